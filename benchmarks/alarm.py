@@ -2,12 +2,13 @@
 
     python benchmarks/alarm.py --parallel 2
 
-Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced failure differ
-from them in one setting, listed in `INDUCED_FAILURES`. The *gain* of a run is its accuracy minus that of the untrained network, measured by
-a probe with 2 labels per class on the frozen backbone. A run is degraded if its gain is less than half of the gain of the healthy run of
-the same objective and seed, or if it ended in NaN; the statistics of the detector are not used. `extremes` holds the values closest to the
-thresholds. The script replays the alarms from metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds of runs, and
-the results of the other kinds do not change. Writes `benchmarks/results/alarm.json`.
+Healthy runs are those of `benchmarks/objectives.py`: every objective, 20 epochs, default settings. Runs with an induced
+failure differ from them in one setting, listed in `INDUCED_FAILURES`. The *gain* of a run is its accuracy minus that of
+the untrained network, measured by a probe with 2 labels per class on the frozen backbone. A run is degraded if its gain
+is less than half of the gain of the healthy run of the same objective and seed, or if it ended in NaN; the statistics
+of the detector are not used. `extremes` holds the values closest to the thresholds. The script replays the alarms from
+metrics.jsonl. Existing runs are not trained again; `--only` limits the kinds of runs, and the results of the other
+kinds do not change. Writes `benchmarks/results/alarm.json`.
 """
 
 import argparse
@@ -30,10 +31,10 @@ from fullrank.errors import UserError
 from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
 from fullrank.methods import ProjectorConfig
-from fullrank.monitoring.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, with_objective
 from fullrank.run import Run, read_json, write_json
+from fullrank.run.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
 from fullrank.run.environment import platform_info
 from fullrank.run.evaluations import to_json
 from fullrank.run.rows import AlarmRow, SpectrumRow
@@ -47,7 +48,9 @@ Change = Callable[[Recipe], Recipe]
 
 def healthy(objective: str, seed: int) -> Recipe:
     spectrum = replace(RECIPES["digits"].spectrum, samples=359)  # all held-out images
-    recipe = with_objective(replace(RECIPES["digits"], epochs=EPOCHS, seed=seed, checkpoints=1, spectrum=spectrum), objective)
+    recipe = with_objective(
+        replace(RECIPES["digits"], epochs=EPOCHS, seed=seed, checkpoints=1, spectrum=spectrum), objective
+    )
     if objective in ("directclr", "directclr_paper"):
         return replace(recipe, hyper=recipe.hyper | {"d0": 64})  # half of the backbone's 128 dimensions
     if objective in ("simsiam", "byol"):
@@ -68,7 +71,8 @@ def without_projector(recipe: Recipe) -> Recipe:
 
 
 def strong_augmentation(recipe: Recipe) -> Recipe:
-    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise of std 1 (the pixel range)."""
+    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise of std 1 (the pixel
+    range)."""
     (view,) = recipe.views
     affine = AffineConfig(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
     crop, noise = CropConfig(probability=1.0, scale=(0.02, 0.1)), NoiseConfig(probability=1.0, std=1.0)
@@ -136,7 +140,9 @@ def train(runs: Path, kind: str, objective: str, seed: int, recipe: Recipe) -> P
 def few_shot_accuracy(path: Path, features: str) -> float | None:
     """Return the accuracy with 2 labels per class on one feature set; None if the run ended early."""
     scores = [score for evaluation in Run(path).evaluations for score in evaluation.scores]
-    accuracies = [score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels per class"]
+    accuracies = [
+        score.accuracy for score in scores if score.features == features and score.probe == "linear, 2 labels per class"
+    ]
     return accuracies[0] if accuracies else None
 
 
@@ -148,7 +154,9 @@ def run_result(path: Path, kind: str, objective: str, seed: int, *, reference: P
     alarms = replay_alarms(run) + [alarm for alarm in metrics.alarms if alarm.alarm == "not finite"]
     accuracy, untrained = few_shot_accuracy(path, "backbone"), few_shot_accuracy(reference, "untrained backbone")
     best = few_shot_accuracy(reference, "backbone")
-    gain_share = None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
+    gain_share = (
+        None if accuracy is None or untrained is None or best is None else (accuracy - untrained) / (best - untrained)
+    )
     return {
         "kind": kind,
         "objective": objective,
@@ -159,7 +167,12 @@ def run_result(path: Path, kind: str, objective: str, seed: int, *, reference: P
         "commit": run.environment["commit"],
         "extremes": extremes([row for row in metrics.spectrum if row.step >= start]),
         "alarms": [
-            {"share": round(alarm.step / total, 3), "alarm": alarm.alarm, "where": alarm.where, "cause": cause_of(alarm)}
+            {
+                "share": round(alarm.step / total, 3),
+                "alarm": alarm.alarm,
+                "where": alarm.where,
+                "cause": cause_of(alarm),
+            }
             for alarm in alarms
         ],
     }
@@ -181,7 +194,9 @@ def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
         ranks = [m.effective_rank for m in metrics]
         result[where] = {
             "effective_rank": min(ranks),
-            "rank_share": min((rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top), default=None),
+            "rank_share": min(
+                (rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top), default=None
+            ),
             "relative_variance": min(m.relative_variance for m in metrics),
             "collapsed_share": max(collapsed_share(m.collapsed_dimensions, m.dimensions, m.samples) for m in metrics),
         }
@@ -189,7 +204,8 @@ def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
 
 
 def detection_table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield one row per kind: numbers of runs, degraded runs, detected runs, runs with the right cause, and other runs with an alarm."""
+    """Yield one row per kind: numbers of runs, degraded runs, detected runs, runs with the right cause, and other runs
+    with an alarm."""
     for kind in ("healthy", *INDUCED_FAILURES):
         if not (runs := [row for row in rows if row["kind"] == kind]):
             continue
@@ -200,7 +216,9 @@ def detection_table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             "runs": len(runs),
             "degraded": len(degraded),
             "detected": len(detected),
-            "right_cause": sum(any(alarm["cause"] in EXPECTED_CAUSES[kind] for alarm in row["alarms"]) for row in detected),
+            "right_cause": sum(
+                any(alarm["cause"] in EXPECTED_CAUSES[kind] for alarm in row["alarms"]) for row in detected
+            ),
             "median_share": statistics.median(row["alarms"][0]["share"] for row in detected) if detected else None,
             "others_with_alarm": sum(bool(row["alarms"]) for row in runs if not row["degraded"]),
         }
@@ -208,13 +226,18 @@ def detection_table(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the content of the result file."""
-    groups = {"seed 0, on which the thresholds were chosen": [0], "other seeds": sorted({row["seed"] for row in rows} - {0})}
+    groups = {
+        "seed 0, on which the thresholds were chosen": [0],
+        "other seeds": sorted({row["seed"] for row in rows} - {0}),
+    }
     return {
         "date": datetime.date.today().isoformat(),
         "data": "digits",
         "epochs": EPOCHS,
         "degraded": f"gain over the untrained network below {MIN_GAIN_SHARE:g} of the healthy run's, 2 labels per class; or ended in NaN",
-        "tables": {name: list(detection_table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()},
+        "tables": {
+            name: list(detection_table([row for row in rows if row["seed"] in seeds])) for name, seeds in groups.items()
+        },
         "environment": platform_info(),
         "runs": rows,
     }
@@ -222,7 +245,9 @@ def result(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=["healthy", *INDUCED_FAILURES], choices=["healthy", *INDUCED_FAILURES])
+    parser.add_argument(
+        "--only", nargs="+", default=["healthy", *INDUCED_FAILURES], choices=["healthy", *INDUCED_FAILURES]
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--runs", type=Path, default=Path("runs/alarm"))
@@ -231,7 +256,9 @@ def main() -> None:
     with ProcessPoolExecutor(options.parallel, mp_context=get_context("spawn")) as pool:
         paths = list(pool.map(partial(train, options.runs), *zip(*jobs, strict=True)))
     results = {
-        (kind, objective, seed): run_result(path, kind, objective, seed, reference=options.runs / f"healthy-{objective}-{seed}")
+        (kind, objective, seed): run_result(
+            path, kind, objective, seed, reference=options.runs / f"healthy-{objective}-{seed}"
+        )
         for (kind, objective, seed, _), path in zip(jobs, paths, strict=True)
     }
     before = read_json(RESULTS).get("runs", []) if RESULTS.exists() else []

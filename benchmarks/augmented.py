@@ -1,10 +1,11 @@
-"""Measure what a linear probe on augmented images costs: a pass with random crops against the features without augmentation.
+"""Measure what a linear probe on augmented images costs: a pass with random crops against the features without
+augmentation.
 
     python benchmarks/augmented.py        # a few minutes on one thread
 
-`--linear-sgd.views K` needs K passes over the training images, each with a forward pass of the backbone. The images are random pixels of
-32 px in memory, and the networks the ResNet-18 of CIFAR and the narrow network of the recipe cifar10-small. Times are CPU time on one
-thread per image; `epoch` is the training of the classifier itself.
+`--linear-sgd.views K` needs K passes over the training images, each with a forward pass of the backbone. The images are
+random pixels of 32 px in memory, and the networks the ResNet-18 of CIFAR and the narrow network of the recipe
+cifar10-small. Times are CPU time on one thread per image; `epoch` is the training of the classifier itself.
 """
 
 import argparse
@@ -24,7 +25,10 @@ from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import RECIPES
 from fullrank.run import write_json
 
-NETWORKS = {"ResNet-18": BackboneConfig(name="resnet18", stem="small"), "cifar10-small": RECIPES["cifar10-small"].backbone}
+NETWORKS = {
+    "ResNet-18": BackboneConfig(name="resnet18", stem="small"),
+    "cifar10-small": RECIPES["cifar10-small"].backbone,
+}
 CLASSES = 10
 
 
@@ -51,7 +55,9 @@ def measure(config: BackboneConfig, n: int, rounds: int) -> dict[str, Any]:
     preprocess, crop = Preprocess(3, 32, (0.5,) * 3, (0.25,) * 3), Augmentation((0.08, 1.0), flip=0.5)
     network = build_backbone(config, channels=3).eval()
     X = extract_features(network, images, preprocess).X
-    head = Head(X, labels, CLASSES, lambda weights: torch.optim.SGD(weights, lr=0.1), Schedule(1, (), 0.1, 256), generator)
+    head = Head(
+        X, labels, CLASSES, lambda weights: torch.optim.SGD(weights, lr=0.1), Schedule(1, (), 0.1, 256), generator
+    )
     works = {
         "features": lambda: extract_features(network, images, preprocess),
         "pass": lambda: augmented_features(network, images, preprocess, crop, 0, seed=0),
@@ -59,7 +65,11 @@ def measure(config: BackboneConfig, n: int, rounds: int) -> dict[str, Any]:
     }
     times = timing.measure(works, rounds=rounds, clock="cpu")
     row = {name: round(1000 * time.median / n, 4) for name, time in times.items()}
-    return {"D": X.shape[1], "ms_per_image": row, "pass_over_features": round(times["pass"].median / times["features"].median, 3)}
+    return {
+        "D": X.shape[1],
+        "ms_per_image": row,
+        "pass_over_features": round(times["pass"].median / times["features"].median, 3),
+    }
 
 
 if __name__ == "__main__":

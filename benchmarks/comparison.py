@@ -2,18 +2,18 @@
 
     python benchmarks/comparison.py             # prints the table, draws docs/figures/comparison.svg
 
-Reads `results/frossl/table2-small.json`; `fullrank reproduce frossl/table2 --data path/to/cifar10 --transfer path/to/mnist --out results`
-makes it. Methods are sorted by the accuracy of the final linear probe.
+Reads `results/frossl/table2-small.json`; `fullrank reproduce frossl/table2 --data path/to/cifar10 --transfer
+path/to/mnist --out results` makes it. Methods are sorted by the accuracy of the final linear probe.
 """
 
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from fullrank.plot_style import to_svg
-from fullrank.reproduce import Result
-from fullrank.reproduce.frossl import table3
-from fullrank.reproduce.frossl.comparison import (
+from fullrank.report.plot_style import to_svg
+from fullrank_papers.figures import Result
+from fullrank_papers.figures.frossl import table3
+from fullrank_papers.figures.frossl.comparison import (
     Values,
     early_end,
     markdown_table,
@@ -23,8 +23,8 @@ from fullrank.reproduce.frossl.comparison import (
     read_runs,
     values_of,
 )
-from fullrank.reproduce.frossl.contenders import CONTENDERS
-from fullrank.reproduce.frossl.table2 import format_gap
+from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.table2 import format_gap
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "frossl" / "table2-small.json"
@@ -36,7 +36,9 @@ def table(result: Result) -> str:
     """Return the table as Markdown: mean ± standard deviation over the seeds."""
     runs = read_runs(result.rows)
     leads, linear = table3.leads(runs), values_of(runs, probe_accuracy)
-    (other,) = {name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data}
+    (other,) = {
+        name for by_seed in runs.values() for row in by_seed.values() for name in row.scores if name != row.data
+    }
     columns: dict[str, tuple[Values, float, int]] = {
         "linear, %": (linear, 100.0, 1),
         "kNN, %": (values_of(runs, lambda row: row.score("knn")), 100.0, 1),

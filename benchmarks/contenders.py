@@ -1,4 +1,5 @@
-"""The contenders of `losses.py`: each objective in the library, as a plain formula (`formulas.py`), and in lightly if it is installed."""
+"""The contenders of `losses.py`: each objective in the library, as a plain formula (`formulas.py`), and in lightly if
+it is installed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +8,9 @@ import torch
 from torch import Tensor
 
 import formulas
-from fullrank.conformance.objective_case import ObjectiveCase
 from fullrank.objectives import OBJECTIVES, total
 from fullrank.objectives.signature import hyperparameters
+from fullrank.testing.objective_case import ObjectiveCase
 
 try:
     from lightly_losses import counterpart
@@ -17,13 +18,27 @@ except ModuleNotFoundError:
     counterpart = None
 
 CONTENDERS = ("fullrank", "formula", "lightly")
-IN_LIGHTLY = ("frossl", "barlow_twins", "vicreg", "simclr", "moco", "swav", "simsiam", "byol", "dino", "wmse", "tico", "directclr")
+IN_LIGHTLY = (
+    "frossl",
+    "barlow_twins",
+    "vicreg",
+    "simclr",
+    "moco",
+    "swav",
+    "simsiam",
+    "byol",
+    "dino",
+    "wmse",
+    "tico",
+    "directclr",
+)
 QUEUE = 4096
 Loss = Callable[..., Tensor]
 
 
 def inputs(name: str, N: int, D: int, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Return random tensors for an objective by name; embeddings require a gradient. The state is that before the first batch."""
+    """Return random tensors for an objective by name; embeddings require a gradient. The state is that before the first
+    batch."""
     case = ObjectiveCase(name=name, objective=OBJECTIVES[name], views=2)
     torch.manual_seed(0)
     with torch.device(device):
@@ -62,7 +77,8 @@ def products(Z: Tensor) -> None:
 
 
 def agreement(name: str, *, N: int = 24, D: int = 8) -> dict[str, Any]:
-    """Require that the formula has our value and gradients in float64; return the cosine of lightly's gradient with ours.
+    """Require that the formula has our value and gradients in float64; return the cosine of lightly's gradient with
+    ours.
 
     The cosine is 1 if lightly's loss is ours up to a factor and a constant.
 
@@ -75,6 +91,10 @@ def agreement(name: str, *, N: int = 24, D: int = 8) -> dict[str, Any]:
         gradient = torch.autograd.grad(value, differentiable(tensors))
         found[who] = value.detach(), torch.cat([g.flatten() for g in gradient])
     for ours, formula in zip(found["fullrank"], found["formula"], strict=True):
-        torch.testing.assert_close(formula, ours, rtol=1e-6, atol=1e-9, msg=lambda text: f"{name}: formula and library differ. {text}")
-    cosine = torch.cosine_similarity(found["fullrank"][1], found["lightly"][1], dim=0).item() if "lightly" in found else None
+        torch.testing.assert_close(
+            formula, ours, rtol=1e-6, atol=1e-9, msg=lambda text: f"{name}: formula and library differ. {text}"
+        )
+    cosine = (
+        torch.cosine_similarity(found["fullrank"][1], found["lightly"][1], dim=0).item() if "lightly" in found else None
+    )
     return {"cosine with lightly": cosine and round(cosine, 4)}

@@ -2,10 +2,10 @@
 
     python benchmarks/exactness.py            # needs the group `bench` (lightly)
 
-fullrank's objectives take gathered embeddings. The script calls lightly's classes as documented: each process has its part of the batch,
-the flag for several processes is set, and DistributedDataParallel averages the gradients. Network, synchronised BatchNorm (fullrank's),
-data and comparison (`fullrank.conformance.exactness`) are the same. The two halves of the batch differ in mean and scale, as if the data
-were sorted. Writes `benchmarks/results/exactness.json`.
+fullrank's objectives take gathered embeddings. The script calls lightly's classes as documented: each process has its
+part of the batch, the flag for several processes is set, and DistributedDataParallel averages the gradients. Network,
+synchronised BatchNorm (fullrank's), data and comparison (`fullrank.testing.exactness`) are the same. The two halves of
+the batch differ in mean and scale, as if the data were sorted. Writes `benchmarks/results/exactness.json`.
 """
 
 import math
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
-from fullrank.conformance import Exactness, measure_exactness, objective_case
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import write_json
+from fullrank.testing import Exactness, measure_exactness, objective_case
 from lightly_losses import LOSSES
 
 OUT = Path(__file__).parent / "results" / "exactness.json"
@@ -29,7 +29,8 @@ def main():
     theirs = {name: objective_case(f, name=f"lightly.{name}") for name, (f, _) in LOSSES.items()}
     measured = measure_exactness([*ours.values(), *theirs.values()], processes=PROCESSES)
     rows = [
-        {"library": "fullrank", "name": name, "flag": "none needed"} | row(errors, errors.value_error, errors.gradient_error)
+        {"library": "fullrank", "name": name, "flag": "none needed"}
+        | row(errors, errors.value_error, errors.gradient_error)
         for name, case in ours.items()
         for errors in measured[case.name]
     ] + [
@@ -46,7 +47,9 @@ def main():
         },
     )
     for r in rows:
-        print(f"{r['library']:9} {r['name']:25} {r['flag']:28} {r['processes']} processes  gradient {r['gradient']}  {r['exception']}")
+        print(
+            f"{r['library']:9} {r['name']:25} {r['flag']:28} {r['processes']} processes  gradient {r['gradient']}  {r['exception']}"
+        )
 
 
 def row(errors: Exactness, value: float | None, gradient: float) -> dict:

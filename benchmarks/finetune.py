@@ -2,9 +2,10 @@
 
     python benchmarks/finetune.py        # some minutes on one thread
 
-The functions are those of docs/finetuning.md, executed from the page. For each seed: pretrain without labels on the digits of the training
-split, draw the labelled images from the same split, and score all ways on the held-out digits. The network has the standard stem, because
-timm alone has to load it; therefore the digits are enlarged to 32 px. The epochs were set by the time available.
+The functions are those of docs/finetuning.md, executed from the page. For each seed: pretrain without labels on the
+digits of the training split, draw the labelled images from the same split, and score all ways on the held-out digits.
+The network has the standard stem, because timm alone has to load it; therefore the digits are enlarged to 32 px. The
+epochs were set by the time available.
 """
 
 import argparse
@@ -62,14 +63,21 @@ def main():
 
 def summary(values: list[float]) -> dict[str, Any]:
     spread = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": round(statistics.mean(values), 4), "sd": spread and round(spread, 4), "n": len(values), "values": values}
+    return {
+        "mean": round(statistics.mean(values), 4),
+        "sd": spread and round(spread, 4),
+        "n": len(values),
+        "values": values,
+    }
 
 
 def measure(seed: int, options: argparse.Namespace, folder: Path) -> dict[int, dict[str, float]]:
     """Return labels per class -> way -> accuracy on the held-out digits."""
     page, base = page_functions(), RECIPES["digits"]
     views = tuple(replace(view, size=SIZE) for view in base.views)
-    recipe = replace(base, backbone=replace(base.backbone, stem="standard"), views=views, epochs=options.pretraining, seed=seed)
+    recipe = replace(
+        base, backbone=replace(base.backbone, stem="standard"), views=views, epochs=options.pretraining, seed=seed
+    )
     run = pretrain(recipe, out=folder / "run", console=Console(quiet=True))
     model = load(run.path)
     splits = train_and_test("digits", seed=recipe.split_seed)
@@ -85,7 +93,9 @@ def measure(seed: int, options: argparse.Namespace, folder: Path) -> dict[int, d
         }
         images = [splits.train.open(int(i)) for i in chosen]
         classifier = page["search"](str(run.path), images, train[1][chosen].numpy())
-        results[count]["frozen features"] = float(classifier.score([splits.test.open(i) for i in range(len(splits.test))], test[1].numpy()))
+        results[count]["frozen features"] = float(
+            classifier.score([splits.test.open(i) for i in range(len(splits.test))], test[1].numpy())
+        )
     return results
 
 

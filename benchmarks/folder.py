@@ -1,7 +1,8 @@
-"""Measure the time from a folder with many files to the first training batch: `python benchmarks/folder.py --files 100000`.
+"""Measure the time from a folder with many files to the first training batch: `python benchmarks/folder.py --files
+100000`.
 
-The script writes small PNG files in a hundred class folders to a temporary folder. Then it opens, splits and decodes the folder like a
-run, without a cache. The result goes to `benchmarks/results/folder.json`.
+The script writes small PNG files in a hundred class folders to a temporary folder. Then it opens, splits and decodes
+the folder like a run, without a cache. The result goes to `benchmarks/results/folder.json`.
 """
 
 import argparse
@@ -41,7 +42,9 @@ def write_files(folder: Path, files: int, side: int):
     for k in range(CLASSES):
         (folder / f"class-{k:03}").mkdir()
     for i in range(files):
-        Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(folder / f"class-{i % CLASSES:03}" / f"{i:06}.png")
+        Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(
+            folder / f"class-{i % CLASSES:03}" / f"{i:06}.png"
+        )
 
 
 def first_batch(folder: str, workers: int) -> dict:

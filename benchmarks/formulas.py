@@ -1,7 +1,9 @@
-"""Every objective as its paper prints it, for two views, differentiated by autograd: what a user would write in ten minutes.
+"""Every objective as its paper prints it, for two views, differentiated by autograd: what a user would write in ten
+minutes.
 
-`losses.py` times these formulas against the library, after it has checked that values and gradients are equal. They take the tensors and
-the hyperparameters of the objective of the same name, and return the loss. They do not handle constant columns, or more than two views.
+`losses.py` times these formulas against the library, after it has checked that values and gradients are equal. They
+take the tensors and the hyperparameters of the objective of the same name, and return the loss. They do not handle
+constant columns, or more than two views.
 """
 
 import torch
@@ -153,7 +155,9 @@ def ivne(Z: Tensor, *, alignment: float, entropy: float) -> Tensor:
 
 def simmer(Z: Tensor, *, invariance: float, entropy: float) -> Tensor:
     z1, z2 = normalize(Z, dim=-1)
-    far = torch.diag(torch.full((len(z1),), 4.0, dtype=Z.dtype, device=Z.device))  # more than any distance on the sphere
+    far = torch.diag(
+        torch.full((len(z1),), 4.0, dtype=Z.dtype, device=Z.device)
+    )  # more than any distance on the sphere
     distances = [(torch.cdist(z, z) + far).min(-1).values for z in (z1, z2)]
     return invariance * (z1 - z2).square().sum(-1).mean() - entropy * sum(d.log().mean() for d in distances) / 2
 

@@ -1,10 +1,12 @@
-"""Measure the rank and the effective number of directions of the gradient at the last block if the loss takes only a part of r.
+"""Measure the rank and the effective number of directions of the gradient at the last block if the loss takes only a
+part of r.
 
     python benchmarks/gradients.py --data PATH/TO/cifar10        # two minutes
 
-The objective is SimCLR with a projector, in the recipe cifar10-projectors, with and without the last shortcut. The gradients at r and at
-the input h of the last block are computed on one batch, in float64, before the first step and after ten steps of AdamW on other batches.
-A gradient with singular values σ has (Σ σ²)² / Σ σ⁴ directions. Results are means over three seeds. Writes `results/gradients.json`.
+The objective is SimCLR with a projector, in the recipe cifar10-projectors, with and without the last shortcut. The
+gradients at r and at the input h of the last block are computed on one batch, in float64, before the first step and
+after ten steps of AdamW on other batches. A gradient with singular values σ has (Σ σ²)² / Σ σ⁴ directions. Results are
+means over three seeds. Writes `results/gradients.json`.
 """
 
 import argparse
@@ -29,7 +31,13 @@ from fullrank.spectrum import functional
 from fullrank.training import OptimizerConfig, build_optimizer
 
 RECIPE = RECIPES["cifar10-projectors"]
-PAIRS = (("sub-vector", True), ("sub-vector", False), ("low-rank", True), ("low-rank", False), ("mlp", True))  # (kind, last shortcut)
+PAIRS = (
+    ("sub-vector", True),
+    ("sub-vector", False),
+    ("low-rank", True),
+    ("low-rank", False),
+    ("mlp", True),
+)  # (kind, last shortcut)
 STEPS, SEEDS = 10, 3
 OPTIMIZER = OptimizerConfig(name="adamw", lr=1e-3)
 
@@ -47,7 +55,13 @@ def main():
         runs = [gradients(build_recipe(kind, shortcut, seed), pixels) for seed in range(SEEDS)]
         rows.append({"projector": kind, "last shortcut": shortcut} | summary(runs))
         print(rows[-1], flush=True)
-    settings = {"recipe": RECIPE.name, "d0": RECIPE.projector.d0, "images": RECIPE.batch_size, "optimizer": vars(OPTIMIZER), "seeds": SEEDS}
+    settings = {
+        "recipe": RECIPE.name,
+        "d0": RECIPE.projector.d0,
+        "images": RECIPE.batch_size,
+        "optimizer": vars(OPTIMIZER),
+        "seeds": SEEDS,
+    }
     write_json(options.out, {"settings": settings, "rows": rows, "environment": platform_info()})
 
 
@@ -62,7 +76,8 @@ def build_recipe(kind: Any, shortcut: bool, seed: int) -> Recipe:
 
 
 def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
-    """Return rank and directions of the gradients on the first batch, before and after training on the other batches."""
+    """Return rank and directions of the gradients on the first batch, before and after training on the other
+    batches."""
     parts = assemble(recipe)
     method, (first, *others) = parts.method, pixels.split(recipe.batch_size)
 
@@ -80,7 +95,10 @@ def gradients(recipe: Recipe, pixels: Tensor) -> dict[str, dict[str, float]]:
 
 def measure(method: Method, views: list[Tensor]) -> dict[str, float]:
     G = channel_gradients(deepcopy(method).double(), [view.double() for view in views])
-    ranks = {f"rank at {place}": float(torch.linalg.matrix_rank(G[name])) for place, name in (("r", "representation"), ("h", "block"))}
+    ranks = {
+        f"rank at {place}": float(torch.linalg.matrix_rank(G[name]))
+        for place, name in (("r", "representation"), ("h", "block"))
+    }
     return ranks | {"directions at r": directions(G["representation"]), "directions at h": directions(G["block"])}
 
 
@@ -89,7 +107,9 @@ def directions(G: Float[Tensor, "n C"]) -> float:
 
 
 def summary(runs: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    return {when: {what: statistics.mean(run[when][what] for run in runs) for what in runs[0][when]} for when in runs[0]}
+    return {
+        when: {what: statistics.mean(run[when][what] for run in runs) for what in runs[0][when]} for when in runs[0]
+    }
 
 
 if __name__ == "__main__":

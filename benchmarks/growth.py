@@ -1,17 +1,19 @@
-"""How the operations of every objective grow with the batch size N and the dimensions D, for the table of docs/objectives.md.
+"""How the operations of every objective grow with the batch size N and the dimensions D, for the table of
+docs/objectives.md.
 
     python benchmarks/growth.py
 
-Multiplications of matrix products and decompositions, and the numbers that all other operations write, of loss and gradient for two views.
-They are counted from shapes on torch's device "meta", so that the sizes are large and the result is exact on any machine.
+Multiplications of matrix products and decompositions, and the numbers that all other operations write, of loss and
+gradient for two views. They are counted from shapes on torch's device "meta", so that the sizes are large and the
+result is exact on any machine.
 """
 
 from pathlib import Path
 
-from fullrank.conformance import objective_case
-from fullrank.conformance.cost import LARGE, SMALL, counted_exponents
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import write_json
+from fullrank.testing import objective_case
+from fullrank.testing.cost import LARGE, SMALL, counted_exponents
 
 OUT = Path(__file__).parent / "results" / "growth.json"
 

@@ -85,7 +85,8 @@ LOSSES = {
 
 
 def counterpart(name: str, tensors: dict, hyper: dict):
-    """Return lightly's version of an objective as a function of its tensors, with the same hyperparameters; None if lightly has none.
+    """Return lightly's version of an objective as a function of its tensors, with the same hyperparameters; None if
+    lightly has none.
 
     The module is built once, because it keeps a queue, a centre or a covariance between calls.
     """
@@ -107,10 +108,14 @@ def counterpart(name: str, tensors: dict, hyper: dict):
             loss = WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
             return lambda Z: loss(Z.flatten(0, 1))
         case "swav":
-            loss = SwaVLoss(hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"])
+            loss = SwaVLoss(
+                hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"]
+            )
             return lambda S: loss(list(S), [])
         case "dino":
-            loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(device)
+            loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(
+                device
+            )
             return lambda S, T, c: loss(list(T), list(S))
         case "simsiam" | "byol":
             return both_directions(NegativeCosineSimilarity())
@@ -129,7 +134,8 @@ def pair(loss):
 
 
 def both_directions(loss):
-    """Return the mean of a loss of a student's view and the other view of the teacher; further tensors, a state, are lightly's own."""
+    """Return the mean of a loss of a student's view and the other view of the teacher; further tensors, a state, are
+    lightly's own."""
 
     def mean(**tensors):
         (s1, s2), (t1, t2), *_ = tensors.values()

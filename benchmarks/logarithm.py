@@ -2,9 +2,10 @@
 
     python benchmarks/logarithm.py              # six minutes on one core
 
-First the ratio of the norms of the gradients of the two terms, variance and invariance, with and without logarithms, on random embeddings
-whose eigenvalues decay as a power law. Then runs on the digits with D/N = 4, the paper's 1024/256, for each weight and seed: accuracy of a
-linear probe early and at the end, and effective rank of the embeddings. Writes `results/logarithm.json`.
+First the ratio of the norms of the gradients of the two terms, variance and invariance, with and without logarithms, on
+random embeddings whose eigenvalues decay as a power law. Then runs on the digits with D/N = 4, the paper's 1024/256,
+for each weight and seed: accuracy of a linear probe early and at the end, and effective rank of the embeddings. Writes
+`results/logarithm.json`.
 """
 
 import argparse
@@ -19,8 +20,8 @@ import torch
 from rich.console import Console
 
 from fullrank import evaluate, pretrain
-from fullrank.loading import load_run
 from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.models import load_run
 from fullrank.objectives import frossl
 from fullrank.recipes import RECIPES, SpectrumConfig
 from fullrank.recipes.recipe import Recipe
@@ -66,16 +67,27 @@ def main() -> None:
     seconds = round(time.process_time() - started)
     settings = {"N": N, "D": D, "seeds": list(options.seeds), "variants": VARIANTS}
     write_json(
-        options.out, {"gradients": ratios, "runs": summary, "settings": settings, "seconds": seconds, "environment": platform_info()}
+        options.out,
+        {
+            "gradients": ratios,
+            "runs": summary,
+            "settings": settings,
+            "seconds": seconds,
+            "environment": platform_info(),
+        },
     )
 
 
 def gradient_ratios(N: int, D: int, decay: float) -> dict[str, Any]:
-    """Return ‖∂variance/∂Z‖ / ‖∂invariance/∂Z‖ with and without logarithms; the eigenvalues of the data decay as k^(−2·decay)."""
+    """Return ‖∂variance/∂Z‖ / ‖∂invariance/∂Z‖ with and without logarithms; the eigenvalues of the data decay as
+    k^(−2·decay)."""
     rng = torch.Generator().manual_seed(0)
     scales = torch.arange(1, D + 1, dtype=torch.float64) ** -decay
     rotation = torch.linalg.qr(torch.randn(D, D, generator=rng, dtype=torch.float64)).Q
-    common, noise = torch.randn(N, D, generator=rng, dtype=torch.float64), torch.randn(2, N, D, generator=rng, dtype=torch.float64)
+    common, noise = (
+        torch.randn(N, D, generator=rng, dtype=torch.float64),
+        torch.randn(2, N, D, generator=rng, dtype=torch.float64),
+    )
     Z = ((common + 0.5 * noise) * scales @ rotation).requires_grad_()
     row: dict[str, Any] = {"N": N, "D": D, "decay": decay}
     for name, log in (("with logarithms", True), ("without", False)):
@@ -85,7 +97,10 @@ def gradient_ratios(N: int, D: int, decay: float) -> dict[str, Any]:
         )
         row[name] = variance / invariance
     value = frossl(Z, log=False)["variance"].item() / 2
-    return row | {"value over minimum": value / (D**2 / min(D, N - 1)), "with weight 1/minimum": row["without"] * min(D, N - 1) / D**2}
+    return row | {
+        "value over minimum": value / (D**2 / min(D, N - 1)),
+        "with weight 1/minimum": row["without"] * min(D, N - 1) / D**2,
+    }
 
 
 def recipe(epochs: int) -> Recipe:
@@ -94,7 +109,9 @@ def recipe(epochs: int) -> Recipe:
     return replace(
         digits,
         epochs=epochs,
-        backbone=BackboneConfig(name="resnet18", arguments=digits.backbone.arguments | {"channels": [16, 32, 48, 64]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments=digits.backbone.arguments | {"channels": [16, 32, 48, 64]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(256, D)),
         batch_size=N,
         checkpoints=epochs,

@@ -1,4 +1,5 @@
-"""Compare the cost of every objective with the plain formula under autograd and with lightly: forward and backward of two views, float32.
+"""Compare the cost of every objective with the plain formula under autograd and with lightly: forward and backward of
+two views, float32.
 
     python benchmarks/losses.py                    # times: four minutes on two cores
     python benchmarks/losses.py --memory           # peak memory
@@ -6,12 +7,13 @@
     python benchmarks/losses.py --device cuda      # the same on a GPU
     python benchmarks/losses.py --objectives frossl vicreg --sizes 512x4096 --threads 1
 
-The contenders (`contenders.py`) alternate in one process (`timing.py`). Before, each formula must give the value and the gradients of
-the library, in float64. The unit of time is two matrix products per view, timed in the same rounds: the smaller of ZᵀZ and ZZᵀ, and its
-product with Z. The Frobenius norm of a covariance needs both, but only a little more than half of the first, which is symmetric, so its
-cost can be less than 1. The unit of memory is V·N·D, the embeddings themselves. W-MSE and CorInfoMax decompose a covariance, so they get
-at most 64 dimensions, as in a run. lightly is optional (`pip install --group bench .`). Each measurement replaces its section of
-`results/losses.json`.
+The contenders (`contenders.py`) alternate in one process (`timing.py`). Before, each formula must give the value and
+the gradients of
+the library, in float64. The unit of time is two matrix products per view, timed in the same rounds: the smaller of ZᵀZ
+and ZZᵀ, and its product with Z. The Frobenius norm of a covariance needs both, but only a little more than half of the
+first, which is symmetric, so its cost can be less than 1. The unit of memory is V·N·D, the embeddings themselves. W-MSE
+and CorInfoMax decompose a covariance, so they get at most 64 dimensions, as in a run. lightly is optional (`pip install
+--group bench .`). Each measurement replaces its section of `results/losses.json`.
 """
 
 import argparse
@@ -28,9 +30,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import timing
 from contenders import CONTENDERS, IN_LIGHTLY, agreement, counterpart, gradients, inputs, losses, products
-from fullrank.conformance.cost import power_law_exponent
 from fullrank.objectives import OBJECTIVES
 from fullrank.run import read_json, write_json
+from fullrank.testing.cost import power_law_exponent
 from memory import counted_peak, peak_bytes
 
 SIZES = ((256, 1024), (256, 2048), (1024, 1024), (512, 4096), (4096, 2048))  # (N, D)
@@ -51,15 +53,26 @@ def main():
     parser.add_argument("--memory", action="store_true", help="measure peak memory, not time")
     parser.add_argument("--exponents", action="store_true", help="measure the growth of the time with N and D")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="with 1, CPU time is measured, else elapsed time")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="with 1, CPU time is measured, else elapsed time"
+    )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.5, help="no round of a cell begins later, but there are at least three")
+    parser.add_argument(
+        "--seconds", type=float, default=0.5, help="no round of a cell begins later, but there are at least three"
+    )
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "losses.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     key = "memory" if options.memory else "exponents" if options.exponents else "times"
     rows = measure(key, options)
-    settings = {"clock": clock(options), "device": options.device, "dtype": "float32", "views": 2, "seed": 0, "seconds": options.seconds}
+    settings = {
+        "clock": clock(options),
+        "device": options.device,
+        "dtype": "float32",
+        "views": 2,
+        "seed": 0,
+        "seconds": options.seconds,
+    }
     section = {"environment": timing.environment("fullrank", "lightly", **settings), "rows": rows}
     before = read_json(options.out) if options.out.exists() else {}
     write_json(options.out, before | {key if options.device == "cpu" else f"{key} on {options.device}": section})
@@ -77,7 +90,11 @@ def clock(options: argparse.Namespace) -> timing.Clock:
 
 def measure(key: str, options: argparse.Namespace) -> list[Row]:
     """Return one row per objective, and per size unless the growth is measured."""
-    names = [name for name in (*IN_LIGHTLY, *(name for name in OBJECTIVES if name not in IN_LIGHTLY)) if name in options.objectives]
+    names = [
+        name
+        for name in (*IN_LIGHTLY, *(name for name in OBJECTIVES if name not in IN_LIGHTLY))
+        if name in options.objectives
+    ]
     if key == "exponents":
         return [growth(name, options) for name in track(names, "measuring", transient=True)]
     rows = []
@@ -109,7 +126,8 @@ def times(name: str, N: int, D: int, options: argparse.Namespace) -> Row:
 
 
 def memory(name: str, N: int, D: int, device: str) -> Row:
-    """Return the peak bytes of forward and backward per byte of the embeddings; at large sizes, they are counted by shapes."""
+    """Return the peak bytes of forward and backward per byte of the embeddings; at large sizes, they are counted by
+    shapes."""
     D = min(D, LARGEST_D.get(name, D))
     by_shapes = device == "cpu" and name not in LARGEST_D and max(2 * N, D) > PROFILED
     found: dict[str, float | None] = {}
@@ -123,12 +141,15 @@ def memory(name: str, N: int, D: int, device: str) -> Row:
                 found[who] = round(peak / (2 * N * D * 4), 3)
             except torch.OutOfMemoryError:
                 found[who] = None
-    behind = [who for who in CONTENDERS[1:] if found.get(who) and found["fullrank"] and found["fullrank"] > 1.005 * found[who]]
+    behind = [
+        who for who in CONTENDERS[1:] if found.get(who) and found["fullrank"] and found["fullrank"] > 1.005 * found[who]
+    ]
     return {"peak": found, "by shapes": by_shapes, "behind": behind} | ratios(found)
 
 
 def ratios(values: dict[str, float | None]) -> dict[str, float | None]:
-    """Return our value in units of the products (if they were measured), and divided by that of each other contender."""
+    """Return our value in units of the products (if they were measured), and divided by that of each other
+    contender."""
     ours, others = values["fullrank"], {"units": "products"} | {f"over {who}": who for who in CONTENDERS[1:]}
     return {key: round(ours / value, 3) if ours and (value := values.get(who)) else None for key, who in others.items()}
 
@@ -158,7 +179,10 @@ def show(key: str, rows: list[Row]) -> None:
     else:
         title, text = {
             "times": ("time: in units of the products | over the formula | over lightly", time_text),
-            "memory": ("peak memory in units of V·N·D: fullrank | formula | lightly (~: counted by shapes)", memory_text),
+            "memory": (
+                "peak memory in units of V·N·D: fullrank | formula | lightly (~: counted by shapes)",
+                memory_text,
+            ),
         }[key]
         console.print(table(rows, title, text))
         console.print("\n".join(in_words(rows)))
@@ -169,7 +193,9 @@ def time_text(row: Row) -> str:
 
 
 def memory_text(row: Row) -> str:
-    return "~" * row["by shapes"] + " | ".join(f"{row['peak'][who]:.1f}" if row["peak"].get(who) else "-" for who in CONTENDERS)
+    return "~" * row["by shapes"] + " | ".join(
+        f"{row['peak'][who]:.1f}" if row["peak"].get(who) else "-" for who in CONTENDERS
+    )
 
 
 def table(rows: list[Row], title: str, text: Any) -> Table:
@@ -185,7 +211,9 @@ def exponent_table(rows: list[Row]) -> Table:
     result = Table("objective", "exponent of N", "exponent of D", title="growth of the time of forward and backward")
     for row in rows:
         N, D = row["N"], row["D"]
-        result.add_row(row["objective"], f"{N['exponent']:.2f} (D = {N['other']})", f"{D['exponent']:.2f} (N = {D['other']})")
+        result.add_row(
+            row["objective"], f"{N['exponent']:.2f} (D = {N['other']})", f"{D['exponent']:.2f} (N = {D['other']})"
+        )
     return result
 
 
@@ -197,7 +225,9 @@ def in_words(rows: list[Row]) -> list[str]:
         behind = [row for row in compared if who in row["behind"]]
         lines.append(f"{who} is ahead in {len(behind)} of {len(compared)} cells{':' if behind else '.'}")
         for name in dict.fromkeys(row["objective"] for row in behind):
-            found = [f"{row[f'over {who}']:.2f} at {row['N']} × {row['D']}" for row in behind if row["objective"] == name]
+            found = [
+                f"{row[f'over {who}']:.2f} at {row['N']} × {row['D']}" for row in behind if row["objective"] == name
+            ]
             lines.append(f"  {name}: {', '.join(found)}")
     return lines
 

@@ -1,8 +1,8 @@
 """Measure the peak memory of a function: by the allocator on a GPU, by torch's profiler on the CPU, or by shapes.
 
-Tensors of a `FakeTensorMode` or on the device "meta" have a shape but no data. Counting the storages that operations create takes
-milliseconds at any size, also for a function that does not fit into memory. It misses the temporaries inside an operation, such as those of
-`logsumexp`.
+Tensors of a `FakeTensorMode` or on the device "meta" have a shape but no data. Counting the storages that operations
+create takes milliseconds at any size, also for a function that does not fit into memory. It misses the temporaries
+inside an operation, such as those of `logsumexp`.
 """
 
 import os
@@ -74,7 +74,11 @@ class CountStorages(TorchDispatchMode):
         given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
         for t in tree_leaves(result):
-            if isinstance(t, torch.Tensor) and (key := id(storage := t.untyped_storage())) not in self.alive and key not in given:
+            if (
+                isinstance(t, torch.Tensor)
+                and (key := id(storage := t.untyped_storage())) not in self.alive
+                and key not in given
+            ):
                 self.alive[key] = storage.nbytes()
                 self.held += storage.nbytes()
                 weakref.finalize(storage, self._free, key)
@@ -87,6 +91,10 @@ class CountStorages(TorchDispatchMode):
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Let a loss run on tensors without data: `.item()` returns 1, and on "meta" a mask without the diagonal selects every element."""
-    with mock.patch.object(torch.Tensor, "item", return_value=1.0), fx_config.patch(meta_nonzero_assume_all_nonzero=True):
+    """Let a loss run on tensors without data: `.item()` returns 1, and on "meta" a mask without the diagonal selects
+    every element."""
+    with (
+        mock.patch.object(torch.Tensor, "item", return_value=1.0),
+        fx_config.patch(meta_nonzero_assume_all_nonzero=True),
+    ):
         yield

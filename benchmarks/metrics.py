@@ -2,7 +2,8 @@
 
     python benchmarks/metrics.py            # two minutes
 
-The embeddings are Gaussian, and results are means over the seeds. Writes `results/metrics.json`, which `docs/spectrum.md` shows.
+The embeddings are Gaussian, and results are means over the seeds. Writes `results/metrics.json`, which
+`docs/spectrum.md` shows.
 """
 
 import statistics
@@ -31,8 +32,14 @@ def main():
         "few": {"D": FEW["D"], "rows": [{"n": n} | mean_of(few_samples, n) for n in FEW["n"]]},
         "mean": {"n": MEAN["n"], "D": MEAN["D"], "rows": [{"mean": m} | mean_of(shifted, m) for m in MEAN["means"]]},
         "decay": DECAY | decaying(),
-        "rank": RANK | {"rows": [{"dtype": str(t).removeprefix("torch.")} | mean_of(rounded, t) for t in (torch.float32, torch.bfloat16)]},
-        "lidar": {name: LIDAR[name] for name in ("D", "q", "rank")} | {"rows": [{"n": n} | mean_of(views, n) for n in LIDAR["n"]]},
+        "rank": RANK
+        | {
+            "rows": [
+                {"dtype": str(t).removeprefix("torch.")} | mean_of(rounded, t) for t in (torch.float32, torch.bfloat16)
+            ]
+        },
+        "lidar": {name: LIDAR[name] for name in ("D", "q", "rank")}
+        | {"rows": [{"n": n} | mean_of(views, n) for n in LIDAR["n"]]},
         "environment": platform_info(),
     }
     write_json(Path(__file__).parent / "results" / "metrics.json", result)
@@ -70,12 +77,16 @@ def shifted(mean: float, rng: torch.Generator) -> dict[str, float]:
 
 def decaying() -> dict[str, float]:
     eigenvalues = 1 / torch.arange(1, DECAY["D"] + 1, dtype=torch.float64)
-    result = {"effective rank": functional.effective_rank(eigenvalues), "participation ratio": functional.participation_ratio(eigenvalues)}
+    result = {
+        "effective rank": functional.effective_rank(eigenvalues),
+        "participation ratio": functional.participation_ratio(eigenvalues),
+    }
     return {name: round(value.item(), 4) for name, value in result.items()}
 
 
 def rounded(dtype: torch.dtype, rng: torch.Generator) -> dict[str, float]:
-    """Return RankMe for rank 16 in 2,048 dimensions: ours, and with ε added to every p (in float32, as in other libraries)."""
+    """Return RankMe for rank 16 in 2,048 dimensions: ours, and with ε added to every p (in float32, as in other
+    libraries)."""
     Z = (gaussian(rng, RANK["n"], RANK["rank"]) @ gaussian(rng, RANK["rank"], RANK["D"])).to(dtype)
     p = functional.normalize(torch.linalg.svdvals(Z.float()))
     every = {f"ε = {epsilon:g}": torch.special.entr(p + epsilon).sum().exp().item() for epsilon in (1e-7, 1e-5)}
@@ -83,7 +94,8 @@ def rounded(dtype: torch.dtype, rng: torch.Generator) -> dict[str, float]:
 
 
 def views(n: int, rng: torch.Generator) -> dict[str, float]:
-    """Return LiDAR of n images that differ in 8 of 64 directions; q views per image vary in all directions. Also group views at random."""
+    """Return LiDAR of n images that differ in 8 of 64 directions; q views per image vary in all directions. Also group
+    views at random."""
     X = gaussian(rng, n, LIDAR["q"], LIDAR["D"])
     X[..., : LIDAR["rank"]] += 10 * gaussian(rng, n, 1, LIDAR["rank"])
     mixed = X.flatten(0, 1)[torch.randperm(n * LIDAR["q"], generator=rng)].reshape(X.shape)

@@ -2,9 +2,10 @@
 
     python benchmarks/objectives.py --parallel 2 --epochs 20 --spectrum.samples 359
 
-Each run is `fullrank pretrain digits --objective NAME`, then `fullrank evaluate`, with the optimizer and schedule of the recipe and the
-defaults of the objective. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions. `--only NAME …` runs only these objectives;
-the results of the other objectives do not change. Finished runs are not repeated. Writes `results/objectives-digits.json`.
+Each run is `fullrank pretrain digits --objective NAME`, then `fullrank evaluate`, with the optimizer and schedule of
+the recipe and the defaults of the objective. The recipe was tuned for FroSSL only; `FLAGS` lists the exceptions.
+`--only NAME …` runs only these objectives; the results of the other objectives do not change. Finished runs are not
+repeated. Writes `results/objectives-digits.json`.
 """
 
 import argparse
@@ -20,8 +21,12 @@ from seeds import ENVIRONMENT, run_seed
 
 PROBES = {"linear": "linear (full batch)", "kNN": "kNN", "few": "linear, 2 labels per class"}
 FLAGS = {
-    **{name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")},  # half of the backbone's 128 dimensions
-    **{name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")},  # with the recipe's 5e-3, results are near the untrained network
+    **{
+        name: ["--hyper.d0", "64"] for name in ("directclr", "directclr_paper")
+    },  # half of the backbone's 128 dimensions
+    **{
+        name: ["--optimizer.lr", "1e-3"] for name in ("simsiam", "byol")
+    },  # with the recipe's 5e-3, results are near the untrained network
 }
 OUT = Path("results/objectives-digits.json")
 
@@ -64,12 +69,19 @@ def main():
 
 
 def row(runs: list[Run]) -> dict:
-    """Return the scores over seeds, and the margin over the untrained network of the same seed with a 95 % interval (Student's t)."""
+    """Return the scores over seeds, and the margin over the untrained network of the same seed with a 95 % interval
+    (Student's t)."""
     result = {}
     for short, probe in PROBES.items():
-        learned, untrained = ([score(run, features, probe) for run in runs] for features in ("backbone", "untrained backbone"))
+        learned, untrained = (
+            [score(run, features, probe) for run in runs] for features in ("backbone", "untrained backbone")
+        )
         margins = [a - b for a, b in zip(learned, untrained, strict=True)]
-        half = t.ppf(0.975, len(runs) - 1) * statistics.stdev(margins) / len(runs) ** 0.5 if len(runs) > 1 else float("inf")
+        half = (
+            t.ppf(0.975, len(runs) - 1) * statistics.stdev(margins) / len(runs) ** 0.5
+            if len(runs) > 1
+            else float("inf")
+        )
         result[short] = {
             "learned": learned,
             "untrained": untrained,
@@ -79,7 +91,9 @@ def row(runs: list[Run]) -> dict:
             "interval": [statistics.mean(margins) - half, statistics.mean(margins) + half],
         }
     last = [run.metrics.spectrum[-1] for run in runs]
-    result["effective_rank"] = {place: [getattr(row, place).effective_rank for row in last] for place in ("backbone", "projector")}
+    result["effective_rank"] = {
+        place: [getattr(row, place).effective_rank for row in last] for place in ("backbone", "projector")
+    }
     result["seconds"] = [run.environment["duration_seconds"] for run in runs]
     return result
 

@@ -1,17 +1,19 @@
-"""Measure what each phase of a training step costs: batch, views, network, objective, optimizer, probe, log, spectrum evaluation.
+"""Measure what each phase of a training step costs: batch, views, network, objective, optimizer, probe, log, spectrum
+evaluation.
 
     python benchmarks/phases.py                                # two minutes: `fullrank pretrain cifar10-small` of the working tree
     python benchmarks/phases.py --against b69ce31              # also an older revision; the processes of both alternate
     python benchmarks/phases.py --device cuda --batch 512      # on a GPU, with CUDA events
 
-Each process runs `fullrank.pretrain` on random images and measures its functions from outside: a phase begins when a function is entered
-and ends when it returns, so the phases add up to the whole step. A nested function takes its time from the function around it. On a GPU
-an event is recorded at each boundary, and the events are read after the last step, so the measurement waits for nothing; a phase there is
-the time on the device's stream, and "launch" is the time in which the host has queued the work of the step.
+Each process runs `fullrank.pretrain` on random images and measures its functions from outside: a phase begins when a
+function is entered and ends when it returns, so the phases add up to the whole step. A nested function takes its time
+from the function around it. On a GPU an event is recorded at each boundary, and the events are read after the last
+step, so the measurement waits for nothing; a phase there is the time on the device's stream, and "launch" is the time
+in which the host has queued the work of the step.
 
-The number of a phase is the median over the steps in which it occurs, times the share of these steps. Spectrum evaluations are those that
-`plan_evaluations` plans for a run of `--epochs` on 50,000 images. "CPU" counts the seconds of all threads, which other processes hardly
-change; "wall" is the time that passes. Writes `results/phases.json`.
+The number of a phase is the median over the steps in which it occurs, times the share of these steps. Spectrum
+evaluations are those that `plan_evaluations` plans for a run of `--epochs` on 50,000 images. "CPU" counts the seconds
+of all threads, which other processes hardly change; "wall" is the time that passes. Writes `results/phases.json`.
 """
 
 import argparse
@@ -109,15 +111,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(options.threads)
-    import fullrank.data
-    import fullrank.pretraining
-    from fullrank.data import SeededBatches
+    import fullrank.run.data
+    import fullrank.run.pretrain
     from fullrank.evaluation import OnlineProbe
-    from fullrank.launch.devices import resolve_precision
     from fullrank.methods import Method
-    from fullrank.monitoring.evaluation_plan import plan_evaluations
-    from fullrank.monitoring.run_logger import RunLogger
     from fullrank.recipes import RECIPES
+    from fullrank.run.data import SeededBatches
+    from fullrank.run.evaluation_plan import plan_evaluations
+    from fullrank.run.launch.devices import resolve_precision
+    from fullrank.run.run_logger import RunLogger
     from fullrank.training import fit as fit_function
     from fullrank.views import MultiViewTransform
 
@@ -133,11 +135,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         batch_size=batch,
         checkpoints=1,
         data=replace(recipe.data, mean=mean, std=std),
-        machine=replace(recipe.machine, accelerator=options.device, precision=options.precision, compile=options.compile),
+        machine=replace(
+            recipe.machine, accelerator=options.device, precision=options.precision, compile=options.compile
+        ),
     )
     side = max(view.size for view in recipe.views)
     count = math.ceil(steps * batch / 0.8) + 10  # `pretrain` holds out a fifth of them
-    images = torch.randint(256, (count, recipe.data.channels, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        256, (count, recipe.data.channels, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     plans = []
 
     def plan(cost: Any, **numbers: Any) -> Any:
@@ -161,7 +167,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
         return local, measured
 
-    build_optimizer = fullrank.pretraining.build_optimizer
+    build_optimizer = fullrank.run.pretrain.build_optimizer
 
     def build(*args: Any) -> Any:
         optimizer = build_optimizer(*args)
@@ -177,9 +183,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         watch.step += 1
 
     patches = [
-        mock.patch.object(fullrank.data, "plan_evaluations", plan),
+        mock.patch.object(fullrank.run.data, "plan_evaluations", plan),
         mock.patch.object(fit_module, "forward_micro_batches", forward_and_backward),
-        mock.patch.object(fullrank.pretraining, "build_optimizer", build),
+        mock.patch.object(fullrank.run.pretrain, "build_optimizer", build),
         mock.patch.object(RunLogger, "after_step", after),
         *(watch.wrap(MultiViewTransform, name, "views") for name in ("__call__", "augment", "make_params")),
         watch.wrap(SeededBatches, "__next__", "batch"),
@@ -196,7 +202,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from rich.console import Console
 
     with tempfile.TemporaryDirectory() as folder:
-        run = fullrank.pretraining.pretrain(recipe, images, out=Path(folder) / "run", console=Console(quiet=True))
+        run = fullrank.run.pretrain.pretrain(recipe, images, out=Path(folder) / "run", console=Console(quiet=True))
         used = run.recipe
     if watch.cuda:
         torch.cuda.synchronize()
@@ -234,7 +240,13 @@ def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def child(source: Path, arguments: list[str]) -> dict[str, Any]:
     """Measure the package in `source` in a new process."""
     environment = os.environ | {"PYTHONPATH": str(source)}
-    done = subprocess.run([sys.executable, __file__, "--child", *arguments], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -257,7 +269,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--batch", type=int, default=0, help="images per step; 0: those of the recipe")
     parser.add_argument("--steps", type=int, default=20, help="measured steps of a process")
-    parser.add_argument("--epochs", type=int, default=1, help="length of the run whose spectrum evaluations are planned")
+    parser.add_argument(
+        "--epochs", type=int, default=1, help="length of the run whose spectrum evaluations are planned"
+    )
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -290,11 +304,18 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     columns = ["device", "launch"] if options.device == "cuda" else ["wall", "CPU"]
     settings = {name: value for name, value in vars(options).items() if name not in ("out", "child", "threads")}
-    write_json(options.out, {"columns": columns, "revisions": found, "environment": timing.environment("timm", **settings)})
+    write_json(
+        options.out, {"columns": columns, "revisions": found, "environment": timing.environment("timm", **settings)}
+    )
     for name, values in found.items():
-        print(f"\n{name}: {values['step_milliseconds']} ms a step ({columns}), outside the network {values['outside_the_network']}")
+        print(
+            f"\n{name}: {values['step_milliseconds']} ms a step ({columns}), outside the network {values['outside_the_network']}"
+        )
         for phase, numbers in values["milliseconds"].items():
-            shares = [f"{number:9.2f} ms {number / total:6.1%}" for number, total in zip(numbers, values["step_milliseconds"], strict=True)]
+            shares = [
+                f"{number:9.2f} ms {number / total:6.1%}"
+                for number, total in zip(numbers, values["step_milliseconds"], strict=True)
+            ]
             print(f"  {phase:20s}", *shares)
 
 

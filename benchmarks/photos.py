@@ -2,10 +2,11 @@
 
     python benchmarks/photos.py --data PATH/TO/cifar10        # half an hour on two cores
 
-For each seed, 3,000 images of CIFAR-10 are a folder of photos without labels; 400 other training images and 1,000 test images have labels.
-The general recipe is trained as it is, and with weight 1 of FroSSL's invariance term, the objective's default. A linear probe on the 400
-labels scores both runs before the first step and after each tenth. The run of the recipe is then fine-tuned on the 400 labels, beside the
-same network from random weights. The epochs were set by the time available.
+For each seed, 3,000 images of CIFAR-10 are a folder of photos without labels; 400 other training images and 1,000 test
+images have labels. The general recipe is trained as it is, and with weight 1 of FroSSL's invariance term, the
+objective's default. A linear probe on the 400 labels scores both runs before the first step and after each tenth. The
+run of the recipe is then fine-tuned on the 400 labels, beside the same network from random weights. The epochs were set
+by the time available.
 """
 
 import argparse
@@ -44,7 +45,8 @@ def main():
 
 
 def measure(seed: int, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each weight: the curve of the linear probe and, of the recipe's own run, the scores after fine-tuning."""
+    """Return a row for each weight: the curve of the linear probe and, of the recipe's own run, the scores after
+    fine-tuning."""
     write_photos(options.data, seed, folder)
     rows = []
     for weight in (None, 1.0):

@@ -1,13 +1,15 @@
-"""Compare the solver of the linear probe with scikit-learn's: time, passes over the features, objective, gradient and test accuracy.
+"""Compare the solver of the linear probe with scikit-learn's: time, passes over the features, objective, gradient and
+test accuracy.
 
     python benchmarks/probe.py                                   # 10,000 generated features like those of a network: a minute
     python benchmarks/probe.py --data parquet:path/to/cifar10    # raw pixels of an image set too
     python benchmarks/probe.py --data … --images 50000           # at full size: the path of penalties with scikit-learn takes minutes
 
-A probe fits five penalties to nine tenths of the features and the best one to all, as `fullrank evaluate` does. scikit-learn's solver is
-L-BFGS with 100 iterations per fit, each from the last solution. `equal objective` compares single fits:
-scikit-learn's L-BFGS runs until its objective is as low as ours. Its newton-cholesky needs a Hessian of (K·D)² numbers, so it takes part
-for few dimensions only, and saga for few features. Objectives and gradients are computed in float64. Times are CPU time on one thread.
+A probe fits five penalties to nine tenths of the features and the best one to all, as `fullrank evaluate` does.
+scikit-learn's solver is L-BFGS with 100 iterations per fit, each from the last solution. `equal objective` compares
+single fits: scikit-learn's L-BFGS runs until its objective is as low as ours. Its newton-cholesky needs a Hessian of
+(K·D)² numbers, so it takes part for few dimensions only, and saga for few features. Objectives and gradients are
+computed in float64. Times are CPU time on one thread.
 """
 
 import argparse
@@ -59,7 +61,8 @@ def main():
 
 
 def generated(n: int, D: int, *, classes: int = 10, m: int = 5_000) -> Data:
-    """Return features of classes that overlap, with a covariance whose eigenvalues fall like 1/j, as those of a trained backbone."""
+    """Return features of classes that overlap, with a covariance whose eigenvalues fall like 1/j, as those of a trained
+    backbone."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(classes, D, generator=generator) * 1.5 / D**0.25
     y = torch.randint(classes, (n + m,), generator=generator)
@@ -110,7 +113,8 @@ def sklearn_probe(X: Tensor, y: Tensor, X_test: Tensor, y_test: Tensor) -> float
 
 
 def single_fits(X: Tensor, y: Tensor) -> dict[str, Any]:
-    """Fit one penalty by each solver that fits into memory; scikit-learn's L-BFGS gets iterations until its objective is that of ours."""
+    """Fit one penalty by each solver that fits into memory; scikit-learn's L-BFGS gets iterations until its objective
+    is that of ours."""
     found: dict[str, Any] = {}
 
     def record(solver: str, fit: Callable[[], tuple[Any, Any, int]]) -> float:
@@ -118,7 +122,12 @@ def single_fits(X: Tensor, y: Tensor) -> dict[str, Any]:
         seconds = timing.duration(lambda: result.extend(fit()), "cpu")
         W, b, passes = result
         loss, gradient = objective(torch.as_tensor(W).double(), torch.as_tensor(b).double(), X, y)
-        found[solver] = {"seconds": seconds, "passes or iterations": int(passes), "objective": loss, "largest gradient": gradient}
+        found[solver] = {
+            "seconds": seconds,
+            "passes or iterations": int(passes),
+            "objective": loss,
+            "largest gradient": gradient,
+        }
         return loss
 
     def fullrank() -> tuple[Any, Any, int]:
@@ -161,7 +170,11 @@ def show(name: str, X: Tensor, probe: dict[str, Any], fits: dict[str, Any]) -> N
     table = Table("one fit", "seconds", "passes or iterations", "objective", "largest gradient")
     for solver, row in fits.items():
         table.add_row(
-            solver, f"{row['seconds']:.2f}", str(row["passes or iterations"]), f"{row['objective']:.7f}", f"{row['largest gradient']:.1e}"
+            solver,
+            f"{row['seconds']:.2f}",
+            str(row["passes or iterations"]),
+            f"{row['objective']:.7f}",
+            f"{row['largest gradient']:.1e}",
         )
     console.print(table)
 

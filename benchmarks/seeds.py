@@ -2,9 +2,9 @@
 
     python benchmarks/seeds.py cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"
 
-Each seed is a complete run of the command line (pretrain, then evaluate); `--parallel` of them run at the same time. Unfinished
-runs are resumed, and finished runs are not repeated. `fullrank pretrain` receives all other flags. Writes a small file under `results/`
-with scores, recipe, hardware, versions and commit.
+Each seed is a complete run of the command line (pretrain, then evaluate); `--parallel` of them run at the same time.
+Unfinished runs are resumed, and finished runs are not repeated. `fullrank pretrain` receives all other flags. Writes a
+small file under `results/` with scores, recipe, hardware, versions and commit.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from fullrank.evaluation import Evaluation
 from fullrank.run import Run, read_json, write_json
 
 ENVIRONMENT = ("fullrank", "torch", "timm", "lightning", "python", "platform", "hardware", "started")
-FULLRANK = [sys.executable, "-m", "fullrank.cli"]
+FULLRANK = [sys.executable, "-m", "fullrank"]
 
 
 def main():
@@ -71,9 +71,12 @@ def collect(runs: list[Path], name: str | None) -> dict:
 
 
 def table(evaluations: list[Evaluation]) -> Iterator[dict]:
-    """Yield the mean and the standard deviation of each score over seeds. A score that is a mean over draws counts once per seed."""
+    """Yield the mean and the standard deviation of each score over seeds. A score that is a mean over draws counts once
+    per seed."""
     for first in evaluations[0].scores:
-        values = [s.accuracy for e in evaluations for s in e.scores if (s.features, s.probe) == (first.features, first.probe)]
+        values = [
+            s.accuracy for e in evaluations for s in e.scores if (s.features, s.probe) == (first.features, first.probe)
+        ]
         yield {
             "features": first.features,
             "probe": first.probe,

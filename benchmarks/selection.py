@@ -1,21 +1,26 @@
-"""Compare the ranking of runs by label-free metrics with that by a linear probe: Spearman's ρ over many runs, with bootstrap intervals.
+"""Compare the ranking of runs by label-free metrics with that by a linear probe: Spearman's ρ over many runs, with
+bootstrap intervals.
 
     python benchmarks/selection.py RUNS… --across "healthy-*"
-    python benchmarks/selection.py RUNS… --images PATH/TO/cifar10 --across "*-seed[0-9]" --out benchmarks/results/selection-cifar10.json
+    python benchmarks/selection.py RUNS… --images PATH/TO/cifar10 --across "*-seed[0-9]" --out
+    benchmarks/results/selection-cifar10.json
     python benchmarks/selection.py RUNS… --lengths       # for runs that differ in length
 
-Two accuracies on held-out images are the reference: of a linear probe at the optimum, and of logistic regression with two labels per
-class. The metrics use no labels, only the representations and embeddings of the training images, and views of some of them. LiDAR has its
-published setting: 1,000 images as surrogate classes, 50 views of each, δ = 10⁻⁴ (Thilak et al. 2024). Other measures of views take the
-first two views of these images. The view distribution is the same for all runs: the most frequent one. `--across` selects the runs that
-differ only in objective and seed. For pairs of runs of one objective whose linear accuracies differ by two points or more, the script
-counts how often a measure prefers the better run. Writes `results/selection.json`, which contains names of runs but no paths. With
-`--keep`, the runs that this file contains are not measured again; `earlier` in the file has the environments of their measurements.
+Two accuracies on held-out images are the reference: of a linear probe at the optimum, and of logistic regression with
+two labels per class. The metrics use no labels, only the representations and embeddings of the training images, and
+views of some of them. LiDAR has its
+published setting: 1,000 images as surrogate classes, 50 views of each, δ = 10⁻⁴ (Thilak et al. 2024). Other measures of
+views take the
+first two views of these images. The view distribution is the same for all runs: the most frequent one. `--across`
+selects the runs that differ only in objective and seed. For pairs of runs of one objective whose linear accuracies
+differ by two points or more, the script counts how often a measure prefers the better run. Writes
+`results/selection.json`, which contains names of runs but no paths. With `--keep`, the runs that this file contains are
+not measured again; `earlier` in the file has the environments of their measurements.
 
-With `--lengths`, runs are compared only with runs whose recipes are equal except for the number of epochs. For each pair, a measure is
-right if it prefers the run with the higher accuracy. The measures are the last ones in the log of the runs, not measured again. Also lists
-the share of the decrease of the held-out loss in the last quarter of a run, with the gain in accuracy of a run of twice the length. Writes
-`results/lengths.json`.
+With `--lengths`, runs are compared only with runs whose recipes are equal except for the number of epochs. For each
+pair, a measure is right if it prefers the run with the higher accuracy. The measures are the last ones in the log of
+the runs, not measured again. Also lists the share of the decrease of the held-out loss in the last quarter of a run,
+with the gain in accuracy of a run of twice the length. Writes `results/lengths.json`.
 """
 
 import argparse
@@ -38,18 +43,21 @@ from fullrank.evaluation.cluster_learnability import cluster_learnability
 from fullrank.evaluation.graph_stability import graph_stability
 from fullrank.evaluation.intrinsic_dimension import mst_dimension, two_nn_dimension
 from fullrank.images import MemoryImages, load_images, train_and_test
-from fullrank.loading import Model, load_run
-from fullrank.monitoring.spectrum_evaluation import intraclass_correlation
+from fullrank.models import Model, load_run
 from fullrank.recipes import to_dict
 from fullrank.recipes.assembling import build_transform
 from fullrank.report import read_run_summary
 from fullrank.report.measures import last_quarter_share
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
+from fullrank.run.spectrum_evaluation import intraclass_correlation
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
 
-LIDAR_IMAGES, VIEWS = 1000, 50  # the published setting of LiDAR; alignment and other measures of two views use the first two
+LIDAR_IMAGES, VIEWS = (
+    1000,
+    50,
+)  # the published setting of LiDAR; alignment and other measures of two views use the first two
 DIMENSION_IMAGES = 2000  # for the intrinsic dimensions and cluster learnability
 CLEAR = 0.02  # minimum difference of two linear accuracies for a clear pair
 RESAMPLES = 2000
@@ -65,10 +73,16 @@ NOISE = (0.0, 0.1, 0.3, 1.0)  # standard deviation of the noise, relative to tha
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--across", default="*", help="pattern for the names of the runs that differ only in objective and seed")
+    parser.add_argument(
+        "--across", default="*", help="pattern for the names of the runs that differ only in objective and seed"
+    )
     parser.add_argument("--images", help="source of the images, if it has moved since the runs")
-    parser.add_argument("--keep", action="store_true", help="keep the runs that the file of results contains, and measure the others")
-    parser.add_argument("--lengths", action="store_true", help="compare runs of different length by the measures in their logs")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the runs that the file of results contains, and measure the others"
+    )
+    parser.add_argument(
+        "--lengths", action="store_true", help="compare runs of different length by the measures in their logs"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -117,7 +131,8 @@ def main():
         "pairs": count_clear_pairs(with_clid(results)),
         "noise": {"run": first, "rows": with_noise(models[first], options.images)},
         "settings": settings,
-        "environment": platform_info() | {"command": f"selection.py RUNS --across {options.across}"},  # the paths of the runs say nothing
+        "environment": platform_info()
+        | {"command": f"selection.py RUNS --across {options.across}"},  # the paths of the runs say nothing
         "earlier": earlier,
     }
     write_json(out, to_json(result))
@@ -125,7 +140,8 @@ def main():
 
 
 def read_results(path: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the runs of a file of results, and the environments in which they were measured. None stands for an infinite number.
+    """Return the runs of a file of results, and the environments in which they were measured. None stands for an
+    infinite number.
 
     Raises:
         SystemExit: the runs were measured with other settings.
@@ -142,8 +158,12 @@ def read_results(path: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], 
 def evaluate_run(model: Model, views: tuple[ViewConfig, ...], source: str | None) -> dict[str, Any]:
     """Return the accuracies and all label-free metrics of one run."""
     train, test = images_of(model, source)
-    scores = evaluate_backbone(model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False).scores
-    accuracy = {probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()}
+    scores = evaluate_backbone(
+        model.backbone, None, model.preprocess, train, test, probes=("linear", "few-shot"), baselines=False
+    ).scores
+    accuracy = {
+        probe: next(score.accuracy for score in scores if score.probe == name) for probe, name in PROBES.items()
+    }
     R = extract_features(model.backbone, train, model.preprocess).X
     no_projector = not len(list(model.projector.children()))
     views_R = representations_of_views(model, train, views)
@@ -159,7 +179,8 @@ def evaluate_run(model: Model, views: tuple[ViewConfig, ...], source: str | None
 
 
 def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
-    """Return the runs, how often each logged measure prefers the better run of a pair, and what twice the length gained."""
+    """Return the runs, how often each logged measure prefers the better run of a pair, and what twice the length
+    gained."""
     runs: dict[str, dict[str, Any]] = {}
     for name, path in paths.items():
         model = load_run(path)
@@ -173,7 +194,10 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
             "objective": model.recipe.objective,
             "seed": model.recipe.seed,
             "epochs": model.recipe.epochs,
-            "accuracy": {probe: next(score.accuracy for score in scores if score.probe == wanted) for probe, wanted in PROBES.items()},
+            "accuracy": {
+                probe: next(score.accuracy for score in scores if score.probe == wanted)
+                for probe, wanted in PROBES.items()
+            },
             "measures": {
                 "effective rank, backbone": last.backbone.effective_rank,
                 "effective rank, projector": last.projector.effective_rank,
@@ -186,9 +210,15 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
         }
         print(name, runs[name]["accuracy"], runs[name]["measures"], flush=True)
     pairs = [
-        (runs[a], runs[b]) for a in runs for b in runs if runs[a]["epochs"] < runs[b]["epochs"] and runs[a]["group"] == runs[b]["group"]
+        (runs[a], runs[b])
+        for a in runs
+        for b in runs
+        if runs[a]["epochs"] < runs[b]["epochs"] and runs[a]["group"] == runs[b]["group"]
     ]
-    right = {measure: {probe: count_right(pairs, measure, probe) for probe in PROBES} for measure in next(iter(runs.values()))["measures"]}
+    right = {
+        measure: {probe: count_right(pairs, measure, probe) for probe in PROBES}
+        for measure in next(iter(runs.values()))["measures"]
+    }
     doubled = [
         {key: shorter[key] for key in ("objective", "seed", "epochs", "last quarter")}
         | {f"gain, {probe}": longer["accuracy"][probe] - shorter["accuracy"][probe] for probe in PROBES}
@@ -201,11 +231,13 @@ def compare_lengths(paths: dict[str, Path]) -> dict[str, Any]:
 
 
 def count_right(pairs: list[tuple[dict[str, Any], dict[str, Any]]], measure: str, probe: str) -> dict[str, int]:
-    """Return in how many of the pairs the measure prefers the run with the higher accuracy; pairs of equal accuracy do not count."""
+    """Return in how many of the pairs the measure prefers the run with the higher accuracy; pairs of equal accuracy do
+    not count."""
     sign = -1 if measure == "held-out loss" else 1
     decided = [(a, b) for a, b in pairs if a["accuracy"][probe] != b["accuracy"][probe]]
     right = [
-        (sign * (b["measures"][measure] - a["measures"][measure]) > 0) == (b["accuracy"][probe] > a["accuracy"][probe]) for a, b in decided
+        (sign * (b["measures"][measure] - a["measures"][measure]) > 0) == (b["accuracy"][probe] > a["accuracy"][probe])
+        for a, b in decided
     ]
     return {"right": sum(right), "pairs": len(decided)}
 
@@ -220,11 +252,15 @@ def show_lengths(result: dict[str, Any]) -> None:
 def images_of(model: Model, source: str | None) -> tuple[MemoryImages, MemoryImages]:
     """Return the training images and the held-out images of a run."""
     data = model.recipe.data
-    return read_images(source or data.source, data.train, data.test, model.recipe.split_seed, data.subset, data.channels)
+    return read_images(
+        source or data.source, data.train, data.test, model.recipe.split_seed, data.subset, data.channels
+    )
 
 
 @functools.cache
-def read_images(source: str, train: str, test: str, seed: int, subset: int, channels: int) -> tuple[MemoryImages, MemoryImages]:
+def read_images(
+    source: str, train: str, test: str, seed: int, subset: int, channels: int
+) -> tuple[MemoryImages, MemoryImages]:
     """Return the images of a source in memory, read once for all runs."""
     splits = train_and_test(source, train=train, test=test, seed=seed, subset=subset)
     loaded = [load_images(images, channels=channels) for images in (splits.train, splits.test)]
@@ -234,9 +270,14 @@ def read_images(source: str, train: str, test: str, seed: int, subset: int, chan
 @torch.inference_mode()
 def representations_of_views(model: Model, images: MemoryImages, views: tuple[ViewConfig, ...]) -> torch.Tensor:
     """Return representations (n, q, D_b) of q views of each image."""
-    make, pixels = build_transform(type(model.recipe)(views=views, data=model.recipe.data)), images.pixels[:LIDAR_IMAGES]
+    make, pixels = (
+        build_transform(type(model.recipe)(views=views, data=model.recipe.data)),
+        images.pixels[:LIDAR_IMAGES],
+    )
     drawn = (make(pixels, make.make_params(seed, 0, len(pixels)))[0] for seed in range(VIEWS // 2))
-    return torch.stack([torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1)
+    return torch.stack(
+        [torch.cat([model.backbone(part) for part in view.split(512)]) for pair in drawn for view in pair], dim=1
+    )
 
 
 def graph_metrics(Z: torch.Tensor, X: torch.Tensor) -> dict[str, float]:
@@ -265,13 +306,19 @@ def with_clid(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_clear_pairs(results: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Return for each measure how many of the clear pairs of runs of one objective it orders as the linear probe does; half for ties."""
+    """Return for each measure how many of the clear pairs of runs of one objective it orders as the linear probe does;
+    half for ties."""
     runs = list(results.values())
     counts: dict[str, dict[str, Any]] = {}
     for metric in dict.fromkeys(metric for run in runs for metric in run["measures"]):
         right = [
             float(
-                0.5 + 0.5 * np.sign(sign_corrected(metric, better["measures"][metric]) - sign_corrected(metric, worse["measures"][metric]))
+                0.5
+                + 0.5
+                * np.sign(
+                    sign_corrected(metric, better["measures"][metric])
+                    - sign_corrected(metric, worse["measures"][metric])
+                )
             )
             for better in runs
             for worse in runs
@@ -294,12 +341,15 @@ def metrics_of(spectrum: Spectrum, X: torch.Tensor) -> dict[str, float]:
         "alignment": alignment(X[:, 0], X[:, 1]),
         "uniformity": uniformity(X[:, 0]),
         "LiDAR": lidar(X),
-        "LiDAR, unit deviation": lidar(X / deviation) if deviation > 0 else 0.0,  # δ is absolute, and the scale depends on the objective
+        "LiDAR, unit deviation": lidar(X / deviation)
+        if deviation > 0
+        else 0.0,  # δ is absolute, and the scale depends on the objective
     }
 
 
 def correlations(results: dict[str, Any], across: str) -> dict[str, Any]:
-    """Return ρ of each metric with each accuracy, for all runs, for the runs of `across`, and for each objective with enough runs."""
+    """Return ρ of each metric with each accuracy, for all runs, for the runs of `across`, and for each objective with
+    enough runs."""
     objectives = {name: run["objective"] for name, run in results.items()}
     groups = {"all": list(results), "across objectives": [name for name in results if fnmatch.fnmatch(name, across)]}
     for objective in dict.fromkeys(objectives.values()):
@@ -326,7 +376,8 @@ def sign_corrected(metric: str, value: float) -> float:
 
 
 def rank_correlation(x: np.ndarray, accuracies: list[float]) -> dict[str, Any]:
-    """Return Spearman's ρ with a bootstrap interval, and the regret: the best accuracy minus that of the run with the best metric."""
+    """Return Spearman's ρ with a bootstrap interval, and the regret: the best accuracy minus that of the run with the
+    best metric."""
     y = np.array(accuracies)
     resampled = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
     resampled_rho = spearman(x[resampled], y[resampled])

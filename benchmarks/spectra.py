@@ -2,8 +2,9 @@
 
     python benchmarks/spectra.py            # two minutes
 
-256 samples in 32 dimensions start near a subspace of 4 dimensions; Adam minimises each objective with its default hyperparameters
-(`fullrank.conformance.free_embeddings`). Writes `benchmarks/results/spectra.json` and `docs/figures/spectra.svg`.
+256 samples in 32 dimensions start near a subspace of 4 dimensions; Adam minimises each objective with its default
+hyperparameters (`fullrank.testing.free_embeddings`). Writes `benchmarks/results/spectra.json` and
+`docs/figures/spectra.svg`.
 """
 
 from importlib.metadata import version
@@ -12,11 +13,11 @@ from pathlib import Path
 import torch
 from matplotlib import rc_context
 
-from fullrank.conformance import objective_case, optimize_free_embeddings
-from fullrank.conformance.free_embeddings import INITIAL_RANK
 from fullrank.objectives import OBJECTIVES
-from fullrank.plot_style import MATPLOTLIB_STYLE, subplots
+from fullrank.report.plot_style import MATPLOTLIB_STYLE, subplots
 from fullrank.run import write_json
+from fullrank.testing import objective_case, optimize_free_embeddings
+from fullrank.testing.free_embeddings import INITIAL_RANK
 
 HERE = Path(__file__).parent
 FIGURE = HERE.parent / "docs" / "figures" / "spectra.svg"
@@ -49,7 +50,9 @@ def main():
 
 def measure(name: str, objective) -> dict:
     runs = [
-        optimize_free_embeddings(objective_case(objective, hyper=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s)
+        optimize_free_embeddings(
+            objective_case(objective, hyper=D0.get(name)), N=N, D=D, steps=STEPS, learning_rate=LEARNING_RATE, seed=s
+        )
         for s in SEEDS
     ]
     before = [f.before.effective_rank() for f in runs]
@@ -58,7 +61,8 @@ def measure(name: str, objective) -> dict:
     first = runs[0].after
     print(f"{name:22} {before} → {after}", flush=True)
     eigenvalues = {
-        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()] for when, spectrum in (("start", runs[0].before), ("end", first))
+        when: [float(f"{v:.6g}") for v in spectrum.eigenvalues.tolist()]
+        for when, spectrum in (("start", runs[0].before), ("end", first))
     }
     return {"before": before, "after": after, "eigenvalues": eigenvalues}
 

@@ -1,12 +1,13 @@
-"""Measure the cost of spectrum evaluation: the time of one evaluation compared with a training step, and the share of run time.
+"""Measure the cost of spectrum evaluation: the time of one evaluation compared with a training step, and the share of
+run time.
 
     python benchmarks/spectrum_evaluation.py              # two minutes
     python benchmarks/spectrum_evaluation.py --runs RUN…  # also report the measured share of these runs
 
-The networks are those of the recipes, with a projector to D dimensions; pixels are random. Everything runs on one thread, and times are
-CPU seconds of the process, which other processes hardly change. For each length of a run, `plan_evaluations` of `pretrain` determines the
-evaluations. With the time t of a step and the time e of an evaluation, the share is evaluations · e / (steps · t + evaluations · e). Writes
-`results/spectrum_evaluation.json`.
+The networks are those of the recipes, with a projector to D dimensions; pixels are random. Everything runs on one
+thread, and times are CPU seconds of the process, which other processes hardly change. For each length of a run,
+`plan_evaluations` of `pretrain` determines the evaluations. With the time t of a step and the time e of an evaluation,
+the share is evaluations · e / (steps · t + evaluations · e). Writes `results/spectrum_evaluation.json`.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from typing import Any
 import torch
 
 from fullrank.methods import Method, ProjectorConfig
-from fullrank.monitoring.evaluation_plan import count_cost, plan_evaluations
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, Recipe, assemble
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
+from fullrank.run.evaluation_plan import count_cost, plan_evaluations
 from fullrank.spectrum import Spectrum, StreamingSpectrum
 from fullrank.training import build_optimizer
 from timing import measure
@@ -46,7 +47,9 @@ def main():
         rows.append({"recipe": name, "D": D} | costs(recipe_of(name, D)))
         print(rows[-1], flush=True)
     runs = [measured_share(Run(path)) for path in options.runs]
-    write_json(options.out, {"unit": "CPU seconds, one thread", "rows": rows, "runs": runs, "environment": platform_info()})
+    write_json(
+        options.out, {"unit": "CPU seconds, one thread", "rows": rows, "runs": runs, "environment": platform_info()}
+    )
 
 
 def recipe_of(name: str, D: int) -> Recipe:
@@ -69,7 +72,10 @@ def costs(recipe: Recipe) -> dict[str, Any]:
     images = parts.preprocess.normalize(pixels[:BATCH])
     forward = seconds(lambda: embeddings(method, images)) / BATCH
     plans = {steps: plan_evaluations(work, steps=steps, available=most) for steps in LENGTHS}
-    spectra = {n: sum(seconds(lambda n=n, D=D: spectrum(n, D)) for D in work.dimensions) for n in {p.samples for p in plans.values()}}
+    spectra = {
+        n: sum(seconds(lambda n=n, D=D: spectrum(n, D)) for D in work.dimensions)
+        for n in {p.samples for p in plans.values()}
+    }
     evaluations = {n: n * forward + spent for n, spent in spectra.items()}
     return {
         "batch": recipe.batch_size,
@@ -79,12 +85,15 @@ def costs(recipe: Recipe) -> dict[str, Any]:
                 "samples": n,
                 "seconds": evaluations[n],
                 "in_steps": evaluations[n] / step,
-                "counted": replace(work, views=0.0).evaluation(n) / work.step,  # without the held-out loss, like the measured time
+                "counted": replace(work, views=0.0).evaluation(n)
+                / work.step,  # without the held-out loss, like the measured time
                 "forward": n * forward / evaluations[n],
             }
             for n in sorted(evaluations)
         ],
-        "runs": [share(steps, step, evaluations[p.samples], samples=p.samples, every=p.every) for steps, p in plans.items()],
+        "runs": [
+            share(steps, step, evaluations[p.samples], samples=p.samples, every=p.every) for steps, p in plans.items()
+        ],
     }
 
 
@@ -99,7 +108,12 @@ def spectrum(n: int, D: int) -> Spectrum:
 def share(steps: int, step: float, evaluation: float, *, samples: int, every: int) -> dict[str, float]:
     """Return the number of evaluations in a run, and the share of the run time that they take."""
     count = 1 + math.ceil(steps / every)
-    return {"steps": steps, "samples": samples, "evaluations": count, "share": count * evaluation / (steps * step + count * evaluation)}
+    return {
+        "steps": steps,
+        "samples": samples,
+        "evaluations": count,
+        "share": count * evaluation / (steps * step + count * evaluation),
+    }
 
 
 def train(method: Method, optimizer: torch.optim.Optimizer, views: Any, pixels: torch.Tensor) -> None:

@@ -3,9 +3,9 @@
     python benchmarks/startup.py                                # half a minute
     python benchmarks/startup.py --against path/to/checkout     # compare with another version of the library
 
-Each answer is a process of its own. Its CPU time is that of user and system together, which other processes hardly change; the processes
-take turns, and the table has medians. The unit is the CPU time of `python -c pass`. `results/startup.json` also lists the large libraries
-that an answer of this version imported.
+Each answer is a process of its own. Its CPU time is that of user and system together, which other processes hardly
+change; the processes take turns, and the table has medians. The unit is the CPU time of `python -c pass`.
+`results/startup.json` also lists the large libraries that an answer of this version imported.
 """
 
 import argparse
@@ -37,7 +37,19 @@ ANSWERS = (
     "evaluate no/such/run",
     "report no/such/run --out page.html",
 )
-HEAVY = ("torch", "torchvision", "lightning", "timm", "datasets", "pyarrow", "plotly", "matplotlib", "sklearn", "scipy", "pandas")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "lightning",
+    "timm",
+    "datasets",
+    "pyarrow",
+    "plotly",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "pandas",
+)
 HERE = Path(__file__).parents[1]
 
 
@@ -55,7 +67,9 @@ def main():
             python.append(cpu_seconds(["-c", "pass"], HERE / "src", folder))
             for name, source in sources.items():
                 for answer in ANSWERS:
-                    seconds.setdefault((name, answer), []).append(cpu_seconds(["-m", "fullrank.cli", *answer.split()], source, folder))
+                    seconds.setdefault((name, answer), []).append(
+                        cpu_seconds(["-m", "fullrank", *answer.split()], source, folder)
+                    )
         rows = {
             answer: {
                 name: {
@@ -66,7 +80,11 @@ def main():
             }
             for answer in ANSWERS
         }
-    result = {"environment": timing.environment("tyro", rounds=arguments.rounds), "python": statistics.median(python), "answers": rows}
+    result = {
+        "environment": timing.environment("tyro", rounds=arguments.rounds),
+        "python": statistics.median(python),
+        "answers": rows,
+    }
     write_json(arguments.out, result)
     show(result, list(sources))
 
@@ -74,27 +92,34 @@ def main():
 def cpu_seconds(arguments: list[str], source: Path, folder: str) -> float:
     """Return the CPU seconds of one Python process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], capture_output=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(source)})
+    subprocess.run(
+        [sys.executable, *arguments], capture_output=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(source)}
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def imported(answer: str, source: Path, folder: str) -> list[str]:
     """Return the large libraries that a process has imported when it has answered."""
-    code = (
-        f"import sys; from fullrank.cli import main; main({answer.split()!r}); print('\\n' + ' '.join({set(HEAVY)!r} & set(sys.modules)))"
-    )
+    code = f"import sys; from fullrank.cli import main; main({answer.split()!r}); print('\\n' + ' '.join({set(HEAVY)!r} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(source)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=environment)
     return sorted(done.stdout.splitlines()[-1].split())
 
 
 def show(result, names):
-    table = Table("answer", *(f"{name}: seconds" for name in names), "× python", "large libraries", title="CPU time of an answer")
+    table = Table(
+        "answer", *(f"{name}: seconds" for name in names), "× python", "large libraries", title="CPU time of an answer"
+    )
     for answer, row in result["answers"].items():
         ours = row["fullrank"]
         cells = [f"{row[name]['seconds']:.2f}" for name in names]
-        table.add_row(f"fullrank {answer}", *cells, f"{ours['seconds'] / result['python']:.0f}", ", ".join(ours["imports"]) or "none")
+        table.add_row(
+            f"fullrank {answer}",
+            *cells,
+            f"{ours['seconds'] / result['python']:.0f}",
+            ", ".join(ours["imports"]) or "none",
+        )
     Console().print(table)
 
 

@@ -2,11 +2,11 @@
 
     python benchmarks/stepwise.py            # a few minutes
 
-A linear network (D outputs) is trained by gradient flow on the loss of Simon et al. 2023, from `STARTS` random weights of each scale. The
-error of a learning time is |measured / predicted − 1|; for each start, the largest error of the first D − 1 modes, and the error of the
-last. "block SVD" is `aligned_initialization` with all modes, "first D modes" the same without modes D + 1 and beyond, and "Gram-Schmidt" is
-the QR factorisation of W(0)V of the first D modes, as in the paper. Writes the medians, 95 % quantiles and maxima over the starts to
-`benchmarks/results/stepwise.json`.
+A linear network (D outputs) is trained by gradient flow on the loss of Simon et al. 2023, from `STARTS` random weights
+of each scale. The error of a learning time is |measured / predicted − 1|; for each start, the largest error of the
+first D − 1 modes, and the error of the last. "block SVD" is `aligned_initialization` with all modes, "first D modes"
+the same without modes D + 1 and beyond, and "Gram-Schmidt" is the QR factorisation of W(0)V of the first D modes, as in
+the paper. Writes the medians, 95 % quantiles and maxima over the starts to `benchmarks/results/stepwise.json`.
 """
 
 from datetime import UTC, datetime
@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fullrank.dynamics import stepwise
-from fullrank.dynamics.flow import solve_ode
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
+from fullrank_papers.theory import stepwise
+from fullrank_papers.theory.flow import solve_ode
 
 OUT = Path(__file__).parent / "results" / "stepwise.json"
 STARTS = 40
@@ -35,7 +35,9 @@ SCALES = {"1/j": (1e-3, 1e-6)}
 def main():
     torch.set_num_threads(1)
     rows = [measure(name, scale) for name in CASES for scale in SCALES.get(name, (1e-4,))]
-    write_json(OUT, {"settings": {"starts": STARTS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_info(), "rows": rows})
+    write_json(
+        OUT, {"settings": {"starts": STARTS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_info(), "rows": rows}
+    )
 
 
 def measure(name: str, scale: float) -> dict:
@@ -54,7 +56,9 @@ def measure(name: str, scale: float) -> dict:
 
 
 def predict(W: Tensor, gamma: Tensor) -> Tensor:
-    return stepwise.learning_times(*stepwise.aligned_initialization(W[:, : len(gamma)], gamma, torch.eye(len(gamma)).double())[:2])
+    return stepwise.learning_times(
+        *stepwise.aligned_initialization(W[:, : len(gamma)], gamma, torch.eye(len(gamma)).double())[:2]
+    )
 
 
 def gram_schmidt(W: Tensor, gamma: Tensor) -> Tensor:
@@ -78,7 +82,10 @@ def train(W: Tensor, gamma: Tensor, end: float) -> Tensor:
 
 def summarize(errors: Tensor) -> dict[str, dict[str, float]]:
     parts = {"first modes": errors[:, :-1].amax(1), "last mode": errors[:, -1]}
-    return {part: {"median": x.median().item(), "95 %": x.quantile(0.95).item(), "maximum": x.max().item()} for part, x in parts.items()}
+    return {
+        part: {"median": x.median().item(), "95 %": x.quantile(0.95).item(), "maximum": x.max().item()}
+        for part, x in parts.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""What benchmarks of speed share: alternate the contenders in one process, take medians with quartiles, and describe the machine.
+"""What benchmarks of speed share: alternate the contenders in one process, take medians with quartiles, and describe
+the machine.
 
-Contenders alternate because the speed of a machine drifts: each round runs every contender once, so a slow minute slows all of them.
-Ratios of medians are then stable where the times are not. `clock` chooses the time: "cpu" counts the CPU seconds of the process, which
-other processes hardly change, and fits one thread; "wall" counts elapsed seconds, after the GPU has finished if there is one.
+Contenders alternate because the speed of a machine drifts: each round runs every contender once, so a slow minute slows
+all of them.
+Ratios of medians are then stable where the times are not. `clock` chooses the time: "cpu" counts the CPU seconds of the
+process, which other processes hardly change, and fits one thread; "wall" counts elapsed seconds, after the GPU has
+finished if there is one.
 """
 
 import os
@@ -32,7 +35,9 @@ class Timing(NamedTuple):
     rounds: int
 
 
-def measure(works: Mapping[str, Work], *, rounds: int = 15, seconds: float = float("inf"), clock: Clock = "wall") -> dict[str, Timing]:
+def measure(
+    works: Mapping[str, Work], *, rounds: int = 15, seconds: float = float("inf"), clock: Clock = "wall"
+) -> dict[str, Timing]:
     """Time the contenders alternately, after one call each that does not count.
 
     Args:
@@ -80,7 +85,8 @@ def summary(values: list[float]) -> Timing:
 
 
 def environment(*packages: str, **settings: Any) -> dict[str, Any]:
-    """Return what a reader needs to judge a measurement: date, commit, processor, GPU, cores, threads, versions, and the settings.
+    """Return what a reader needs to judge a measurement: date, commit, processor, GPU, cores, threads, versions, and
+    the settings.
 
     Args:
         *packages: names of further packages whose versions count.
@@ -109,16 +115,23 @@ def installed(package: str) -> str | None:
 def processor() -> str:
     """Return the name of the processor if the system provides it, or else its architecture."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def commit() -> str | None:
-    """Return the commit of this checkout, with "+changes" if library or benchmarks were modified; None without a checkout."""
+    """Return the commit of this checkout, with "+changes" if library or benchmarks were modified; None without a
+    checkout."""
     git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
         code = ["src", ":(glob)benchmarks/*.py"]
-        changed = subprocess.run([*git, "status", "--porcelain", "--", *code], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", *code], capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+changes" if changed else "")

@@ -1,11 +1,13 @@
-"""Measure the cost of the flow of the outputs: compare a step of (12) with gradient descent (11), and with more accurate integrators.
+"""Measure the cost of the flow of the outputs: compare a step of (12) with gradient descent (11), and with more
+accurate integrators.
 
     python benchmarks/trace.py            # a minute or two
 
-Loss and equations are those of Esser et al. 2023, with C from embedded digits after PCA and two outputs. Times are medians over steps, and
-all widths alternate in one process; "gradient" is (11) without the projection. The accuracy is the largest error of qqᵀ at eight times
-until the loss is close to its minimum, as a function of the number of evaluations of the right-hand side, for Euler's method (12), an
-adaptive method (`integrate_outputs`) and, for the canonical flow, the closed form. Writes `benchmarks/results/trace.json`.
+Loss and equations are those of Esser et al. 2023, with C from embedded digits after PCA and two outputs. Times are
+medians over steps, and all widths alternate in one process; "gradient" is (11) without the projection. The accuracy is
+the largest error of qqᵀ at eight times until the loss is close to its minimum, as a function of the number of
+evaluations of the right-hand side, for Euler's method (12), an adaptive method (`integrate_outputs`) and, for the
+canonical flow, the closed form. Writes `benchmarks/results/trace.json`.
 """
 
 import math
@@ -16,11 +18,11 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from fullrank.dynamics import trace
-from fullrank.dynamics.contrastive_pairs import eigenbasis
-from fullrank.reproduce.dynamics.fig4 import Size, exponent, load_classes, pair_matrix_with_noise, step_times
 from fullrank.run import write_json
 from fullrank.run.environment import platform_info
+from fullrank_papers.figures.dynamics.fig4 import Size, exponent, load_classes, pair_matrix_with_noise, step_times
+from fullrank_papers.theory import trace
+from fullrank_papers.theory.contrastive_pairs import eigenbasis
 
 OUT = Path(__file__).parent / "results" / "trace.json"
 WIDTHS, INPUTS, REPEATS, OUTPUTS = (10, 100, 1000, 10000), (10, 50), 1000, 2
@@ -40,14 +42,22 @@ def main():
         "accuracy": [accuracy(matrices[INPUTS[0]], flow, generator) for flow in ("horizontal", "canonical")],
     }
     write_json(
-        OUT, {"settings": {"outputs": OUTPUTS, "repeats": REPEATS}, "date": f"{datetime.now(UTC):%Y-%m-%d}", **platform_info(), **found}
+        OUT,
+        {
+            "settings": {"outputs": OUTPUTS, "repeats": REPEATS},
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            **platform_info(),
+            **found,
+        },
     )
 
 
 def cost(C: Tensor, generator: torch.Generator) -> dict:
     widths = [h for h in WIDTHS if h >= len(C)]
     micros = step_times(C, tuple(widths), repeats=REPEATS, generator=generator)
-    ratios = {name: [a / b for a, b in zip(micros[name], micros["flow"], strict=True)] for name in ("descent", "gradient")}
+    ratios = {
+        name: [a / b for a, b in zip(micros[name], micros["flow"], strict=True)] for name in ("descent", "gradient")
+    }
     exponents = {name: exponent(widths, values, above=1000 * (name != "flow")) for name, values in micros.items()}
     print(f"d = {len(C)}, h = {widths}: times of a step over those of (12)", ratios, "exponents", exponents)
     return {"inputs": len(C), "widths": widths, "microseconds": micros, "ratios": ratios, "exponents": exponents}
@@ -61,7 +71,9 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
     t = end * torch.linspace(0, 1, 9, dtype=torch.float64)[1:]
     exact = trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=1e-13, atol=1e-15)
 
-    def error(q: Tensor) -> float:  # compares qqᵀ, because the closed form does not determine the rotation of the outputs
+    def error(
+        q: Tensor,
+    ) -> float:  # compares qqᵀ, because the closed form does not determine the rotation of the outputs
         return (q @ q.mT - exact @ exact.mT).flatten(1).norm(dim=1).max().item()
 
     def count_evaluations(solve) -> tuple[int, float]:
@@ -72,24 +84,30 @@ def accuracy(C: Tensor, flow: str, generator: torch.Generator) -> dict:
     largest = trace.stability_limit(eigenvalues, outputs=OUTPUTS, flow=flow)
     euler = [
         count_evaluations(
-            lambda n=n: trace.euler_outputs(q0, eigenvalues, learning_rate=end.item() / n, steps=n, flow=flow)[n // 8 :: n // 8]
+            lambda n=n: trace.euler_outputs(q0, eigenvalues, learning_rate=end.item() / n, steps=n, flow=flow)[
+                n // 8 :: n // 8
+            ]
         )
         for n in STEPS
         if end / n < largest
     ]
     adaptive = [
-        count_evaluations(lambda r=r: trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100)) for r in TOLERANCES
+        count_evaluations(lambda r=r: trace.integrate_outputs(q0, eigenvalues, t, flow=flow, rtol=r, atol=r / 100))
+        for r in TOLERANCES
     ]
     methods = {"euler": euler, "adaptive": adaptive}
     if flow == "canonical":
         methods["closed form"] = [count_evaluations(lambda: trace.canonical_outputs(q0, eigenvalues, t))]
-    evaluations = {name: {f"{target:g}": evaluations_for(points, target) for target in ERRORS} for name, points in methods.items()}
+    evaluations = {
+        name: {f"{target:g}": evaluations_for(points, target) for target in ERRORS} for name, points in methods.items()
+    }
     print(flow, evaluations)
     return {"flow": flow, "methods": methods, "evaluations for an error of": evaluations}
 
 
 def evaluations_for(points: list[tuple[int, float]], target: float) -> int:
-    """Return the smallest number of evaluations with an error of at most `target`, extrapolated at first order (Euler) if necessary."""
+    """Return the smallest number of evaluations with an error of at most `target`, extrapolated at first order (Euler)
+    if necessary."""
     reached = [n for n, error in points if error <= target]
     n, error = points[-1]
     return min(reached) if reached else math.ceil(n * error / target)

@@ -20,7 +20,9 @@ def main(backend, folder):
     recipe = replace(
         RECIPES["digits"],
         epochs=1,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(32, 24)),
         spectrum=SpectrumConfig(samples=100, every=5),
         machine=machine,

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")  # 'auto' is float32 on every CPU, also in the processes of a test
+os.environ.setdefault(
+    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
+)  # 'auto' is float32 on every CPU, also in the processes of a test
 
 import numpy as np
 import pytest
@@ -30,7 +32,9 @@ def small():
     return replace(
         RECIPES["digits"],
         epochs=2,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(32, 24)),
         schedule=ScheduleConfig(warmup=0.5),
         checkpoints=4,
@@ -59,8 +63,9 @@ class PowerCut(BaseException):
 
 @pytest.fixture
 def power_cut(monkeypatch):
-    """`with power_cut(after=7):` ends the run inside after that step, with its log and the checkpoint that is due, and without another."""
-    from fullrank.monitoring.run_logger import RunLogger
+    """`with power_cut(after=7):` ends the run inside after that step, with its log and the checkpoint that is due, and
+    without another."""
+    from fullrank.run.run_logger import RunLogger
 
     after_step = RunLogger.after_step
 
@@ -92,7 +97,8 @@ def train(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def assert_same_but_scores():
-    """`assert_same_but_scores(one, other)`: two runs differ only in the scores of a probe during training, bit for bit."""
+    """`assert_same_but_scores(one, other)`: two runs differ only in the scores of a probe during training, bit for
+    bit."""
     import torch
 
     def rows(run):
@@ -101,7 +107,9 @@ def assert_same_but_scores():
     def same(one, other):
         first, second = one.checkpoint(), other.checkpoint()
         assert all(torch.equal(tensor, second.weights()[name]) for name, tensor in first.weights().items())
-        assert all(torch.equal(tensor, second.state()["probe"][name]) for name, tensor in first.state()["probe"].items())
+        assert all(
+            torch.equal(tensor, second.state()["probe"][name]) for name, tensor in first.state()["probe"].items()
+        )
         assert rows(one) == rows(other)
 
     return same
@@ -127,12 +135,16 @@ def assert_same():
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """`together(script, world)`: the results of several processes; each runs `script RANK WORLD FOLDER`, which saves FOLDER/RANK.pt."""
+    """`together(script, world)`: the results of several processes; each runs `script RANK WORLD FOLDER`, which saves
+    FOLDER/RANK.pt."""
 
     def run_together(script, world=2):
         folder = tmp_path_factory.mktemp("together")
         commands = [[sys.executable, script, str(rank), str(world), folder] for rank in range(world)]
-        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
+        processes = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in commands
+        ]
         try:
             outputs = [process.communicate(timeout=300)[0] for process in processes]
         finally:
@@ -150,8 +162,10 @@ def start():
     """`start("digits", …)`: start `fullrank pretrain …` in a new process; `by` precedes the name of the module."""
 
     def start_process(*arguments, by=()):
-        environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # the order of a sum is part of its bits
-        command = [sys.executable, *by, "-m", "fullrank.cli", "pretrain", *map(str, arguments)]
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(torch.get_num_threads())
+        }  # the order of a sum is part of its bits
+        command = [sys.executable, *by, "-m", "fullrank", "pretrain", *map(str, arguments)]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     return start_process
@@ -159,7 +173,8 @@ def start():
 
 @pytest.fixture(scope="session")
 def stop():
-    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return status and stderr."""
+    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return status and
+    stderr."""
 
     def wait_and_send(process, path, step, signum):
         deadline = time.monotonic() + 240

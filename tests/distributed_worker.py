@@ -54,7 +54,8 @@ def distribute(net):
 
 
 def normalisation(layer, x, *, steps=2):
-    """Return outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and its outputs in eval mode."""
+    """Return outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and its outputs in
+    eval mode."""
     layer = convert_sync_batchnorm(layer.double())
     x = local_part(x).requires_grad_()
     for _ in range(steps):
@@ -125,7 +126,11 @@ def compute_all():
         "layers": layers(),
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),
-        "gather": [gather(numbers[:, rank_slice(4)]), gather(numbers[rank_slice(2)], dim=0), gather(numbers[:, rank_slice(4)].long())],
+        "gather": [
+            gather(numbers[:, rank_slice(4)]),
+            gather(numbers[rank_slice(2)], dim=0),
+            gather(numbers[:, rank_slice(4)].long()),
+        ],
         "unequal shapes": unequal_shapes_errors(),
         "error": indivisible_batch_error(),
         "all_gather_object": all_gather_object({"rank": rank()}),

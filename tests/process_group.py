@@ -10,7 +10,8 @@ from lightning.fabric import Fabric
 
 
 def join():
-    """Read RANK WORLD_SIZE FOLDER from the command line; return Fabric in double precision, and the file for the results."""
+    """Read RANK WORLD_SIZE FOLDER from the command line; return Fabric in double precision, and the file for the
+    results."""
     number, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     # The environment of an elastic launcher. The process group exists already, so that no port is needed.
     ranks = {"RANK": number, "LOCAL_RANK": number, "GROUP_RANK": 0, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}

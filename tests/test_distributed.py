@@ -8,7 +8,6 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
-from fullrank.conformance import measure_exactness, objective_case
 from fullrank.distributed import (
     SyncBatchNorm,
     all_gather_object,
@@ -23,9 +22,18 @@ from fullrank.distributed import (
 )
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
+from fullrank.testing import measure_exactness, objective_case
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
-LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", "not affine", "without running statistics"]
+LAYERS = [
+    "1d",
+    "2d",
+    "3d",
+    "timm's with activation",
+    "average of all batches",
+    "not affine",
+    "without running statistics",
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +50,12 @@ def one():
 
 @pytest.fixture(scope="module")
 def objectives():
-    """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes and in one."""
+    """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes
+    and in one."""
     hyper = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return measure_exactness([objective_case(f, hyper=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4))
+    return measure_exactness(
+        [objective_case(f, hyper=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4)
+    )
 
 
 def assert_same_gradients(found, expected):
@@ -83,7 +94,9 @@ def test_batchnorm_of_unequal_parts_equals_batchnorm_of_the_whole_batch(layer, o
     for part in parts:
         torch.testing.assert_close(part["same"], expected["same"], rtol=1e-12, atol=1e-14)
     if layer != "without running statistics":  # in eval mode, it uses the statistics of its part
-        torch.testing.assert_close(torch.cat([part["eval"][0] for part in parts]), expected["eval"][0], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            torch.cat([part["eval"][0] for part in parts]), expected["eval"][0], rtol=1e-10, atol=1e-12
+        )
 
 
 @pytest.mark.ddp
@@ -105,7 +118,9 @@ def test_gather_is_the_inverse_of_rank_slice(one, two):
 
 @pytest.mark.ddp
 def test_a_batch_that_is_not_divisible_is_an_error(two):
-    assert [process["error"] for process in two] == ["a batch of 13 is not divisible by 2 processes; choose a multiple of 2"] * 2
+    assert [process["error"] for process in two] == [
+        "a batch of 13 is not divisible by 2 processes; choose a multiple of 2"
+    ] * 2
 
 
 @pytest.mark.ddp
@@ -144,7 +159,9 @@ def network():
         {
             "one": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
             "two": nn.Sequential(
-                nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, eps=1e-3, momentum=0.3), nn.Sequential(BatchNormAct2d(3, act_layer=nn.GELU))
+                nn.Conv2d(1, 3, 3),
+                nn.BatchNorm2d(3, eps=1e-3, momentum=0.3),
+                nn.Sequential(BatchNormAct2d(3, act_layer=nn.GELU)),
             ),
         }
     )

@@ -8,7 +8,9 @@ def test_pick_returns_the_value():
 
 
 def test_the_error_lists_the_options_and_suggests_the_nearest():
-    with pytest.raises(UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; did you mean 'vicreg'\?$"):
+    with pytest.raises(
+        UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; did you mean 'vicreg'\?$"
+    ):
         pick("vicregg", {"vicreg": 1, "simclr": 2}, "objective")
 
 

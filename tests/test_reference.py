@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
-SHOWN = {name for page in PAGES.glob("*.md") for name in re.findall(r"^::: (\S+)", page.read_text(), flags=re.MULTILINE)}
+SHOWN = {
+    name for page in PAGES.glob("*.md") for name in re.findall(r"^::: (\S+)", page.read_text(), flags=re.MULTILINE)
+}
 PACKAGES = [
     "objectives",
     "methods",
@@ -45,6 +47,8 @@ def test_every_reference_exists():
 
 
 def test_reference_shows_every_module_of_dynamics():
-    package = importlib.import_module("fullrank.dynamics")
-    modules = {f"fullrank.dynamics.{info.name}" for info in pkgutil.iter_modules(package.__path__)} - {"fullrank.dynamics.checks"}
+    package = importlib.import_module("fullrank_papers.theory")
+    modules = {f"fullrank_papers.theory.{info.name}" for info in pkgutil.iter_modules(package.__path__)} - {
+        "fullrank_papers.theory.checks"
+    }
     assert modules <= SHOWN

@@ -27,8 +27,16 @@ class Outer:
 
 
 def test_builds_nested_dataclasses():
-    values = {"inner": {"rate": 2}, "several": [{"kind": "b"}], "widths": [3, 4], "name": "x", "anything": {"k": [1, {"l": None}]}}
-    expected = Outer(inner=Inner(rate=2.0), several=(Inner(kind="b"),), widths=(3, 4), name="x", anything={"k": [1, {"l": None}]})
+    values = {
+        "inner": {"rate": 2},
+        "several": [{"kind": "b"}],
+        "widths": [3, 4],
+        "name": "x",
+        "anything": {"k": [1, {"l": None}]},
+    }
+    expected = Outer(
+        inner=Inner(rate=2.0), several=(Inner(kind="b"),), widths=(3, 4), name="x", anything={"k": [1, {"l": None}]}
+    )
     assert structure(values, Outer, "it") == expected
     assert isinstance(structure(values, Outer, "it").inner.rate, float)
 

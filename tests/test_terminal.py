@@ -100,7 +100,7 @@ def test_control_characters_are_shown_as_escapes(text, shown):
     ],
 )
 def test_every_terminal_shows_help_and_messages(encoding, arguments, status, words):
-    command = [sys.executable, "-m", "fullrank.cli", *map(os.fsencode, arguments)]
+    command = [sys.executable, "-m", "fullrank", *map(os.fsencode, arguments)]
     done = subprocess.run(command, capture_output=True, timeout=120, env=os.environ | {"PYTHONIOENCODING": encoding})
     assert done.returncode == status, done.stderr
     assert words in (done.stdout + done.stderr).decode(encoding)

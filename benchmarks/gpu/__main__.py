@@ -5,9 +5,10 @@
     python -m benchmarks.gpu --smoke                          # every piece on the CPU, tiny, in minutes
     python -m benchmarks.gpu --table                          # only print what was measured so far
 
-Run it from the root of the repository, `PYTHONPATH=src` if the library is not installed. Every part is written to one JSON file as soon
-as it is measured, so the same command continues where an earlier one ended or was killed; a part that failed is measured again. Nothing is
-downloaded. Neither `datasets` nor `tyro` nor `plotly` is needed; without pytest, the tests are replaced by the same checks.
+Run it from the root of the repository, `PYTHONPATH=src` if the library is not installed. Every part is written to one
+JSON file as soon as it is measured, so the same command continues where an earlier one ended or was killed; a part that
+failed is measured again. Nothing is downloaded. Neither `datasets` nor `tyro` nor `plotly` is needed; without pytest,
+the tests are replaced by the same checks.
 """
 
 import argparse
@@ -28,7 +29,8 @@ OUT = Path(__file__).parents[1] / "results" / "gpu.json"
 
 
 def main() -> int:
-    """Measure the chosen pieces and return the exit status: 0 if all parts are done, 3 if some are left, 1 if some failed."""
+    """Measure the chosen pieces and return the exit status: 0 if all parts are done, 3 if some are left, 1 if some
+    failed."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -36,7 +38,9 @@ def main() -> int:
     parser.add_argument("pieces", nargs="*", metavar="PIECE", help=f"{', '.join(PIECES)}; default: all")
     parser.add_argument("--smoke", action="store_true", help="every piece on the CPU, tiny")
     parser.add_argument("--minutes", type=float, default=9.0, help="this call ends by itself after so many minutes")
-    parser.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/results/gpu.json, in a smoke test a temporary file")
+    parser.add_argument(
+        "--out", type=Path, help="the JSON file; default: benchmarks/results/gpu.json, in a smoke test a temporary file"
+    )
     parser.add_argument("--data", type=Path, help="folder with CIFAR-10 as Parquet files, for the piece accuracy")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the table of all results")
     options = parser.parse_args()
@@ -52,7 +56,9 @@ def main() -> int:
         results = Results(out, name)
         complete = True
         if not options.table:
-            chosen = Options(smoke=options.smoke, data=options.data, device=torch.device("cpu" if options.smoke else "cuda"))
+            chosen = Options(
+                smoke=options.smoke, data=options.data, device=torch.device("cpu" if options.smoke else "cuda")
+            )
             deadline = started + 60 * options.minutes
             for piece in options.pieces or PIECES:
                 if piece == "accuracy" and not options.smoke and options.data is None:

@@ -1,11 +1,13 @@
-"""Time to accuracy: how long FroSSL trains a ResNet-18 on CIFAR-10 until a linear probe, or kNN, reaches 80, 85 and 90 %.
+"""Time to accuracy: how long FroSSL trains a ResNet-18 on CIFAR-10 until a linear probe, or kNN, reaches 80, 85 and 90
+%.
 
-Each part is one run of `fullrank.pretrain` with the settings of a candidate and a seed. A quarter, half, three quarters and the whole of
-a run are judged, with its weights frozen. The time is that of the training loop with its log, its spectra and its checkpoints; compilation
-and the other work before the first steady step are counted apart, and judging is not part of it.
+Each part is one run of `fullrank.pretrain` with the settings of a candidate and a seed. A quarter, half, three quarters
+and the whole of a run are judged, with its weights frozen. The time is that of the training loop with its log, its
+spectra and its checkpoints; compilation and the other work before the first steady step are counted apart, and judging
+is not part of it.
 
-First every candidate trains for the same short time, with one seed; the most accurate one then trains with other lengths and more seeds.
-The length decides the schedule, so the shortest run that reaches an accuracy gives its time.
+First every candidate trains for the same short time, with one seed; the most accurate one then trains with other
+lengths and more seeds. The length decides the schedule, so the shortest run that reaches an accuracy gives its time.
 """
 
 import statistics
@@ -26,8 +28,8 @@ from fullrank.evaluation.features import extract_features, standardize
 from fullrank.evaluation.knn import knn
 from fullrank.evaluation.linear import linear_probe_sgd
 from fullrank.images import MemoryImages, load_images, train_and_test
-from fullrank.loading import load
 from fullrank.methods import ProjectorConfig
+from fullrank.models import load
 from fullrank.recipes import RECIPES, Recipe
 from fullrank.run import Run
 from fullrank.run.rows import TrainRow
@@ -76,7 +78,9 @@ def parts(options: Options, results: Results) -> Iterator[Part]:
         candidates, epochs, lengths, seeds = dict(list(CANDIDATES.items())[:1]), 1, (1,), (0, 1)
 
     def part(candidate: str, epochs: int, seed: int) -> Part:
-        return Part(f"{candidate}, {epochs} epochs, seed {seed}", lambda: train(options, results, candidate, epochs, seed))
+        return Part(
+            f"{candidate}, {epochs} epochs, seed {seed}", lambda: train(options, results, candidate, epochs, seed)
+        )
 
     for candidate in candidates:
         yield part(candidate, epochs, 0)
@@ -89,7 +93,8 @@ def parts(options: Options, results: Results) -> Iterator[Part]:
 
 
 def winner(results: dict[str, Result], epochs: int) -> str | None:
-    """Return the candidate with the highest accuracy (mean of both probes) after the comparison; within half a point, the fastest."""
+    """Return the candidate with the highest accuracy (mean of both probes) after the comparison; within half a point,
+    the fastest."""
     found = [r for r in results.values() if r.get("epochs") == epochs and r.get("seed") == 0 and "error" not in r]
     return max(found, key=lambda r: (round(200 * final(r)), -r["training_seconds"]))["candidate"] if found else None
 
@@ -112,7 +117,9 @@ def train(options: Options, results: Results, candidate: str, epochs: int, seed:
     """Train once, and judge the checkpoints."""
     recipe = recipe_for(options, candidate, epochs, seed, compile=compiled_is_faster(results))
     with tempfile.TemporaryDirectory() as folder:
-        run = fullrank.pretrain(recipe, None if options.smoke else options.data, out=Path(folder) / "run", console=Console(quiet=True))
+        run = fullrank.pretrain(
+            recipe, None if options.smoke else options.data, out=Path(folder) / "run", console=Console(quiet=True)
+        )
         synchronize()
         startup, seconds = clock(run)
         accuracies = []
@@ -136,12 +143,16 @@ def train(options: Options, results: Results, candidate: str, epochs: int, seed:
 
 def compiled_is_faster(results: Results) -> bool:
     """Return whether the piece throughput has found the compiled method to be faster at a batch of 256."""
-    speeds = [results.parts("throughput").get(f"{variant}, batch 256", {}).get("images_per_second", 0) for variant in ("eager", "compiled")]
+    speeds = [
+        results.parts("throughput").get(f"{variant}, batch 256", {}).get("images_per_second", 0)
+        for variant in ("eager", "compiled")
+    ]
     return speeds[1] > speeds[0]
 
 
 def clock(run: Run) -> tuple[float, Callable[[int], float]]:
-    """Return the seconds before the first steady step, and a function from a step to the seconds of steady training until that step.
+    """Return the seconds before the first steady step, and a function from a step to the seconds of steady training
+    until that step.
 
     The log has the mean speed since the first step, so step · batch / speed is the time at which a step was logged.
     """
@@ -178,12 +189,15 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
 
 
 def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str, list[float]] | None:
-    """Return the settings that reach a level with all of their seeds in the shortest median time, with the seconds of each seed."""
+    """Return the settings that reach a level with all of their seeds in the shortest median time, with the seconds of
+    each seed."""
     groups: dict[str, list[float | None]] = {}
     for result in results.values():
         if "accuracies" in result:
             reached = [row["seconds"] for row in result["accuracies"] if row[probe] >= level]
-            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(min(reached, default=None))
+            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(
+                min(reached, default=None)
+            )
     complete = {name: [t for t in times if t is not None] for name, times in groups.items() if None not in times}
     most = max(map(len, complete.values()), default=0)
     enough = {name: times for name, times in complete.items() if len(times) == most}
@@ -196,13 +210,19 @@ def rows(results: dict[str, Result]) -> list[list[str]]:
     for probe in PROBES:
         for level in LEVELS if results else ():
             found = times_to(results, probe, level)
-            text = f"{statistics.median(found[1]):.0f} s (n = {len(found[1])}, up to {max(found[1]):.0f} s)" if found else "not reached"
+            text = (
+                f"{statistics.median(found[1]):.0f} s (n = {len(found[1])}, up to {max(found[1]):.0f} s)"
+                if found
+                else "not reached"
+            )
             table.append([f"{probe} {level:.0%}", text, found[0] if found else ""])
     for name, result in results.items():
         if "accuracies" in result:
             last = result["accuracies"][-1]
             scores = ", ".join(f"{probe} {last[probe]:.1%}" for probe in PROBES)
-            table.append([name, scores, f"{result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"])
+            table.append(
+                [name, scores, f"{result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"]
+            )
         else:
             table.append([name, "FAILED", str(result.get("error"))[:160]])
     return table

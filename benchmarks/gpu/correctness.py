@@ -1,6 +1,8 @@
-"""Correctness on a GPU: the tests marked `gpu`, and checks with numbers: objectives, views, bfloat16, compilation, resume, alarm, waiting.
+"""Correctness on a GPU: the tests marked `gpu`, and checks with numbers: objectives, views, bfloat16, compilation,
+resume, alarm, waiting.
 
-Each check returns what it measured, with `passed`. On a machine without a GPU, the same checks compare the CPU with itself.
+Each check returns what it measured, with `passed`. On a machine without a GPU, the same checks compare the CPU with
+itself.
 """
 
 import copy
@@ -21,20 +23,21 @@ from rich.console import Console
 import fullrank
 from benchmarks.gpu.parts import Options, Part, Result
 from benchmarks.gpu.training import Training, for_random_images, on_device, random_images, tiny, without_waiting
-from fullrank.conformance.objective_case import objective_case, value_and_grad
-from fullrank.launch.devices import launch_fabric, resolve_precision
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.monitoring.run_logger import RunLogger
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, MachineConfig, Recipe, SpectrumConfig, assemble, with_objective
 from fullrank.run import Run
+from fullrank.run.launch.devices import launch_fabric, resolve_precision
+from fullrank.run.run_logger import RunLogger
+from fullrank.testing.objective_case import objective_case, value_and_grad
 from fullrank.training import OptimizerConfig
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 ROOT = Path(__file__).parents[2]
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 5e-2}
-"""Type → largest difference of value and gradients, relative to the largest gradient and to the sum of the terms. A run computes its
-objective in float32; bfloat16 embeddings are converted to float32 first, so both devices see the same numbers."""
+"""Type → largest difference of value and gradients, relative to the largest gradient and to the sum of the terms. A run
+computes its objective in float32; bfloat16 embeddings are converted to float32 first, so both devices see the same
+numbers."""
 QUIET = Console(quiet=True)
 
 
@@ -55,16 +58,36 @@ def pytest_gpu(options: Options) -> Result:
     if importlib.util.find_spec("pytest") is None:
         return {"passed": None, "note": "pytest is not installed; the other parts of this piece are the same checks"}
     files = [
-        path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text() and path.name != "test_benchmark.py"
+        path
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "mark.gpu" in path.read_text() and path.name != "test_benchmark.py"
     ]
-    # The options of pyproject.toml need plug-ins that may be missing, and make errors of the warnings of other versions of torch.
-    command = ["-m", "pytest", "-m", "gpu", "-q", "-rfE", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib"]
+    # The options of pyproject.toml need plug-ins that may be missing, and make errors of the warnings of other versions
+    # of torch.
+    command = [
+        "-m",
+        "pytest",
+        "-m",
+        "gpu",
+        "-q",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=--import-mode=importlib",
+    ]
     command += ["-o", "filterwarnings=default", *(["--collect-only"] if options.smoke else []), *map(str, files)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    }
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     lines = done.stdout.splitlines()
     last = re.sub(r"/\d+ tests", "", lines[-1] if lines else "")  # "20/300 tests collected" in a smoke test
-    counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|errors?|skipped|collected)", last)}
+    counts = {
+        kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|errors?|skipped|collected)", last)
+    }
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     if done.returncode not in (0, 1):
         failed.append(done.stderr[-2000:])
@@ -90,7 +113,9 @@ def check_objective(name: str, device: torch.device, *, smoke: bool = False) -> 
         gpu = value_and_grad(case, {key: t.to(device) for key, t in rounded.items()}, dtype=working)
         largest = max(t.abs().max().item() for t in cpu.gradients.values())
         value = abs(gpu.loss.item() - cpu.loss.item()) / cpu.scale
-        gradient = max((gpu.gradients[key].cpu() - t).abs().max().item() for key, t in cpu.gradients.items()) / max(largest, 1e-300)
+        gradient = max((gpu.gradients[key].cpu() - t).abs().max().item() for key, t in cpu.gradients.items()) / max(
+            largest, 1e-300
+        )
         ok = value <= tolerance and gradient <= tolerance
         found[str(dtype).removeprefix("torch.")] = {"value": value, "gradient": gradient, "passed": ok}
         passed &= ok
@@ -100,18 +125,28 @@ def check_objective(name: str, device: torch.device, *, smoke: bool = False) -> 
 def check_views(device: torch.device) -> Result:
     """Compare the views of the device with those of the CPU."""
     config = ViewConfig(
-        size=32, jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2), blur=BlurConfig(probability=0.5)
+        size=32,
+        jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2),
+        blur=BlurConfig(probability=0.5),
     )
     views = MultiViewTransform(config, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
     images, params = random_images(64, 32).pixels, views.make_params(0, 0, 64)
     ours, theirs = views(images.to(device), params)[0].cpu(), views(images, params)[0]
-    differing = ((ours - theirs).abs() > 1e-2).double().mean().item()  # a hue at the border of two sectors, or a pixel at a threshold
-    return {"passed": differing < 0.005, "share_of_differing_pixels": differing, "largest_difference": (ours - theirs).abs().max().item()}
+    differing = (
+        ((ours - theirs).abs() > 1e-2).double().mean().item()
+    )  # a hue at the border of two sectors, or a pixel at a threshold
+    return {
+        "passed": differing < 0.005,
+        "share_of_differing_pixels": differing,
+        "largest_difference": (ours - theirs).abs().max().item(),
+    }
 
 
 def check_bfloat16(device: torch.device) -> Result:
     """Compare a step in bfloat16 with one in float32: the loss, and the direction of the gradient of all weights."""
-    losses, gradients = zip(*(one_step(device, precision=precision) for precision in ("32-true", "bf16-mixed")), strict=True)
+    losses, gradients = zip(
+        *(one_step(device, precision=precision) for precision in ("32-true", "bf16-mixed")), strict=True
+    )
     cosine = torch.cosine_similarity(*gradients, dim=0).item()
     difference = abs(losses[1] - losses[0]) / abs(losses[0])
     finite = bool(gradients[1].isfinite().all())
@@ -127,10 +162,16 @@ def check_compile(device: torch.device) -> Result:
     backend = {} if device.type == "cuda" else {"backend": "aot_eager"}
     (eager, g), (compiled, h) = (one_step(device, compile=options) for options in (None, backend))
     cosine, difference = torch.cosine_similarity(g, h, dim=0).item(), abs(compiled - eager) / abs(eager)
-    return {"passed": cosine > 0.999 and difference < 1e-3, "cosine_of_gradients": cosine, "relative_difference_of_loss": difference}
+    return {
+        "passed": cosine > 0.999 and difference < 1e-3,
+        "cosine_of_gradients": cosine,
+        "relative_difference_of_loss": difference,
+    }
 
 
-def one_step(device: torch.device, *, precision: str = "32-true", compile: dict[str, Any] | None = None) -> tuple[float, torch.Tensor]:
+def one_step(
+    device: torch.device, *, precision: str = "32-true", compile: dict[str, Any] | None = None
+) -> tuple[float, torch.Tensor]:
     """Return the loss and the gradient of all weights at the initial weights."""
     recipe = for_random_images(on_device(tiny(RECIPES["cifar10"]), device, precision=precision))
     fabric, parts = launch_fabric(recipe), assemble(recipe)
@@ -147,7 +188,8 @@ def one_step(device: torch.device, *, precision: str = "32-true", compile: dict[
 
 
 def check_resume(device: torch.device) -> Result:
-    """Compare a run that is cut and resumed with one that is not: bit for bit with deterministic kernels, and as a user's run."""
+    """Compare a run that is cut and resumed with one that is not: bit for bit with deterministic kernels, and as a
+    user's run."""
     found = {}
     before = torch.backends.cudnn.deterministic
     modes = {"deterministic": True, "as a user's run": False} if device.type == "cuda" else {"deterministic": True}
@@ -161,19 +203,25 @@ def check_resume(device: torch.device) -> Result:
                 fullrank.pretrain(resume=cut.path, console=QUIET)
                 one, other = (run.checkpoint().weights() for run in (whole, cut))
                 difference = max((one[key].double() - other[key].double()).abs().max().item() for key in one)
-                found[name] = {"bit_for_bit": all(torch.equal(one[key], other[key]) for key in one), "largest_difference": difference}
+                found[name] = {
+                    "bit_for_bit": all(torch.equal(one[key], other[key]) for key in one),
+                    "largest_difference": difference,
+                }
         finally:
             torch.backends.cudnn.deterministic = before
     return {"passed": found["deterministic"]["bit_for_bit"]} | found
 
 
 def check_alarm(device: torch.device) -> Result:
-    """Plant a collapse (the invariance alone, with large steps) and require the alarm; a healthy run must raise none of a collapse."""
+    """Plant a collapse (the invariance alone, with large steps) and require the alarm; a healthy run must raise none of
+    a collapse."""
     healthy = replace(small_run(device), epochs=6)
     planted = replace(
         with_objective(healthy, "vicreg"),
         hyper={"invariance": 25.0, "variance": 0.0, "covariance": 0.0},
-        optimizer=OptimizerConfig(name="adamw", lr=0.3),  # a hundred times that of the recipe; collapses within ten steps
+        optimizer=OptimizerConfig(
+            name="adamw", lr=0.3
+        ),  # a hundred times that of the recipe; collapses within ten steps
     )
     alarms = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +233,8 @@ def check_alarm(device: torch.device) -> Result:
 
 
 def check_waiting(device: torch.device) -> Result:
-    """Take the steps of a run without waiting for the GPU, except every `log_every` steps; only a GPU can judge it here."""
+    """Take the steps of a run without waiting for the GPU, except every `log_every` steps; only a GPU can judge it
+    here."""
     recipe = replace(small_run(device), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
         if device.type != "cuda":
@@ -238,7 +287,9 @@ def small_run(device: torch.device) -> Recipe:
     return replace(
         RECIPES["digits"],
         epochs=2,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(32, 24)),
         checkpoints=4,
         spectrum=SpectrumConfig(samples=100),
@@ -272,13 +323,19 @@ def rows(results: dict[str, Result]) -> list[list[str]]:
     """Return the rows of the printed table."""
     table = []
     if tests := results.get("pytest -m gpu"):
-        table.append(["pytest -m gpu", verdict(tests), ", ".join(f"{n} {kind}" for kind, n in tests.get("counts", {}).items())])
+        table.append(
+            ["pytest -m gpu", verdict(tests), ", ".join(f"{n} {kind}" for kind, n in tests.get("counts", {}).items())]
+        )
     objectives = {name: result for name, result in results.items() if name.startswith("objective ")}
     if objectives:
         wrong = [name.removeprefix("objective ") for name, result in objectives.items() if not result.get("passed")]
         differences = [r["relative_differences"] for r in objectives.values() if "relative_differences" in r]
-        worst = {dtype: max(d[dtype]["gradient"] for d in differences) for dtype in (differences[0] if differences else {})}
-        text = "largest difference of a gradient: " + ", ".join(f"{dtype} {value:.0e}" for dtype, value in worst.items())
+        worst = {
+            dtype: max(d[dtype]["gradient"] for d in differences) for dtype in (differences[0] if differences else {})
+        }
+        text = "largest difference of a gradient: " + ", ".join(
+            f"{dtype} {value:.0e}" for dtype, value in worst.items()
+        )
         table.append([f"{len(objectives)} objectives", "FAILED: " + ", ".join(wrong) if wrong else "passed", text])
     for name in CHECKS:
         if result := results.get(name):

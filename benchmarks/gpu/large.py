@@ -1,4 +1,5 @@
-"""Large networks on synthetic images of 224 px: speed, memory and the largest batch; and the table of all objectives on the device."""
+"""Large networks on synthetic images of 224 px: speed, memory and the largest batch; and the table of all objectives on
+the device."""
 
 import json
 import tempfile
@@ -14,10 +15,7 @@ from benchmarks.gpu.training import Training, on_device, random_images, tiny
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, Recipe
 
-NETWORKS = {
-    "ResNet-50": BackboneConfig(name="resnet50"),
-    "ViT-S/16": BackboneConfig(name="vit_small_patch16_224"),
-}
+NETWORKS = {"ResNet-50": BackboneConfig(name="resnet50"), "ViT-S/16": BackboneConfig(name="vit_small_patch16_224")}
 BATCH = 256  # the batch of the speed
 FIRST_BATCH = 64  # the search for the largest batch doubles this one
 
@@ -26,7 +24,9 @@ def parts(options: Options) -> Iterator[Part]:
     """Yield the parts of this piece."""
     for name, backbone in NETWORKS.items():
         for variant in ("eager",) if options.smoke else ("eager", "compiled"):
-            yield Part(f"{name}, {variant}", lambda backbone=backbone, variant=variant: speed(options, backbone, variant))
+            yield Part(
+                f"{name}, {variant}", lambda backbone=backbone, variant=variant: speed(options, backbone, variant)
+            )
     for name, backbone in NETWORKS.items():
         yield Part(f"{name}, largest batch", lambda backbone=backbone: largest_batch(options, backbone))
     yield Part("objectives, times", lambda: objectives(options, []))
@@ -86,11 +86,19 @@ def rows(results: dict[str, Result]) -> list[list[str]]:
     for name, result in results.items():
         if value := result.get("images_per_second"):
             memory = f", {result['peak_memory_gib']} GiB" if "peak_memory_gib" in result else ""
-            table.append([f"{name}, batch {result['batch']}", f"{value:,.0f} images/s", f"{result['teraflops']} TFLOP/s{memory}"])
+            table.append(
+                [f"{name}, batch {result['batch']}", f"{value:,.0f} images/s", f"{result['teraflops']} TFLOP/s{memory}"]
+            )
         elif "largest_batch" in result:
             table.append([name, str(result["largest_batch"]), f"{result['peak_memory_gib']} GiB"])
         elif "losses" in result:
-            table.append([name, f"{sum(len(section['rows']) for section in result['losses'].values())} cells", "see the JSON file"])
+            table.append(
+                [
+                    name,
+                    f"{sum(len(section['rows']) for section in result['losses'].values())} cells",
+                    "see the JSON file",
+                ]
+            )
         else:
             table.append([name, "FAILED", str(result.get("error"))[:160]])
     return table

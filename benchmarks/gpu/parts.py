@@ -1,4 +1,5 @@
-"""Parts of a measurement: each is done once, its result is written at once, and a later call continues where an earlier one ended."""
+"""Parts of a measurement: each is done once, its result is written at once, and a later call continues where an earlier
+one ended."""
 
 import signal
 import time
@@ -73,18 +74,22 @@ class Results:
 
     def add(self, piece: str, part: str, result: Result) -> None:
         """Write the result of a part."""
-        self.all.setdefault(self.device, {})["environment"] = timing.environment("fullrank", "torchvision", "timm", "lightning")
+        self.all.setdefault(self.device, {})["environment"] = timing.environment(
+            "fullrank", "torchvision", "timm", "lightning"
+        )
         self.pieces.setdefault(piece, {})[part] = result
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, self.all)
 
 
-def run(piece: str, parts: Iterable[Part], results: Results, *, deadline: float, notify: Callable[[str], Any] = print) -> bool:
+def run(
+    piece: str, parts: Iterable[Part], results: Results, *, deadline: float, notify: Callable[[str], Any] = print
+) -> bool:
     """Measure the parts of a piece that have no result yet; return whether all parts are done.
 
-    A part that raises an exception gets the exception as its result, and the next part begins. A part that is not finished at the deadline
-    is interrupted and has no result. A part that did not finish in as much time as is left is passed over, so that it does not keep all
-    later parts from being measured.
+    A part that raises an exception gets the exception as its result, and the next part begins. A part that is not
+    finished at the deadline is interrupted and has no result. A part that did not finish in as much time as is left is
+    passed over, so that it does not keep all later parts from being measured.
 
     Args:
         piece: the name of the piece.

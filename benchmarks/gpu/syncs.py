@@ -1,9 +1,11 @@
 """Count where a training loop makes the host wait for the device, on a machine without a GPU.
 
-The CPU plays both parts. Tensors that would be on the device are marked: weights, images in memory, and everything computed from them. An
-operation that reads the value of a marked tensor would make the host wait for the device: `item`, `tolist`, `bool`, `nonzero`, a boolean
-mask as index, the error checks of linear algebra, a blocking copy. An operation that mixes marked with unmarked tensors would be an error
-on a GPU, or a hidden copy. The logger may wait where it logs, evaluates or saves.
+The CPU plays both parts. Tensors that would be on the device are marked: weights, images in memory, and everything
+computed from them. An
+operation that reads the value of a marked tensor would make the host wait for the device: `item`, `tolist`, `bool`,
+`nonzero`, a boolean mask as index, the error checks of linear algebra, a blocking copy. An operation that mixes marked
+with unmarked tensors would be an error on a GPU, or a hidden copy. The logger may wait where it logs, evaluates or
+saves.
 
 On a machine with a GPU, `torch.cuda.set_sync_debug_mode("error")` is the better judge.
 """
@@ -28,14 +30,20 @@ READING_OPERATIONS = {
     *("unique_dim", "_unique", "_unique2", "unique_consecutive", "histc", "allclose"),
 }
 READING_METHODS = ("tolist", "numpy", "cpu", "__array__", "__dlpack__")
-FACTORIES = ("tensor", "as_tensor", "asarray", "from_numpy")  # with a device: the values are copied there, and the host waits
+FACTORIES = (
+    "tensor",
+    "as_tensor",
+    "asarray",
+    "from_numpy",
+)  # with a device: the values are copied there, and the host waits
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
 class SyncCounter:
     """Counts, by the line of code, the operations that would make the host wait for the device.
 
-    Use `watching` around the loop and `paused` where waiting is allowed. `counts` maps "file:line operation" to the number of times.
+    Use `watching` around the loop and `paused` where waiting is allowed. `counts` maps "file:line operation" to the
+    number of times.
     """
 
     def __init__(self) -> None:
@@ -56,7 +64,11 @@ class SyncCounter:
     def count(self, operation: str) -> None:
         """Count one operation, at the innermost line of the library."""
         if not self._pauses:
-            frames = [frame for frame in traceback.extract_stack() if "/fullrank/" in frame.filename or "/test" in frame.filename]
+            frames = [
+                frame
+                for frame in traceback.extract_stack()
+                if "/fullrank/" in frame.filename or "/test" in frame.filename
+            ]
             where = f"{frames[-1].filename.rpartition('/fullrank/')[2]}:{frames[-1].lineno} " if frames else ""
             self.counts[where + operation] += 1
 
@@ -91,11 +103,15 @@ class _Operations(TorchDispatchMode):
             name = function.overloadpacket.__name__
             if name in READING_OPERATIONS or (name in INDEXING and _has_mask(args)):
                 self.counter.count(name if name in READING_OPERATIONS else f"{name} with a boolean mask")
-            elif not all(marked) and any(not m and t.dim() and t.numel() > 1 for t, m in zip(tensors, marked, strict=True)):
+            elif not all(marked) and any(
+                not m and t.dim() and t.numel() > 1 for t, m in zip(tensors, marked, strict=True)
+            ):
                 self.counter.count(f"{name} of tensors on the device and on the host")
             if name != "_local_scalar_dense":
                 self.counter.mark(*_tensors(out))
-        elif not tensors and torch._C._current_autograd_node() is not None:  # autograd makes zeros on the device of the gradient
+        elif (
+            not tensors and torch._C._current_autograd_node() is not None
+        ):  # autograd makes zeros on the device of the gradient
             self.counter.mark(*_tensors(out))
         return out
 
@@ -128,7 +144,11 @@ class _Functions(TorchFunctionMode):
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and not isinstance(leaf, torch._subclasses.FakeTensor)]
+    return [
+        leaf
+        for leaf in tree_leaves(tree)
+        if isinstance(leaf, Tensor) and not isinstance(leaf, torch._subclasses.FakeTensor)
+    ]
 
 
 def _has_mask(args: Any) -> bool:
@@ -141,12 +161,13 @@ def _has_device(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
 
 @contextmanager
 def training_loop(counter: SyncCounter) -> Iterator[None]:
-    """Count in the loop of every `fullrank.pretrain` inside the context, except where the logger logs, evaluates or saves."""
-    import fullrank.pretraining
+    """Count in the loop of every `fullrank.pretrain` inside the context, except where the logger logs, evaluates or
+    saves."""
+    import fullrank.run.pretrain
     from fullrank.images import MemoryImages
-    from fullrank.monitoring.run_logger import RunLogger
+    from fullrank.run.run_logger import RunLogger
 
-    init, stop_on_signals = RunLogger.__init__, fullrank.pretraining.stop_on_signals
+    init, stop_on_signals = RunLogger.__init__, fullrank.run.pretrain.stop_on_signals
 
     def mark_and_init(self: Any, run: Any, **options: Any) -> None:
         counter.mark(*run.method.state_dict(keep_vars=True).values(), *run.probe.state_dict(keep_vars=True).values())
@@ -175,9 +196,13 @@ def training_loop(counter: SyncCounter) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(RunLogger, "__init__", mark_and_init))
-        stack.enter_context(mock.patch.object(fullrank.pretraining, "stop_on_signals", watched))
+        stack.enter_context(mock.patch.object(fullrank.run.pretrain, "stop_on_signals", watched))
         for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
             stack.enter_context(allowed(name))
-        for module in [module for name, module in sys.modules.items() if name.startswith("fullrank.") and hasattr(module, "to_device")]:
+        for module in [
+            module
+            for name, module in sys.modules.items()
+            if name.startswith("fullrank.") and hasattr(module, "to_device")
+        ]:
             stack.enter_context(mock.patch.object(module, "to_device", copy_to_device))
         yield

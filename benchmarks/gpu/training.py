@@ -9,16 +9,16 @@ from unittest import mock
 
 import torch
 
-import fullrank.pretraining
-from fullrank.data import SeededBatches
+import fullrank.run.pretrain
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import MemoryImages, dataloader
-from fullrank.launch.devices import launch_fabric
 from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
-from fullrank.monitoring.evaluation_plan import forward_flops
-from fullrank.monitoring.run_logger import RunLogger
 from fullrank.recipes import Recipe, assemble
+from fullrank.run.data import SeededBatches
+from fullrank.run.evaluation_plan import forward_flops
+from fullrank.run.launch.devices import launch_fabric
+from fullrank.run.run_logger import RunLogger
 from fullrank.training import Step, build_optimizer, fit
 
 LOG_EVERY = 10
@@ -58,7 +58,8 @@ class Training:
         self.done = 0
 
     def steps(self, count: int) -> Iterator[Step]:
-        """Take `count` steps; the online probe takes its steps, and the terms are read every `LOG_EVERY` steps, as in a run."""
+        """Take `count` steps; the online probe takes its steps, and the terms are read every `LOG_EVERY` steps, as in a
+        run."""
         recipe, unread = self.recipe, []
         batches = dataloader(
             self.images,
@@ -120,7 +121,9 @@ def random_images(count: int, side: int, *, channels: int = 3, classes: int = 10
     """Return random images with random labels."""
     g = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count, channels, side, side), dtype=torch.uint8, generator=g)
-    return MemoryImages(pixels, torch.randint(classes, (count,), generator=g), ("",) * count, tuple(map(str, range(classes))))
+    return MemoryImages(
+        pixels, torch.randint(classes, (count,), generator=g), ("",) * count, tuple(map(str, range(classes)))
+    )
 
 
 def on_device(recipe: Recipe, device: torch.device, **machine: Any) -> Recipe:
@@ -138,14 +141,17 @@ def for_random_images(recipe: Recipe) -> Recipe:
 
 def tiny(recipe: Recipe) -> Recipe:
     """Return the recipe with a network for a smoke test."""
-    backbone = BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
+    backbone = BackboneConfig(
+        name="resnet18", arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"
+    )
     return replace(recipe, backbone=backbone, projector=ProjectorConfig(widths=(24, 16)), batch_size=32)
 
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Make it an error to wait for the GPU in the loop of `fullrank.pretrain`, except where the logger logs, evaluates or saves."""
-    stop_on_signals = fullrank.pretraining.stop_on_signals
+    """Make it an error to wait for the GPU in the loop of `fullrank.pretrain`, except where the logger logs, evaluates
+    or saves."""
+    stop_on_signals = fullrank.run.pretrain.stop_on_signals
 
     @contextmanager
     def strict() -> Iterator[Any]:
@@ -165,7 +171,7 @@ def without_waiting() -> Iterator[None]:
         for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
             stack.enter_context(allowed(RunLogger, name))
         stack.enter_context(allowed(MemoryImages, "to"))  # the images are copied once, before the first step
-        stack.enter_context(mock.patch.object(fullrank.pretraining, "stop_on_signals", strict))
+        stack.enter_context(mock.patch.object(fullrank.run.pretrain, "stop_on_signals", strict))
         yield
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from fullrank.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from fullrank.choosing import choose
-    from fullrank.embedder import Embedder
-    from fullrank.embeddings import embed
     from fullrank.errors import UserError
-    from fullrank.exporting import export
-    from fullrank.finetuning import finetune
+    from fullrank.evaluation.choosing import choose
+    from fullrank.evaluation.finetuning import finetune
+    from fullrank.evaluation.judging import evaluate, measure_spectrum
+    from fullrank.evaluation.neighbourhood import neighbours
     from fullrank.images import open_images
-    from fullrank.judging import evaluate, measure_spectrum
-    from fullrank.loading import Model, load
-    from fullrank.neighbourhood import neighbours
-    from fullrank.pretraining import pretrain
+    from fullrank.models import Model, load
+    from fullrank.models.embedder import Embedder
+    from fullrank.models.embeddings import embed
+    from fullrank.models.exporting import export
     from fullrank.recipes import RECIPES, Recipe
     from fullrank.run import Run
+    from fullrank.run.pretrain import pretrain
     from fullrank.spectrum import Spectrum
 
 __all__ = [
@@ -44,23 +44,23 @@ __all__ = [
 ]
 
 _HOME = {
-    "Embedder": "embedder",
+    "Embedder": "models.embedder",
     "RECIPES": "recipes",
-    "Model": "loading",
+    "Model": "models",
     "Recipe": "recipes",
     "Run": "run",
     "Spectrum": "spectrum",
     "UserError": "errors",
-    "choose": "choosing",
-    "embed": "embeddings",
-    "evaluate": "judging",
-    "export": "exporting",
-    "finetune": "finetuning",
-    "load": "loading",
-    "measure_spectrum": "judging",
-    "neighbours": "neighbourhood",
+    "choose": "evaluation.choosing",
+    "embed": "models.embeddings",
+    "evaluate": "evaluation.judging",
+    "export": "models.exporting",
+    "finetune": "evaluation.finetuning",
+    "load": "models",
+    "measure_spectrum": "evaluation.judging",
+    "neighbours": "evaluation.neighbourhood",
     "open_images": "images",
-    "pretrain": "pretraining",
+    "pretrain": "run.pretrain",
 }
 
 

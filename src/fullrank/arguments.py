@@ -1,5 +1,5 @@
-"""The arguments that commands and functions share: a run, a MODEL, a source of images, a range. What is wrong in them is found by their
-text and by the names of files, without torch.
+"""The arguments that commands and functions share: a run, a MODEL, a source of images, a range. What is wrong in them
+is found by their text and by the names of files, without torch.
 """
 
 import difflib
@@ -38,7 +38,8 @@ def check_run(path: Path) -> None:
 
 
 def suggest_run(text: str) -> str:
-    """Return `; did you mean 'runs/photos'?` for the existing run whose path is nearest to a mistyped one, or an empty string.
+    """Return `; did you mean 'runs/photos'?` for the existing run whose path is nearest to a mistyped one, or an empty
+    string.
 
     Each folder of the path that does not exist is replaced by the nearest existing name in its place.
 
@@ -50,7 +51,9 @@ def suggest_run(text: str) -> str:
     for part in path.relative_to(path.anchor).parts:
         if not os.path.isdir(found / part):
             try:
-                matches = difflib.get_close_matches(part, [entry.name for entry in os.scandir(found) if entry.is_dir()], n=1)
+                matches = difflib.get_close_matches(
+                    part, [entry.name for entry in os.scandir(found) if entry.is_dir()], n=1
+                )
             except OSError:
                 return ""
             if not matches:
@@ -83,7 +86,9 @@ def parse_model(text: str) -> ModelName:
     if scheme == "file" and rest:
         check_weights_file(Path(rest))
     if scheme == "hf-hub" and not HUB_NAME.fullmatch(rest):
-        raise UserError(f"model '{text}' names no model of the Hugging Face hub; expected hf-hub:OWNER/NAME or hf-hub:OWNER/NAME@REVISION")
+        raise UserError(
+            f"model '{text}' names no model of the Hugging Face hub; expected hf-hub:OWNER/NAME or hf-hub:OWNER/NAME@REVISION"
+        )
     if scheme in ("file", "timm", "timm-untrained", "hf-hub") and rest:
         return ModelName(scheme, rest)
     if Path(text).is_dir():
@@ -95,7 +100,9 @@ def parse_model(text: str) -> ModelName:
         return ModelName("run", path, int(step))
     what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
     kinds = ("timm", "timm-untrained", "hf-hub", "file")
-    hint = suggest(scheme, kinds) if rest and "/" not in scheme else suggest_run(path if at and step.isdecimal() else text)
+    hint = (
+        suggest(scheme, kinds) if rest and "/" not in scheme else suggest_run(path if at and step.isdecimal() else text)
+    )
     raise UserError(f"model '{text}' is {what} {MODELS}{hint}")
 
 
@@ -131,7 +138,9 @@ def parse_uri(source: str) -> tuple[str, str]:
             f"choose digits, a path, folder:PATH, parquet:PATH or hf:NAME{suggest(match['scheme'], SCHEMES)}"
         )
     if not match["rest"]:
-        raise UserError(f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}")
+        raise UserError(
+            f"'{source}' lacks a path or name; write {match['scheme']}:{'NAME' if match['scheme'] == 'hf' else 'PATH'}"
+        )
     return match["scheme"], match["rest"]
 
 
@@ -156,7 +165,9 @@ def existing_path(path: str) -> Path:
     """
     root = Path(os.path.expanduser(path))  # Path.expanduser raises if the user has no home
     if path == MEMORY and not os.path.exists(root):
-        raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)")
+        raise UserError(
+            "the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)"
+        )
     if not os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
         raise UserError(f"no file or folder '{path}'{nearest_name(root)}")
     return root
@@ -171,7 +182,11 @@ def nearest_name(path: Path) -> str:
         matches = difflib.get_close_matches(path.name, [entry.name for entry in folder.iterdir()], n=1)
     except OSError as error:
         return f"; '{folder}' cannot be read: {error.strerror}; check its permissions"
-    return f"; the nearest existing name is '{folder / matches[0]}'" if matches else f"; there is no '{path.name}' in '{folder.absolute()}'"
+    return (
+        f"; the nearest existing name is '{folder / matches[0]}'"
+        if matches
+        else f"; there is no '{path.name}' in '{folder.absolute()}'"
+    )
 
 
 def parse_slice(text: str) -> slice:

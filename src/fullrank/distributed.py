@@ -1,7 +1,8 @@
 """Distributed training: gather and sum over processes with gradient, and compute BatchNorm over the whole batch.
 
-Gather the embeddings, then call the objective on the whole batch. Under DistributedDataParallel, which averages gradients, loss and
-gradient then equal those of one process, for any objective and any number of processes. Without a process group, all functions are no-ops.
+Gather the embeddings, then call the objective on the whole batch. Under DistributedDataParallel, which averages
+gradients, loss and gradient then equal those of one process, for any objective and any number of processes. Without a
+process group, all functions are no-ops.
 """
 
 import os
@@ -29,12 +30,15 @@ def world_size() -> int:
 
 
 def local_world_size() -> int:
-    """Return the number of processes on this machine, from the launcher's LOCAL_WORLD_SIZE; 1 without a process group."""
+    """Return the number of processes on this machine, from the launcher's LOCAL_WORLD_SIZE; 1 without a process
+    group.
+    """
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size() > 1 else 1
 
 
 def rank_slice(n: int) -> slice:
-    """Return the slice of a batch of n rows that this process computes: equal, consecutive parts in the order of `gather`.
+    """Return the slice of a batch of n rows that this process computes: equal, consecutive parts in the order of
+    `gather`.
 
     Raises:
         UserError: n is not a multiple of the number of processes.
@@ -44,23 +48,27 @@ def rank_slice(n: int) -> slice:
     """
     count, remainder = divmod(n, world_size())
     if remainder:
-        raise UserError(f"a batch of {n} is not divisible by {world_size()} processes; choose a multiple of {world_size()}")
+        raise UserError(
+            f"a batch of {n} is not divisible by {world_size()} processes; choose a multiple of {world_size()}"
+        )
     return slice(rank() * count, (rank() + 1) * count)
 
 
 def gather(Z: Tensor, dim: int = 1, *, checked: bool = False) -> Tensor:
-    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have equal shapes.
+    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have
+    equal shapes.
 
     Args:
         Z: the tensor of this process.
         dim: the axis of the samples.
-        checked: whether `require_equal_shapes` has compared the shapes already; it takes less than a millisecond for any number of tensors.
+        checked: whether `require_equal_shapes` has compared the shapes already; it takes less than a millisecond for
+            any number of tensors.
 
     Raises:
         UserError: the tensors have different shapes; every process raises this error, before any waits for the others.
 
-    Each process computes the loss L of the whole batch. Backward sums the gradients of all W losses, which gives W ∂L/∂Z for the rows of
-    this process; DistributedDataParallel's average over W processes then gives ∂L/∂θ.
+    Each process computes the loss L of the whole batch. Backward sums the gradients of all W losses, which gives W
+    ∂L/∂Z for the rows of this process; DistributedDataParallel's average over W processes then gives ∂L/∂θ.
 
     >>> gather(torch.ones(2, 4, 3)).shape
     torch.Size([2, 4, 3])
@@ -73,7 +81,8 @@ def gather(Z: Tensor, dim: int = 1, *, checked: bool = False) -> Tensor:
 
 
 def require_equal_shapes(*tensors: Tensor) -> None:
-    """Compare the shapes of tensors with those of all other processes, because a collective of unequal tensors crashes or waits forever.
+    """Compare the shapes of tensors with those of all other processes, because a collective of unequal tensors crashes
+    or waits forever.
 
     Raises:
         UserError: a shape differs; every process raises this error.
@@ -83,7 +92,9 @@ def require_equal_shapes(*tensors: Tensor) -> None:
     if world_size() == 1:
         return
     device = "cpu" if "cpu:" in dist.get_backend_config() else tensors[0].device
-    sizes = torch.zeros(len(tensors), 8, dtype=torch.int64, device=device)  # a row: number of axes + 1, then their lengths
+    sizes = torch.zeros(
+        len(tensors), 8, dtype=torch.int64, device=device
+    )  # a row: number of axes + 1, then their lengths
     for row, Z in zip(sizes, tensors, strict=True):
         row[: 1 + Z.ndim] = torch.tensor([1 + Z.ndim, *Z.shape])
     of_all = [torch.empty_like(sizes) for _ in range(world_size())]
@@ -94,7 +105,9 @@ def require_equal_shapes(*tensors: Tensor) -> None:
     i = int(different.nonzero()[0, 0])
     shapes = [tuple(row[1 : int(row[0])]) for row in (each[i].tolist() for each in of_all)]
     received = ", ".join(f"{shape} on process {number}" for number, shape in enumerate(shapes))
-    raise UserError(f"the processes have tensors of different shapes: {received}; give each process the same share of the batch")
+    raise UserError(
+        f"the processes have tensors of different shapes: {received}; give each process the same share of the batch"
+    )
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
@@ -119,7 +132,8 @@ def all_gather_object(obj: T) -> list[T]:
 
 
 def all_reduce_max(number: int) -> int:
-    """Return the maximum of the numbers of all processes. The communication is on the CPU and does not wait for the GPU.
+    """Return the maximum of the numbers of all processes. The communication is on the CPU and does not wait for the
+    GPU.
 
     >>> all_reduce_max(15)
     15
@@ -166,9 +180,11 @@ def _reduce(x: Tensor) -> Tensor:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """BatchNorm with the statistics of the whole batch over all processes; the processes may have different numbers of samples.
+    """BatchNorm with the statistics of the whole batch over all processes; the processes may have different numbers of
+    samples.
 
-    Unlike torch's module of this name, this module also runs on the CPU. With one process it equals `nn.BatchNorm1d`, 2d and 3d.
+    Unlike torch's module of this name, this module also runs on the CPU. With one process it equals `nn.BatchNorm1d`,
+    2d and 3d.
 
     >>> SyncBatchNorm(3)(torch.randn(8, 3)).shape
     torch.Size([8, 3])
@@ -215,7 +231,8 @@ class SyncBatchNormAct(SyncBatchNorm):
 
 
 def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
-    """Replace every BatchNorm of a module by a `SyncBatchNorm` with the same parameters, buffers and names; return the module.
+    """Replace every BatchNorm of a module by a `SyncBatchNorm` with the same parameters, buffers and names; return the
+    module.
 
     Call this function before or after the process group starts. Optimizers and state dicts stay valid.
 
@@ -240,7 +257,13 @@ def _to_sync_batchnorm(old: _BatchNorm) -> nn.Module:
     elif type(old).forward is _BatchNorm.forward:
         new = SyncBatchNorm(*arguments)
     else:
-        raise UserError(f"cannot convert {type(old).__name__} to SyncBatchNorm; expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d")
+        raise UserError(
+            f"cannot convert {type(old).__name__} to SyncBatchNorm; expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d"
+        )
     new.weight, new.bias = old.weight, old.bias
-    new.running_mean, new.running_var, new.num_batches_tracked = old.running_mean, old.running_var, old.num_batches_tracked
+    new.running_mean, new.running_var, new.num_batches_tracked = (
+        old.running_mean,
+        old.running_var,
+        old.num_batches_tracked,
+    )
     return new.train(old.training)

@@ -9,19 +9,23 @@ T = TypeVar("T")
 
 
 def printable(text: str) -> str:
-    r"""Return the text as one line, with each control character as its escape sequence: a file's name must not command the terminal.
+    r"""Return the text as one line, with each control character as its escape sequence: a file's name must not command
+    the terminal.
 
     >>> printable("a\x1b[2Jb.png\nc")
     'a\\x1b[2Jb.png c'
     """
     line = " ".join(text.splitlines())
-    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in line)
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in line
+    )
 
 
 class UserError(ValueError):
     """A mistake that the user can fix. The message is one line: what was received, what was expected, and the remedy.
 
-    The command line prints only this line and exits with status 2. Every other exception is a bug of fullrank and keeps its traceback.
+    The command line prints only this line and exits with status 2. Every other exception is a bug of fullrank and keeps
+    its traceback.
     """
 
     def __init__(self, message: str):
@@ -37,7 +41,8 @@ class Interrupted(Exception):
 
 
 class ProcessFailed(Exception):
-    """The failure of one of several processes. The message names the process and says how to continue; the exit status is 1.
+    """The failure of one of several processes. The message names the process and says how to continue; the exit status
+    is 1.
 
     If the cause is a bug of fullrank, the traceback of that process is a note of the exception.
     """

@@ -1,4 +1,6 @@
-"""Public names of a package that are imported when they are first used, so that the import of the package is fast (PEP 562)."""
+"""Public names of a package that are imported when they are first used, so that the import of the package is fast (PEP
+562).
+"""
 
 import importlib
 import sys
@@ -7,11 +9,13 @@ from typing import Any
 
 
 def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package. The package imports the same names under `TYPE_CHECKING`, for type checkers.
+    """Return the `__getattr__` of a package. The package imports the same names under `TYPE_CHECKING`, for type
+    checkers.
 
     Args:
         package: the package, `__name__`.
-        homes: public name → the module of the package that defines it. No module may have the name of one of its functions.
+        homes: public name → the module of the package that defines it. No module may have the name of one of its
+            functions.
 
     >>> lazy_attributes("fullrank", {"UserError": "errors"})("UserError").__name__
     'UserError'

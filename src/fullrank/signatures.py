@@ -1,6 +1,8 @@
-"""What the objectives and the builders of the library declare, read from their source: names, tensors, hyperparameters and defaults.
+"""What the objectives and the builders of the library declare, read from their source: names, tensors, hyperparameters
+and defaults.
 
-An answer to a wrong flag needs these, but no torch, whose import takes a second. A declaration is the function of the library without its
+An answer to a wrong flag needs these, but no torch, whose import takes a second. A declaration is the function of the
+library without its
 computation: its name, the names of its tensors, its hyperparameters with types and defaults, and its docstring.
 """
 
@@ -19,7 +21,8 @@ LIGHT = ("typing", "collections.abc", "fullrank.structure")
 
 
 def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the tensors that an objective needs: its positional arguments, except those with the default None.
+    """Return the names of the tensors that an objective needs: its positional arguments, except those with the default
+    None.
 
     >>> tensor_names(declared_objective("moco")), tensor_names(declared_objective("swav"))
     (('Q', 'K', 'queue'), ('S',))
@@ -30,13 +33,16 @@ def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def optional_tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the tensors that an objective takes but does not need: its positional arguments with the default None.
+    """Return the names of the tensors that an objective takes but does not need: its positional arguments with the
+    default None.
 
     >>> optional_tensor_names(declared_objective("swav"))
     ('queue',)
     """
     parameters = inspect.signature(objective).parameters.values()
-    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is None)
+    return tuple(
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is None
+    )
 
 
 @cache
@@ -54,7 +60,9 @@ def declared_objective(name: str) -> Callable[..., Any]:
     >>> inspect.signature(declared_objective("simclr"))
     <Signature (Z, *, temperature: float = 0.2)>
     """
-    assert name in objective_names(), f"'{name}' is no objective of the library"  # the name is a part of the path of the file
+    assert name in objective_names(), (
+        f"'{name}' is no objective of the library"
+    )  # the name is a part of the path of the file
     return _declared(f"objectives/{name}.py", name)
 
 
@@ -69,22 +77,30 @@ def declared_builder(objective: str) -> Callable[..., Any]:
     by_name, by_tensors = _names_of_table(file, "BY_NAME"), _names_of_table(file, "BY_TENSORS")
     tensors = tensor_names(declared_objective(objective))
     prefixes = (tensors[:length] for length in range(len(tensors), 0, -1))  # the tensors of a state come last
-    return _declared(file, by_name.get(objective) or next(by_tensors[prefix] for prefix in prefixes if prefix in by_tensors))
+    return _declared(
+        file, by_name.get(objective) or next(by_tensors[prefix] for prefix in prefixes if prefix in by_tensors)
+    )
 
 
 def _declared(file: str, name: str) -> Callable[..., Any]:
-    """Execute the definition of a function without decorators, tensor types and body, after the types that its file names."""
+    """Execute the definition of a function without decorators, tensor types and body, after the types that its file
+    names.
+    """
     body = _syntax(file).body
     function = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
     types = [node for node in body if isinstance(node, ast.ImportFrom) and node.module in LIGHT]
     used = {node.id for part in function.args.kwonlyargs for node in ast.walk(part) if isinstance(node, ast.Name)}
     types += [
-        node for node in body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in used
+        node
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in used
     ]
     for argument in function.args.posonlyargs + function.args.args:
         argument.annotation = None
     function.decorator_list, function.returns, function.body = [], None, function.body[:1]
-    kept = [(a, d) for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if a.arg != GENERATOR]
+    kept = [
+        (a, d) for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if a.arg != GENERATOR
+    ]
     function.args.kwonlyargs, function.args.kw_defaults = [a for a, _ in kept], [d for _, d in kept]
     namespace: dict[str, Any] = {"__name__": f"fullrank.{file.removesuffix('.py').replace('/', '.')}"}
     exec(compile(ast.Module([*types, function], []), file, "exec"), namespace)
@@ -100,7 +116,11 @@ def _names_of_table(file: str, table: str) -> dict[Any, str]:
 
 def _assigned(file: str, name: str) -> ast.expr | None:
     """Return the value of an annotated assignment at the top of a file."""
-    return next(node.value for node in _syntax(file).body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name)
+    return next(
+        node.value
+        for node in _syntax(file).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name
+    )
 
 
 def _syntax(file: str) -> ast.Module:

@@ -1,4 +1,5 @@
-"""Conversion of JSON values to typed values, and the check of dataclasses, by the types and requirements in the annotations.
+"""Conversion of JSON values to typed values, and the check of dataclasses, by the types and requirements in the
+annotations.
 
 Nothing is rounded, parsed or guessed, and an unknown field is an error.
 """
@@ -81,7 +82,8 @@ def structure(value: Any, kind: Any, what: str) -> Any:
         what: the name of the value in errors.
 
     Raises:
-        UserError: the value has another type, or violates a requirement; the message lists every path at which it differs.
+        UserError: the value has another type, or violates a requirement; the message lists every path at which it
+            differs.
 
     >>> structure([1, 2], tuple[float, ...], "milestones")
     (1.0, 2.0)
@@ -97,7 +99,8 @@ def structure(value: Any, kind: Any, what: str) -> Any:
 
 
 def validate(instance: Any, prefix: str = "", *, remedy: str = "") -> None:
-    """Check the fields of a frozen dataclass by their annotations, and convert integers to floats and lists to tuples where they belong.
+    """Check the fields of a frozen dataclass by their annotations, and convert integers to floats and lists to tuples
+    where they belong.
 
     Args:
         instance: the dataclass, called from its `__post_init__`.
@@ -157,7 +160,11 @@ class _Converter:
             converted = self._dataclass(value, typing.cast(type, kind), path)
         else:
             converted = self._scalar(value, kind, path, requirements)
-        if len(self.problems) == before and value is not None and not all(each.satisfied_by(converted) for each in requirements):
+        if (
+            len(self.problems) == before
+            and value is not None
+            and not all(each.satisfied_by(converted) for each in requirements)
+        ):
             self._expected(path, value, kind, requirements)
         return converted
 
@@ -188,14 +195,18 @@ class _Converter:
         if len(value) != len(kinds):
             self.problems.append(f"{path}: got {_shortened.repr(value)}, expected {len(kinds)} values")
             return value
-        items = tuple(self.convert(item, kind, f"{path}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True)))
+        items = tuple(
+            self.convert(item, kind, f"{path}[{i}]") for i, (item, kind) in enumerate(zip(value, kinds, strict=True))
+        )
         return value if isinstance(value, tuple) and all(a is b for a, b in zip(items, value, strict=True)) else items
 
     def _dict(self, value: Any, kind: Any, path: str) -> Any:
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             self.problems.append(f"{path}: got {_shortened.repr(value)}, expected an object")
             return value
-        return value if kind is Any else {name: self.convert(item, kind, f"{path}.{name}") for name, item in value.items()}
+        return (
+            value if kind is Any else {name: self.convert(item, kind, f"{path}.{name}") for name, item in value.items()}
+        )
 
     def _dataclass(self, value: Any, kind: type, path: str) -> Any:
         types_ = field_types(kind)
@@ -215,7 +226,11 @@ class _Converter:
         before = len(self.problems)
         fields = {name: self.convert(value[name], types_[name], f"{path}.{name}") for name in types_ if name in value}
         for field in dataclasses.fields(kind):
-            if field.name in types_ and field.name not in value and field.default is field.default_factory is dataclasses.MISSING:
+            if (
+                field.name in types_
+                and field.name not in value
+                and field.default is field.default_factory is dataclasses.MISSING
+            ):
                 self.problems.append(f"{path}.{field.name}: required field missing")
         return value if len(self.problems) > before or unknown else self._build(kind, fields, path, value)
 
@@ -238,7 +253,9 @@ class _Converter:
                 return value if type(value) is float else float(value)
         elif kind is types.NoneType and value is None:
             return None
-        elif kind not in (int, float) and isinstance(kind, type) and isinstance(value, kind):  # a bool, a string, or a type of the user's
+        elif (
+            kind not in (int, float) and isinstance(kind, type) and isinstance(value, kind)
+        ):  # a bool, a string, or a type of the user's
             return value
         self._expected(path, value, kind, requirements)
         return value

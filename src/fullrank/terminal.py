@@ -1,6 +1,7 @@
 """The terminal: the console for messages to the user, readers that go away, and characters that a terminal cannot show.
 
-Messages go to standard error, without markup. A command never ends because its reader has gone (`fullrank … | head`, a lost connection).
+Messages go to standard error, without markup. A command never ends because its reader has gone (`fullrank … | head`, a
+lost connection).
 """
 
 import codecs
@@ -28,8 +29,8 @@ ASCII = {"→": "->", "≥": ">=", "≤": "<=", "×": "x", "·": "-", "–": "-"
 def stderr() -> "Console":
     """Return a console without markup or wrapping: brackets in a path are printed, and a long line is not broken.
 
-    Control characters are printed as escape sequences, because a message may contain a text from a stranger's file. If a launcher started
-    several processes, only the first process prints.
+    Control characters are printed as escape sequences, because a message may contain a text from a stranger's file. If
+    a launcher started several processes, only the first process prints.
 
     >>> stderr().soft_wrap
     True
@@ -37,7 +38,9 @@ def stderr() -> "Console":
     from rich.console import Console  # not at the top, because the help needs no rich
 
     file: Any = sys.stderr and LastingStream(sys.stderr)
-    console = Console(file=file, stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero())
+    console = Console(
+        file=file, stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True, quiet=not is_rank_zero()
+    )
     console.push_render_hook(PrintableText())  # pyright: ignore[reportArgumentType]  no subclass of RenderHook, which is in rich
     return console
 
@@ -72,7 +75,8 @@ def is_rank_zero() -> bool:
 
 
 class LastingStream:
-    """A text stream that discards all output once its reader has gone: a closed pipe, or a terminal whose connection is lost.
+    """A text stream that discards all output once its reader has gone: a closed pipe, or a terminal whose connection is
+    lost.
 
     >>> import io
     >>> stream = LastingStream(io.StringIO())
@@ -112,7 +116,9 @@ class LastingStream:
 
 @contextlib.contextmanager
 def lasting_streams() -> Iterator[None]:
-    """Inside the context, standard output and standard error outlive their readers, and write a substitute for what they cannot encode."""
+    """Inside the context, standard output and standard error outlive their readers, and write a substitute for what
+    they cannot encode.
+    """
     codecs.register_error("fullrank", substitute)
     before = {name: stream for name in ("stdout", "stderr") if (stream := getattr(sys, name))}
     errors = {name: stream.errors for name, stream in before.items() if isinstance(stream, io.TextIOWrapper)}

@@ -1,7 +1,8 @@
-"""Attacks on the command line and the library: strangers' files, damaged runs, signals, misuse. `make attack` runs them and counts them.
+"""Attacks on the command line and the library: strangers' files, damaged runs, signals, misuse. `make attack` runs them
+and counts them.
 
-One file holds one kind of attack, as a table of cases. No attack may cause a traceback, run foreign code, or change a file that is not the
-command's own.
+One file holds one kind of attack, as a table of cases. No attack may cause a traceback, run foreign code, or change a
+file that is not the command's own.
 """
 
 from collections import Counter
@@ -37,7 +38,8 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def attack(capsys):
-    """`attack("pretrain", …)` runs a command in this process and returns exit status, standard output and standard error.
+    """`attack("pretrain", …)` runs a command in this process and returns exit status, standard output and standard
+    error.
 
     The command must succeed, or fail with status 2 and exactly one line on standard error.
     """

@@ -1,7 +1,9 @@
-"""Run `fullrank` in forks of a process that has imported torch, so that a run starts in milliseconds: `python forks.py`.
+"""Run `fullrank` in forks of a process that has imported torch, so that a run starts in milliseconds: `python
+forks.py`.
 
-Each line of standard input is a JSON list: ["start", arguments, file for stderr, names of ignored signals] or ["wait", pid]. An answer is a
-line with the pid, or with the exit status (negative: the number of the signal that ended the process).
+Each line of standard input is a JSON list: ["start", arguments, file for stderr, names of ignored signals] or ["wait",
+pid]. An answer is a line with the pid, or with the exit status (negative: the number of the signal that ended the
+process).
 """
 
 import json
@@ -13,7 +15,7 @@ import traceback
 import torch
 
 import fullrank.cli.pretrain
-import fullrank.pretraining  # noqa: F401
+import fullrank.run.pretrain  # noqa: F401
 from fullrank.cli import main
 
 

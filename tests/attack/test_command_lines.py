@@ -1,11 +1,13 @@
-"""Bad command lines: exit status 2, one line that names what was wrong, nothing written. Help: status 0 at each level."""
+"""Bad command lines: exit status 2, one line that names what was wrong, nothing written. Help: status 0 at each
+level."""
 
 import os
 import shlex
 
 import pytest
 
-# The command lines are those of a shell; FOLDER, RUN, PHOTOS and FILE are things that exist. No line may start to train, compute or write.
+# The command lines are those of a shell; FOLDER, RUN, PHOTOS and FILE are things that exist. No line may start to
+# train, compute or write.
 PRETRAIN = r"""
 digit
 digts --epochs 3
@@ -439,7 +441,8 @@ REFUSED = [*(("pretrain", *line) for line in lines(PRETRAIN)), *lines(OTHERS), *
 
 @pytest.fixture
 def place(tmp_path, monkeypatch, run, photos):
-    """A working directory with a folder of the user's, a file, and damaged recipes; training and computing are failures."""
+    """A working directory with a folder of the user's, a file, and damaged recipes; training and computing are
+    failures."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "a.txt").write_text("precious")
     for name in ("precious.npz", "precious.safetensors"):
@@ -455,7 +458,12 @@ def place(tmp_path, monkeypatch, run, photos):
     def trained(*_, **__):
         raise AssertionError("the command line was accepted")
 
-    for name in ("pretraining.fit", "pretraining.run_processes", "conformance.check.measure_exactness", "reproduce.figure.load_figure"):
+    for name in (
+        "pretraining.fit",
+        "pretraining.run_processes",
+        "conformance.check.measure_exactness",
+        "reproduce.figure.load_figure",
+    ):
         module, _, function = name.rpartition(".")
         monkeypatch.setattr(f"fullrank.{module}.{function}", trained, raising=False)
     words = {"FOLDER": "mine", "FILE": "mine/a.txt", "RUN": str(run.path), "PHOTOS": str(photos)}
@@ -469,10 +477,15 @@ def place(tmp_path, monkeypatch, run, photos):
 
 
 def tree(path):
-    return {str(file.relative_to(path)): file.stat().st_mtime_ns if file.is_file() else None for file in sorted(path.rglob("*"))}
+    return {
+        str(file.relative_to(path)): file.stat().st_mtime_ns if file.is_file() else None
+        for file in sorted(path.rglob("*"))
+    }
 
 
-@pytest.mark.parametrize("line", REFUSED, ids=lambda line: " ".join(line)[:60].encode("ascii", "backslashreplace").decode())
+@pytest.mark.parametrize(
+    "line", REFUSED, ids=lambda line: " ".join(line)[:60].encode("ascii", "backslashreplace").decode()
+)
 def test_a_bad_command_line_is_refused_in_one_line(line, place, attack, tmp_path, run):
     before, of_run = tree(tmp_path), tree(run.path)
     status, out, err = attack(*map(place, line))

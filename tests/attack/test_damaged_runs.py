@@ -1,7 +1,8 @@
-"""Damaged run directories: each file damaged in many ways, then read from Python, by the report, by `load`, and by resuming.
+"""Damaged run directories: each file damaged in many ways, then read from Python, by the report, by `load`, and by
+resuming.
 
-Each attempt must succeed or raise one `UserError`. Reading changes nothing. A resumed run may rewrite what it derives, but no damage may
-reach its weights, and a file that it cannot read stays under its name or under NAME.damaged.
+Each attempt must succeed or raise one `UserError`. Reading changes nothing. A resumed run may rewrite what it derives,
+but no damage may reach its weights, and a file that it cannot read stays under its name or under NAME.damaged.
 """
 
 import io
@@ -36,7 +37,9 @@ def victim(tmp_path_factory):
         RECIPES["digits"],
         epochs=2,
         batch_size=512,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(8,)),
         checkpoints=2,
         log_every=1,
@@ -70,7 +73,10 @@ def _folder(path, content):
 
 
 BYTE_DAMAGES = {
-    **{f"cut at {k}/9": lambda path, content, k=k: path.write_bytes(content[: len(content) * k // 9]) for k in range(1, 9)},
+    **{
+        f"cut at {k}/9": lambda path, content, k=k: path.write_bytes(content[: len(content) * k // 9])
+        for k in range(1, 9)
+    },
     **{f"flip at {k}/9": lambda path, content, k=k: _flip(path, content, k / 9) for k in range(10)},
     "cut by one": lambda path, content: path.write_bytes(content[:-1]),
     "cut by two": lambda path, content: path.write_bytes(content[:-2]),
@@ -79,7 +85,9 @@ BYTE_DAMAGES = {
     "a folder": _folder,
     "a link to itself": _loop,
     "zeros": lambda path, content: path.write_bytes(bytes(len(content))),
-    "a zero block": lambda path, content: path.write_bytes(content[: len(content) // 3] + bytes(64) + content[len(content) // 3 + 64 :]),
+    "a zero block": lambda path, content: path.write_bytes(
+        content[: len(content) // 3] + bytes(64) + content[len(content) // 3 + 64 :]
+    ),
     "not utf-8": lambda path, content: path.write_bytes(b"\xff\xfe\x80" + content),
     "byte order mark": lambda path, content: path.write_bytes(b"\xef\xbb\xbf" + content),
     "doubled": lambda path, content: path.write_bytes(content + content),
@@ -93,7 +101,16 @@ BYTE_DAMAGES = {
     "a huge number": lambda path, content: path.write_bytes(b'{"step": 1e999, "epochs": ' + b"9" * 5000 + b"}"),
 }
 
-WRONG = {"null": None, "text": "x\x1b[31m", "negative": -1, "list": [[]], "object": {"a": 1}, "huge": 10**30, "fraction": 0.5, "true": True}
+WRONG = {
+    "null": None,
+    "text": "x\x1b[31m",
+    "negative": -1,
+    "list": [[]],
+    "object": {"a": 1},
+    "huge": 10**30,
+    "fraction": 0.5,
+    "true": True,
+}
 
 # Fields by file; in a .jsonl file, the field of one row.
 FIELDS = {
@@ -140,7 +157,10 @@ def read_from_python(path, out):
     run = Run(path)
     evaluation = "evaluations" if hasattr(Run, "evaluations") else "evaluation"
     for read in (
-        *(lambda name=name: getattr(run, name) for name in ("recipe", "metrics", "spectra", "environment", "checkpoints", evaluation)),
+        *(
+            lambda name=name: getattr(run, name)
+            for name in ("recipe", "metrics", "spectra", "environment", "checkpoints", evaluation)
+        ),
         lambda: run.metrics.to_dicts(),
         lambda: run.checkpoint().meta(),
         lambda: run.checkpoint().weights(),
@@ -180,7 +200,9 @@ def copied(victim, folder):
 def snapshot(path):
     """Relative path → content, or target of a link, of each file."""
     files = (file for file in path.rglob("*") if file.is_symlink() or file.is_file())
-    contents = {str(file.relative_to(path)): os.readlink(file) if file.is_symlink() else file.read_bytes() for file in files}
+    contents = {
+        str(file.relative_to(path)): os.readlink(file) if file.is_symlink() else file.read_bytes() for file in files
+    }
     return {name: content for name, content in contents.items() if name != ".lock"}
 
 
@@ -242,7 +264,12 @@ def test_reading_a_file_with_damaged_bytes(victim, tmp_path, file, damage, reade
 @pytest.mark.parametrize(("file", "field"), [(file, field) for file, fields in FIELDS.items() for field in fields])
 @pytest.mark.parametrize("value", WRONG)
 def test_reading_a_field_of_the_wrong_type(victim, tmp_path, file, field, value):
-    read(victim, tmp_path, lambda path: wrong_field(path / file, field, WRONG[value]), "python" if file == META else "report")
+    read(
+        victim,
+        tmp_path,
+        lambda path: wrong_field(path / file, field, WRONG[value]),
+        "python" if file == META else "report",
+    )
 
 
 @pytest.mark.parametrize("name", ["steps", "samples", "backbone", "projector"])
@@ -252,7 +279,11 @@ def test_reading_a_wrong_array(victim, tmp_path, name, damage):
 
 
 RESUMED = [
-    *[(file, damage) for file in FILES for damage in ("cut at 4/9", "empty", "removed", "a folder", "zeros", "null", "an empty object")],
+    *[
+        (file, damage)
+        for file in FILES
+        for damage in ("cut at 4/9", "empty", "removed", "a folder", "zeros", "null", "an empty object")
+    ],
     *[(file, f"flip at {k}/9") for file in (WEIGHTS, STATE, META) for k in (0, 3, 7)],
 ]
 

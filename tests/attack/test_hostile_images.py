@@ -1,4 +1,5 @@
-"""Hostile images, folders and tables: each ends with one line or is skipped and counted; nothing hangs, nothing outside is read."""
+"""Hostile images, folders and tables: each ends with one line or is skipped and counted; nothing hangs, nothing outside
+is read."""
 
 import faulthandler
 import io
@@ -73,11 +74,29 @@ def animation(format):
 
 
 def five_bands():
-    bands = [(256, 3, 1, 4), (257, 3, 1, 4), (258, 3, 5, 0), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 0), (277, 3, 1, 5)]
+    bands = [
+        (256, 3, 1, 4),
+        (257, 3, 1, 4),
+        (258, 3, 5, 0),
+        (259, 3, 1, 1),
+        (262, 3, 1, 2),
+        (273, 4, 1, 0),
+        (277, 3, 1, 5),
+    ]
     bands += [(278, 3, 1, 4), (279, 4, 1, 80), (284, 3, 1, 1), (338, 3, 2, 0)]
     end = 8 + 2 + 12 * len(bands) + 4
-    entries = b"".join(struct.pack("<HHII", tag, kind, n, {258: end, 273: end + 10}.get(tag, value)) for tag, kind, n, value in bands)
-    return b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", len(bands)) + entries + bytes(4) + struct.pack("<5H", *[8] * 5) + bytes(80)
+    entries = b"".join(
+        struct.pack("<HHII", tag, kind, n, {258: end, 273: end + 10}.get(tag, value)) for tag, kind, n, value in bands
+    )
+    return (
+        b"II*\0"
+        + struct.pack("<I", 8)
+        + struct.pack("<H", len(bands))
+        + entries
+        + bytes(4)
+        + struct.pack("<5H", *[8] * 5)
+        + bytes(80)
+    )
 
 
 def exif(value):
@@ -89,9 +108,17 @@ FILES = {
     "empty": (".png", b"", False),
     "one byte": (".jpg", b"\xff", False),
     "text": (".png", b"not an image", False),
-    "svg": (".png", b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><script>alert(1)</script></svg>", False),
+    "svg": (
+        ".png",
+        b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'><script>alert(1)</script></svg>",
+        False,
+    ),
     "html": (".jpg", b"<!DOCTYPE html><html><script>alert(1)</script></html>", False),
-    "postscript that Pillow would give to Ghostscript": (".png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n", False),
+    "postscript that Pillow would give to Ghostscript": (
+        ".png",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n",
+        False,
+    ),
     "truncated png": (".png", picture()[:44], False),
     "truncated jpeg": (".jpg", picture(format="JPEG", size=(64, 64))[:300], False),
     "truncated gif": (".gif", picture(format="GIF")[:20], False),
@@ -205,7 +232,9 @@ def deep(folder, secret):
     return 0
 
 
-@pytest.mark.parametrize("build", [loops, web, special_files, links_out, names_with_controls, deep], ids=lambda build: build.__name__)
+@pytest.mark.parametrize(
+    "build", [loops, web, special_files, links_out, names_with_controls, deep], ids=lambda build: build.__name__
+)
 def test_a_hostile_folder_is_read_without_what_is_hostile(build, embed, tmp_path):
     secret = fill(tmp_path / "private", 1) / "good 0.png"
     folder = fill(tmp_path / "photos")
@@ -220,7 +249,9 @@ def test_a_hostile_folder_is_read_without_what_is_hostile(build, embed, tmp_path
 def table(folder, metadata=None, **columns):
     folder.mkdir(parents=True, exist_ok=True)
     rows = pa.table(columns)
-    pq.write_table(rows.replace_schema_metadata(metadata) if metadata else rows, folder / "x.parquet", compression="zstd")
+    pq.write_table(
+        rows.replace_schema_metadata(metadata) if metadata else rows, folder / "x.parquet", compression="zstd"
+    )
     return folder / "x.parquet"
 
 
@@ -244,7 +275,12 @@ def nested(folder, secret):
 
 def wrong_types(folder, secret):
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a"])}).to_dict()
-    return table(folder, {"huggingface": json.dumps({"info": {"features": features}})}, image=list(range(GOOD)), label=["x"] * GOOD)
+    return table(
+        folder,
+        {"huggingface": json.dumps({"info": {"features": features}})},
+        image=list(range(GOOD)),
+        label=["x"] * GOOD,
+    )
 
 
 def bad_metadata(folder, secret):
@@ -266,7 +302,16 @@ def fifo_table(folder, secret):
     return folder
 
 
-TABLES = {rows_that_name_files: 0, bomb: 2, nested: 2, wrong_types: 2, bad_metadata: 2, huge_labels: 0, truncated: 2, fifo_table: 2}
+TABLES = {
+    rows_that_name_files: 0,
+    bomb: 2,
+    nested: 2,
+    wrong_types: 2,
+    bad_metadata: 2,
+    huge_labels: 0,
+    truncated: 2,
+    fifo_table: 2,
+}
 
 
 @pytest.mark.parametrize("build", TABLES, ids=lambda build: build.__name__)

@@ -1,4 +1,5 @@
-"""A run that is killed, stopped, or loses its terminal or its reader at a random moment ends like the undisturbed run, bit for bit."""
+"""A run that is killed, stopped, or loses its terminal or its reader at a random moment ends like the undisturbed run,
+bit for bit."""
 
 import json
 import os
@@ -41,7 +42,9 @@ class Forks:
     def __init__(self, folder):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
         script = Path(__file__).with_name("forks.py")
-        self.process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
 
     def __call__(self, *request):
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -80,7 +83,9 @@ def undisturbed(forks, recipe, tmp_path_factory):
     def train(processes):
         if processes not in paths:
             path = paths[processes] = tmp_path_factory.mktemp("undisturbed") / "run"
-            pid = forks("start", ["pretrain", str(recipe), "--out", str(path), "--devices", str(processes)], f"{path}.txt", [])
+            pid = forks(
+                "start", ["pretrain", str(recipe), "--out", str(path), "--devices", str(processes)], f"{path}.txt", []
+            )
             assert forks("wait", pid) == 0, Path(f"{path}.txt").read_text()
         return paths[processes]
 
@@ -111,7 +116,9 @@ def is_running(pid):
 
 
 @pytest.mark.parametrize(
-    ("processes", "event", "victim", "moment"), CASES, ids=["-".join(map(str, case)) + f"-{i}" for i, case in enumerate(CASES)]
+    ("processes", "event", "victim", "moment"),
+    CASES,
+    ids=["-".join(map(str, case)) + f"-{i}" for i, case in enumerate(CASES)],
 )
 def test_the_resumed_run_equals_the_undisturbed_run(
     processes, event, victim, moment, forks, folder, recipe, undisturbed, assert_same, tmp_path, request
@@ -154,9 +161,16 @@ def test_the_resumed_run_equals_the_undisturbed_run(
     status = forks("wait", parent)
 
     # The end of the attacked run
-    number = {"SIGTERM": signal.SIGTERM, "SIGSTOP": signal.SIGTERM, "SIGINT": signal.SIGINT, "SIGHUP": signal.SIGHUP}.get(event)
+    number = {
+        "SIGTERM": signal.SIGTERM,
+        "SIGSTOP": signal.SIGTERM,
+        "SIGINT": signal.SIGINT,
+        "SIGHUP": signal.SIGHUP,
+    }.get(event)
     text = log.read_text() if log.exists() else ""
-    assert "Traceback" not in text or event == "SIGKILL", text  # a process whose partner was killed may show gloo's error
+    assert "Traceback" not in text or event == "SIGKILL", (
+        text
+    )  # a process whose partner was killed may show gloo's error
     if reader is not None or event == "SIGHUP under nohup":
         assert status == 0, text
     elif number is not None:

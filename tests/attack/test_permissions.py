@@ -44,7 +44,10 @@ CASES = [
     *[("run/checkpoints", UNREADABLE, command) for command in ("evaluate", "resume")],
     *[(f"{LATEST}/model.safetensors", UNREADABLE, command) for command in ("embed", "resume")],
     *[(f"{LATEST}/{name}", UNREADABLE, "resume") for name in ("state.pt", "meta.json")],
-    *[("run", UNWRITABLE, command) for command in ("evaluate into the run", "report into the run", "resume", "overwrite")],
+    *[
+        ("run", UNWRITABLE, command)
+        for command in ("evaluate into the run", "report into the run", "resume", "overwrite")
+    ],
     *[("free", UNWRITABLE, command) for command in ("embed", "report")],
 ]
 MAY_SUCCEED = {("run/metrics.jsonl", "report"), ("run/environment.json", "report")} | {
@@ -59,7 +62,9 @@ def results():
         RECIPES["digits"],
         epochs=2,
         batch_size=512,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(8,)),
         checkpoints=2,
         spectrum=SpectrumConfig(samples=20, every=2),
@@ -84,11 +89,18 @@ def results():
             os.chown(folder / target, 0, 0)
         folders.append(folder)
     tasks = {
-        "warm up": [{"folder": str(root / f"warm up {name}"), "arguments": arguments} for name, arguments in WARM_UP.items()],
-        "cases": [{"folder": str(folder), "arguments": RUN_COMMANDS[name]} for folder, (*_, name) in zip(folders, CASES, strict=True)],
+        "warm up": [
+            {"folder": str(root / f"warm up {name}"), "arguments": arguments} for name, arguments in WARM_UP.items()
+        ],
+        "cases": [
+            {"folder": str(folder), "arguments": RUN_COMMANDS[name]}
+            for folder, (*_, name) in zip(folders, CASES, strict=True)
+        ],
     }
     script = Path(__file__).with_name("unprivileged.py")
-    output = subprocess.run([sys.executable, script], input=json.dumps(tasks), stdout=subprocess.PIPE, text=True, check=True, timeout=900)
+    output = subprocess.run(
+        [sys.executable, script], input=json.dumps(tasks), stdout=subprocess.PIPE, text=True, check=True, timeout=900
+    )
     found = json.loads(output.stdout)
     for folder, (target, *_) in zip(folders, CASES, strict=True):
         (folder / target).chmod(0o755)
@@ -103,7 +115,11 @@ def give_away(path):
 
 
 def snapshot(folder):
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]:o} {case[2]}")

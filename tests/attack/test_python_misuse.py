@@ -1,6 +1,8 @@
-"""Wrong calls of the public Python functions: one line that says what was received and what was expected, and nothing is written.
+"""Wrong calls of the public Python functions: one line that says what was received and what was expected, and nothing
+is written.
 
-The cases run in one process of their own, because the runtime type checks of the tests would answer before the library does.
+The cases run in one process of their own, because the runtime type checks of the tests would answer before the library
+does.
 """
 
 import json
@@ -175,7 +177,9 @@ def outcomes(run, tmp_path_factory):
 def test_a_wrong_call_is_one_helpful_line_and_writes_nothing(outcomes, case):
     _, words = CASES[case]
     found = outcomes[case]
-    assert found["is_user_error"] or (found["error"] == "TypeError" and "unexpected keyword argument" in found["message"]), found
+    assert found["is_user_error"] or (
+        found["error"] == "TypeError" and "unexpected keyword argument" in found["message"]
+    ), found
     assert "\n" not in found["message"]
     assert len(found["message"]) < 600
     assert re.search(words, found["message"]), found

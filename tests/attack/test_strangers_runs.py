@@ -1,4 +1,5 @@
-"""A stranger's runs, recipes and exported files: no command and no function runs their code, ends in a traceback, or writes outside."""
+"""A stranger's runs, recipes and exported files: no command and no function runs their code, ends in a traceback, or
+writes outside."""
 
 import io
 import itertools
@@ -89,7 +90,12 @@ CODE = {
     "objective": {"objective": "{}:loss"},
     "method builder": {"method_builder": "{}:build"},
     "transforms": {"custom_transforms": ["{}:transform"]},
-    "all": {"objective": "{}:loss", "method_builder": "{}:build", "custom_transforms": ["{}:transform"], "hyper": {"weight": 2.0}},
+    "all": {
+        "objective": "{}:loss",
+        "method_builder": "{}:build",
+        "custom_transforms": ["{}:transform"],
+        "hyper": {"weight": 2.0},
+    },
 }
 READ = {
     "evaluate": lambda attack, run: attack("evaluate", run, "--probes", "knn"),
@@ -107,7 +113,9 @@ TRAIN = {
     "resume": lambda attack, run: attack("pretrain", "--resume", run)[2],
     "resume in Python": lambda attack, run: python(fullrank.pretrain, resume=run, console=QUIET),
     "train in Python": lambda attack, run: python(fullrank.pretrain, Run(run).recipe, out="new", console=QUIET),
-    "trust another name": lambda attack, run: python(fullrank.pretrain, resume=run, trust=["other:loss"], console=QUIET),
+    "trust another name": lambda attack, run: python(
+        fullrank.pretrain, resume=run, trust=["other:loss"], console=QUIET
+    ),
 }
 
 
@@ -243,7 +251,12 @@ def test_an_exported_file_loads_no_other_file(backbone, pickled, run):
     values = json.loads(json.dumps(backbone).replace("PICKLE", pickled))
     stored = json.loads((run.path / "recipe.json").read_text())["backbone"] | values
     preprocess = json.dumps({"channels": 1, "size": 8, "mean": [0.5], "std": [0.5]})
-    metadata = {"name": stored["name"], "arguments": json.dumps(stored["arguments"]), "stem": stored["stem"], "preprocess": preprocess}
+    metadata = {
+        "name": stored["name"],
+        "arguments": json.dumps(stored["arguments"]),
+        "stem": stored["stem"],
+        "preprocess": preprocess,
+    }
     save_file(load_file(run.checkpoint().path / "model.safetensors"), "evil.safetensors", metadata)
     assert python(fullrank.load, "file:evil.safetensors")
 

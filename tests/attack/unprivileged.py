@@ -1,7 +1,9 @@
 """Run commands as a user without privileges, name and home: `python unprivileged.py`, with JSON on standard input.
 
-Input: {"warm up": [case …], "cases": [case …]}, where a case is {"folder": …, "arguments": […]}. The cases of the warm-up run before the
-privileges are dropped, because they import what the user may not be able to read. Output: one [exit status, standard error] per case.
+Input: {"warm up": [case …], "cases": [case …]}, where a case is {"folder": …, "arguments": […]}. The cases of the
+warm-up run before the
+privileges are dropped, because they import what the user may not be able to read. Output: one [exit status, standard
+error] per case.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-from fullrank.reproduce import load_committed
+from fullrank_papers.figures import load_committed
 
 ROOT = Path(__file__).parents[2]
 

@@ -47,7 +47,9 @@ def test_times_have_every_cell(run, capsys):
     names, sizes = ["simclr", "moco", "ivne", "wmse"], [(16, 4), (12, 6)]
     options = "--objectives", *names, "--sizes", *(f"{N}x{D}" for N, D in sizes), "--rounds", "3"
     section = run(*options)["times"]
-    assert {(row["objective"], row["N"], row["D"]) for row in section["rows"]} == {(name, N, D) for name in names for N, D in sizes}
+    assert {(row["objective"], row["N"], row["D"]) for row in section["rows"]} == {
+        (name, N, D) for name in names for N, D in sizes
+    }
     for row in section["rows"]:
         assert set(row["milliseconds"]) == {"products", "fullrank", "formula"}
         assert all(0 < low <= median <= high for median, low, high in row["milliseconds"].values())

@@ -53,7 +53,10 @@ def test_periodic_phases_count_by_their_share_of_the_steps(phases):
     def step(**seconds):
         return {name.replace("_", " "): [value, value] for name, value in seconds.items()}
 
-    steps = [step(network_forward=1.0, network_backward=2.0, log=0.5), step(network_forward=1.0, network_backward=2.0)] * 2
+    steps = [
+        step(network_forward=1.0, network_backward=2.0, log=0.5),
+        step(network_forward=1.0, network_backward=2.0),
+    ] * 2
     steps[0] |= step(spectrum_evaluation=8.0, checkpoint=100.0)
     run = {
         "seconds": steps,

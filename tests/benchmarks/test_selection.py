@@ -30,11 +30,19 @@ def test_clear_pairs_are_counted_within_an_objective_with_the_sign_of_each_measu
     }
     counts = selection.count_clear_pairs(runs)
     assert counts["backbone: RankMe"] == {"right": 2.0, "pairs": 2}
-    assert counts["backbone: IdEst"] == {"right": 1.0, "pairs": 2}  # the lower dimension is better: b against a is wrong
+    assert counts["backbone: IdEst"] == {
+        "right": 1.0,
+        "pairs": 2,
+    }  # the lower dimension is better: b against a is wrong
 
 
 def test_a_tie_is_half_right(selection):
-    assert selection.count_clear_pairs({"a": run("x", 0.1, RankMe=3.0), "b": run("x", 0.2, RankMe=3.0)})["backbone: RankMe"]["right"] == 0.5
+    assert (
+        selection.count_clear_pairs({"a": run("x", 0.1, RankMe=3.0), "b": run("x", 0.2, RankMe=3.0)})[
+            "backbone: RankMe"
+        ]["right"]
+        == 0.5
+    )
 
 
 def test_clid_is_the_sum_of_standardised_parts(selection):

@@ -3,7 +3,8 @@ import pytest
 
 @pytest.fixture
 def fullrank(capsys):
-    """`fullrank("pretrain", …)` runs a command in this process and returns exit status, standard output and standard error."""
+    """`fullrank("pretrain", …)` runs a command in this process and returns exit status, standard output and standard
+    error."""
     from fullrank.cli import main
 
     def command(*arguments):
@@ -16,7 +17,8 @@ def fullrank(capsys):
 
 @pytest.fixture
 def refused(fullrank):
-    """`refused("pretrain", …)` runs a command that must fail with status 2, and returns its one line on standard error."""
+    """`refused("pretrain", …)` runs a command that must fail with status 2, and returns its one line on standard
+    error."""
 
     def line(*arguments):
         status, out, err = fullrank(*arguments)

@@ -1,4 +1,5 @@
-"""Mistakes of the user: exit status 2, one line on standard error with received, expected and remedy, and nothing overwritten."""
+"""Mistakes of the user: exit status 2, one line on standard error with received, expected and remedy, and nothing
+overwritten."""
 
 import errno
 import json
@@ -12,8 +13,8 @@ import pytest
 import torch
 
 import fullrank as package
-from fullrank.monitoring.run_logger import RunLogger
 from fullrank.run import Run
+from fullrank.run.run_logger import RunLogger
 
 
 @pytest.fixture(autouse=True)
@@ -55,13 +56,25 @@ def tree(path):
         ("digits --epochs many", "invalid literal for int() with base 10: 'many'; expected --epochs INT"),
         ("digits --epochs", "missing value for argument '--epochs'"),
         ("digits --optimizer.lr fast", "could not convert string to float: 'fast'; expected --optimizer.lr FLOAT"),
-        ("digits --optimizer.name lamb", "invalid choice 'lamb' for argument '--optimizer.name'. Expected one of ('lars', 'sgd', 'adam', "),
+        (
+            "digits --optimizer.name lamb",
+            "invalid choice 'lamb' for argument '--optimizer.name'. Expected one of ('lars', 'sgd', 'adam', ",
+        ),
         ("digits --views.0.crop.scale 0.2", "missing value for argument '--views.0.crop.scale'. Expected 2 values"),
         ("digits --backbone.arguments [1]", "[1] is not a JSON object; expected --backbone.arguments JSON"),
         ("digits --backbone.arguments {bad", "expected --backbone.arguments JSON"),
-        ('digits --backbone.arguments {"channelz":3}', "unexpected keyword argument 'channelz'); fix backbone.arguments"),
-        ("--epochs 3", "the first argument must be a recipe or a path, got --epochs; for example: fullrank pretrain digits --epochs …"),
-        ("no/such/folder", "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file"),
+        (
+            'digits --backbone.arguments {"channelz":3}',
+            "unexpected keyword argument 'channelz'); fix backbone.arguments",
+        ),
+        (
+            "--epochs 3",
+            "the first argument must be a recipe or a path, got --epochs; for example: fullrank pretrain digits --epochs …",
+        ),
+        (
+            "no/such/folder",
+            "'no/such/folder' is neither a recipe nor a path that exists; expected images in a folder, a Parquet file",
+        ),
         ("no/such/folder", "for example: fullrank pretrain path/to/photos"),
         ("./textz", "the nearest existing name is 'texts'"),
         ("digits --objectiv vicreg", "unrecognized options: --objectiv; did you mean --objective?"),
@@ -80,17 +93,20 @@ def tree(path):
         ("digits --batch_size 1", "batch_size: got 1, expected int from 2"),
         ("digits --views.0.count 1", "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
         ("cifar10-vicreg --views.0.count 3", "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count"),
-        (
-            "digits --machine.accelerator tpu9",
-            "--machine.accelerator tpu9 is not available on this machine",
-        ),
+        ("digits --machine.accelerator tpu9", "--machine.accelerator tpu9 is not available on this machine"),
         ("digits --machine.devices 0", "machine.devices: got 0, expected int from 1"),
         ("digits --devices 100000", "100000 devices"),
         ("digits --devices 0", "machine.devices: got 0, expected int from 1"),
         ("digits --devices two", "error parsing --devices"),
         ("digits --data.storage streaming", "set the number of images per epoch with --data.num_images"),
-        ("digits --data.storage streaming --data.num_images 9", "'digits' cannot be streamed, only hf:NAME and Parquet"),
-        ("digits --out texts", "texts already contains other files, and only a run can be overwritten; give another --out"),
+        (
+            "digits --data.storage streaming --data.num_images 9",
+            "'digits' cannot be streamed, only hf:NAME and Parquet",
+        ),
+        (
+            "digits --out texts",
+            "texts already contains other files, and only a run can be overwritten; give another --out",
+        ),
         ("digits --out texts --overwrite", "texts already contains other files"),
         ("digits --out texts/a.txt", "texts/a.txt is a file, expected a folder or a new path; give another --out"),
         (
@@ -98,11 +114,20 @@ def tree(path):
             "cannot write the run directory texts/a.txt/run (texts/a.txt is a file); give a writable --out",
         ),
         ("--resume", "--resume has no value; see"),
-        ("--resume nowhere", "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
+        (
+            "--resume nowhere",
+            "no run at nowhere: it has no recipe.json; give the folder that `fullrank pretrain` wrote",
+        ),
         ("--resume texts --epochs 9", "no run at texts"),
-        ("--resume texts --optimizer.lr 9", "--resume uses the recipe stored in texts: unrecognized options: --optimizer.lr"),
+        (
+            "--resume texts --optimizer.lr 9",
+            "--resume uses the recipe stored in texts: unrecognized options: --optimizer.lr",
+        ),
         ("digits --resume-or-start", "--resume-or-start needs --out RUN"),
-        ("--resume texts digits --out other", "--resume continues the run in texts; remove --out, --overwrite, --preview"),
+        (
+            "--resume texts digits --out other",
+            "--resume continues the run in texts; remove --out, --overwrite, --preview",
+        ),
     ],
 )
 def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_path):
@@ -123,9 +148,15 @@ def test_pretrain_reports_mistakes_in_one_line(arguments, message, refused, tmp_
             "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH",
         ),
         ("evaluate {run} --probes knnn", "invalid choice 'knnn'"),
-        ("evaluate nowhere --dimensions foo", "--dimensions foo is not a range, expected START:STOP, e.g. :360 or 360:"),
+        (
+            "evaluate nowhere --dimensions foo",
+            "--dimensions foo is not a range, expected START:STOP, e.g. :360 or 360:",
+        ),
         ("evaluate {run} --accelerator tpu", "'tpu' is not available; choose from auto, cpu"),
-        ("evaluate {run} --out precious.txt", "precious.txt exists already; choose another file, or replace this one with --overwrite"),
+        (
+            "evaluate {run} --out precious.txt",
+            "precious.txt exists already; choose another file, or replace this one with --overwrite",
+        ),
         ("spectrum {run} --out a.csv", "--out a.csv ends in '.csv', expected .npz, .json or .png"),
         ("spectrum {run} --out precious.npz", "precious.npz exists already"),
         ("spectrum {run} --split trian", "unknown split of digits 'trian'; choose from all"),
@@ -152,7 +183,9 @@ def test_the_other_commands_report_mistakes_in_one_line(arguments, message, refu
 
 def test_a_model_without_images_needs_a_source(fullrank, refused, run, tmp_path):
     fullrank("export", run.path, "--out", "a.safetensors")
-    assert refused("evaluate", "file:a.safetensors").startswith("model 'file:a.safetensors' has no images; give --data SOURCE")
+    assert refused("evaluate", "file:a.safetensors").startswith(
+        "model 'file:a.safetensors' has no images; give --data SOURCE"
+    )
 
 
 def test_too_few_photos_are_an_error(refused, photos, tmp_path):
@@ -194,7 +227,9 @@ def test_overwriting_removes_all_files_of_the_old_run(fullrank, copy, recipe_jso
 
 def test_a_run_in_use_is_not_changed(refused, copy):
     hold = f"import filelock; lock = filelock.FileLock({str(copy / '.lock')!r}); lock.acquire(); print('held', flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout.readline() == "held\n"
         before = tree(copy)
         expected = f"run directory {copy} is in use by another process; wait for that process, or give another --out"
@@ -213,7 +248,9 @@ def nan_at(step):
     taken = []
 
     def broken(self, embeddings):
-        is_step = embeddings["Z"].requires_grad and not isinstance(embeddings["Z"], FakeTensor)  # not the dry run, not held-out images
+        is_step = embeddings["Z"].requires_grad and not isinstance(
+            embeddings["Z"], FakeTensor
+        )  # not the dry run, not held-out images
         taken.extend([1] if is_step else [])
         terms = frossl(embeddings["Z"])
         return terms | {"variance": terms["variance"] * float("nan")} if len(taken) > step else terms
@@ -221,7 +258,9 @@ def nan_at(step):
     return broken
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(fullrank, recipe_json, tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(
+    fullrank, recipe_json, tmp_path, monkeypatch
+):
     from fullrank.methods import JointEmbedding
 
     monkeypatch.setattr(JointEmbedding, "terms", nan_at(13))
@@ -240,7 +279,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_checkpoint(fu
 
 
 def test_a_huge_learning_rate_ends_in_one_line_with_the_remedy(fullrank, recipe_json):
-    status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--optimizer.name", "sgd", "--optimizer.lr", "1e6")
+    status, _, err = fullrank(
+        "pretrain", recipe_json, "--out", "run", "--optimizer.name", "sgd", "--optimizer.lr", "1e6"
+    )
     last = err.splitlines()[-1]
     assert status == 2
     assert "not finite" in last
@@ -263,7 +304,10 @@ def test_weights_that_are_not_finite_are_not_saved(broken, every, fullrank, reci
     status, _, err = fullrank("pretrain", recipe_json, "--out", "run", "--spectrum.every", every)
     assert status == 2
     last = err.splitlines()[-1]
-    assert f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably because the steps are too large" in last
+    assert (
+        f"weights 'backbone.conv1.weight' are not finite after step {broken}; probably because the steps are too large"
+        in last
+    )
     assert last.endswith("the checkpoint of step 6 is complete")
     assert [checkpoint.step for checkpoint in Run(Path("run")).checkpoints] == [6]
 
@@ -272,7 +316,9 @@ def full_disk(*arguments, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_after_a_full_disk_the_run_resumes_from_the_previous_checkpoint(fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same):
+def test_after_a_full_disk_the_run_resumes_from_the_previous_checkpoint(
+    fullrank, recipe_json, run, tmp_path, monkeypatch, assert_same
+):
     save_checkpoint = RunLogger.save_checkpoint
 
     def full_later(self, step):
@@ -297,7 +343,11 @@ def test_after_a_full_disk_the_run_resumes_from_the_previous_checkpoint(fullrank
 def test_a_disk_that_is_full_at_a_row_is_reported_in_one_line(fullrank, recipe_json, run, monkeypatch, assert_same):
     row = RunLogger.log_train
     with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "log_train", lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed))
+        patch.setattr(
+            RunLogger,
+            "log_train",
+            lambda self, step, probed: full_disk() if step.step == 9 else row(self, step, probed),
+        )
         status, _, err = fullrank("pretrain", recipe_json, "--out", "run")
     assert status == 2
     assert (

@@ -30,7 +30,9 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_a_correct_loss_ends_with_status_0_and_a_page(mine, fullrank):
-    status, out, _ = fullrank("check", "mine_of_check:correct", "--processes", "1", "--out", "page.html", "--hyper.weight", "2")
+    status, out, _ = fullrank(
+        "check", "mine_of_check:correct", "--processes", "1", "--out", "page.html", "--hyper.weight", "2"
+    )
     assert status == 0
     assert "✓ passed weight weight" in out
     assert "mine_of_check:correct passes the conformance check: " in out

@@ -33,7 +33,10 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
     assert result["verdict"] in (copy / "report.html").read_text()
     _, _, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines")
     (again,) = json.loads((copy / "evaluation.json").read_text())["evaluations"]
-    for score in (*result["scores"], *again["scores"]):  # kNN is the main probe now, so its scores by class get intervals
+    for score in (
+        *result["scores"],
+        *again["scores"],
+    ):  # kNN is the main probe now, so its scores by class get intervals
         del score["balanced_accuracy_interval"], score["auroc_interval"]
     assert again == result  # the linear probe keeps its scores
     assert "1 earlier scores" in err
@@ -41,7 +44,9 @@ def test_evaluate_scores_a_run_and_its_baselines(fullrank, copy):
 
 def test_evaluate_compares_several_models_on_labelled_images(fullrank, copy, photos):
     other = f"{copy}@6"
-    status, out, err = fullrank("evaluate", copy, other, "--labelled", photos, "--probes", "knn", "--supervised", "--supervised-epochs", 1)
+    status, out, err = fullrank(
+        "evaluate", copy, other, "--labelled", photos, "--probes", "knn", "--supervised", "--supervised-epochs", 1
+    )
     assert status == 0
     (result,) = json.loads((copy / "evaluation.json").read_text())["evaluations"]
     against = [comparison["against"] for comparison in result["comparisons"]]
@@ -80,7 +85,9 @@ def test_scores_of_an_older_checkpoint_are_kept_apart(fullrank, copy):
 
 def test_transfer_scores_further_data_sets_beside_the_images_of_the_run(fullrank, copy, photos):
     """The network takes grey images of 8 px; the photos are colours of other sizes."""
-    status, out, err = fullrank("evaluate", copy, "--probes", "knn", "--no-baselines", "--knn.k", 5, "--transfer", photos)
+    status, out, err = fullrank(
+        "evaluate", copy, "--probes", "knn", "--no-baselines", "--knn.k", 5, "--transfer", photos
+    )
     assert status == 0
     own, other = package.Run(copy).evaluations
     assert (own.data, other.data) == ("digits (held out)", f"{photos} (held out)")
@@ -215,7 +222,9 @@ def test_evaluate_of_some_dimensions_writes_nothing_into_the_run(fullrank, copy,
     status, out, _ = fullrank("evaluate", copy, *arguments, "4:", "--out", tmp_path / "scores.json")
     assert status == 0
     assert "backbone[4:]" in out
-    features = [score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["scores"]]
+    features = [
+        score["features"] for score in json.loads((tmp_path / "scores.json").read_text())["evaluations"][0]["scores"]
+    ]
     assert features == ["backbone[4:]", "raw pixels", "untrained backbone[4:]"]
     assert sorted(path.name for path in copy.iterdir()) == before
     for text, message in (("360", "--dimensions 360 is not a range"), (":17", "dimensions is :17")):
@@ -283,7 +292,9 @@ def test_report_compares_two_runs(fullrank, run, copy, tmp_path):
     assert "<img" not in out_file.read_text()
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar10", "cifar10-swav-multicrop", "stl10-wmse-fork", "imagenet-directclr"])
+@pytest.mark.parametrize(
+    "name", ["digits", "cifar10", "cifar10-swav-multicrop", "stl10-wmse-fork", "imagenet-directclr"]
+)
 def test_recipes_prints_a_recipe_as_json(fullrank, name):
     status, out, err = fullrank("recipes", name)
     assert (status, err) == (0, "")

@@ -11,7 +11,8 @@ from fullrank.errors import UserError
 @dataclass(frozen=True)
 class Inner:
     learning_rate: float = 1.0
-    """A long explanation, which needs more than one row in a box of eighty columns, so that it must be wrapped somewhere."""
+    """A long explanation, which needs more than one row in a box of eighty columns, so that it must be wrapped
+    somewhere."""
     name: Literal["a", "b"] = "a"
 
 
@@ -34,7 +35,9 @@ def measured(model: Model, /, *, out: Path, count: int = 3) -> tuple[str, Path, 
 
 
 def test_flags_override_the_default_of_a_dataclass():
-    assert parse(Flags, ["--inner.learning-rate", "3"], command="x", default=Flags(scale=(0.5, 0.5))) == Flags(Inner(3.0), (0.5, 0.5))
+    assert parse(Flags, ["--inner.learning-rate", "3"], command="x", default=Flags(scale=(0.5, 0.5))) == Flags(
+        Inner(3.0), (0.5, 0.5)
+    )
 
 
 def test_a_function_is_called_with_the_parsed_arguments(capsys):
@@ -55,8 +58,14 @@ def test_the_help_of_a_function_is_its_docstring(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--inner.learning-rat", "3"], "unrecognized options: --inner.learning-rat, 3; did you mean --inner.learning-rate FLOAT?"),
-        (["--inner.learning-rate", "x"], "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
+        (
+            ["--inner.learning-rat", "3"],
+            "unrecognized options: --inner.learning-rat, 3; did you mean --inner.learning-rate FLOAT?",
+        ),
+        (
+            ["--inner.learning-rate", "x"],
+            "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT",
+        ),
         (["--inner.name", "c"], "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
         (["--scale", "1"], "missing value for argument '--scale'. Expected 2 values"),
         (["thing"], "unrecognized options: thing"),

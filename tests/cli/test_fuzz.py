@@ -22,7 +22,9 @@ from fullrank.recipes.recipe import flatten
 
 def bounded(examples):
     """Settings of a test that takes seconds and is the same at each call."""
-    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
 
 
 QUIET = Console(quiet=True)
@@ -33,14 +35,19 @@ NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),
     st.sampled_from([1e-300, 1e308, -0.0, 0.5, 1.0]),
 )
-TEXTS = st.one_of(st.sampled_from(["", ".", "..", "/", "a/b", "os:system", ":", "cpu", "none", "{}", "[]", "x" * 300]), st.text(max_size=8))
+TEXTS = st.one_of(
+    st.sampled_from(["", ".", "..", "/", "a/b", "os:system", ":", "cpu", "none", "{}", "[]", "x" * 300]),
+    st.text(max_size=8),
+)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=6,
 )
 NAMES = sorted(flatten(to_dict(RECIPES["digits"])))
-FLAGS = st.sampled_from([name for name in NAMES if not name.startswith(("hyper", "method")) and name not in ("name", "objective")])
+FLAGS = st.sampled_from(
+    [name for name in NAMES if not name.startswith(("hyper", "method")) and name not in ("name", "objective")]
+)
 
 
 def valid_or_user_error(action):
@@ -57,7 +64,10 @@ def put(tree, name, value):
     """A copy of a nested JSON object with another value at a dotted name."""
     key, _, rest = name.partition(".")
     if isinstance(tree, list):
-        return [put(branch, rest, value) if str(i) == key and rest else value if str(i) == key else branch for i, branch in enumerate(tree)]
+        return [
+            put(branch, rest, value) if str(i) == key and rest else value if str(i) == key else branch
+            for i, branch in enumerate(tree)
+        ]
     return {**tree, key: put(tree[key], rest, value) if rest else value}
 
 
@@ -155,14 +165,18 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-MODELS = st.one_of(TEXTS, st.sampled_from(["mine.txt", "random", "file:random", "file:mine.txt", "random@3", "timm:nothing", ".@1"]))
+MODELS = st.one_of(
+    TEXTS, st.sampled_from(["mine.txt", "random", "file:random", "file:mine.txt", "random@3", "timm:nothing", ".@1"])
+)
 COMMANDS = st.one_of(
     st.tuples(st.just("evaluate"), MODELS),
     st.tuples(st.just("spectrum"), MODELS),
     st.tuples(st.just("embed"), MODELS, st.just("--out"), st.sampled_from(["mine.txt", "a.parquet", ""])),
     st.tuples(st.just("export"), MODELS, st.just("--out"), st.sampled_from(["mine.txt", "a.onnx", "a.safetensors"])),
     st.tuples(st.just("report"), MODELS, st.just("--out"), st.sampled_from(["mine.txt", "a.html"])),
-    st.tuples(st.just("pretrain"), st.sampled_from(["random", "random.json", "mine.txt", ".", "parquet:random", "folder:."])),
+    st.tuples(
+        st.just("pretrain"), st.sampled_from(["random", "random.json", "mine.txt", ".", "parquet:random", "folder:."])
+    ),
     st.tuples(st.just("pretrain"), st.just("--resume"), MODELS),
     st.tuples(st.just("recipes"), TEXTS.filter(lambda text: text not in RECIPES and text not in ("-h", "--help"))),
 )

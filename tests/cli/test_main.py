@@ -94,7 +94,8 @@ def test_ctrl_c_in_a_command_is_one_line(fullrank, monkeypatch):
 def test_ctrl_c_during_the_imports_ends_the_process_without_a_traceback(tmp_path):
     (tmp_path / "torch.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
     code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "  # a background job inherits that it is ignored
+        # a background job inherits that it is ignored
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"sys.path.insert(0, {str(tmp_path)!r}); from fullrank.cli import main; sys.exit(main(['pretrain', 'digits']))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -10,18 +10,33 @@ from fullrank.cli.pretrain import finish_run
 from fullrank.run import Run
 
 NARROW = '{"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}'
-TINY = ("--epochs", "1", "--projector.widths", "16", "8", "--backbone.arguments", NARROW, "--views.0.size", "16", "--data.workers", "0")
+TINY = (
+    "--epochs",
+    "1",
+    "--projector.widths",
+    "16",
+    "8",
+    "--backbone.arguments",
+    NARROW,
+    "--views.0.size",
+    "16",
+    "--data.workers",
+    "0",
+)
 
 
 @pytest.fixture
 def recipe(fullrank, tmp_path, monkeypatch):
-    """`recipe("digits", …)`: the recipe of a command line, the keywords of `pretrain`, and the printed lines; nothing is trained."""
-    from fullrank import pretraining
+    """`recipe("digits", …)`: the recipe of a command line, the keywords of `pretrain`, and the printed lines; nothing
+    is trained."""
     from fullrank.cli import pretrain
+    from fullrank.run import pretrain as pretraining
 
     monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr(pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(tmp_path))
+    monkeypatch.setattr(
+        pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(tmp_path)
+    )
     monkeypatch.setattr(pretrain, "finish_run", lambda path, console: None)
 
     def parse(*arguments):
@@ -50,8 +65,29 @@ def test_the_help_of_a_recipe_lists_the_hyperparameters_of_its_objective(fullran
 def test_typed_flags_reach_the_recipe(recipe):
     arguments = '{"channels": [8, 8, 8, 8]}'
     got, keywords, _ = recipe(
-        *("digits", "--views.0.crop.scale", "0.2", "1.0", "--optimizer.lr", "0.01", "--epochs", "3", "--hyper.invariance", "1.4"),
-        *("--hyper.no-log", "--backbone.arguments", arguments, "--projector.widths", "64", "32", "16", "--optimizer.name", "lars"),
+        *(
+            "digits",
+            "--views.0.crop.scale",
+            "0.2",
+            "1.0",
+            "--optimizer.lr",
+            "0.01",
+            "--epochs",
+            "3",
+            "--hyper.invariance",
+            "1.4",
+        ),
+        *(
+            "--hyper.no-log",
+            "--backbone.arguments",
+            arguments,
+            "--projector.widths",
+            "64",
+            "32",
+            "16",
+            "--optimizer.name",
+            "lars",
+        ),
         *("--data", "hf:elsewhere", "--split", "train", "--seed", "5", "--out", "runs/mine", "--overwrite"),
     )
     assert got.views[0].crop.scale == (0.2, 1.0)
@@ -67,7 +103,14 @@ def test_typed_flags_reach_the_recipe(recipe):
 def test_without_flags_the_recipe_is_unchanged(recipe):
     from fullrank.recipes import RECIPES
 
-    for name in ("digits", "cifar10-small", "cifar10", "cifar10-swav-multicrop", "stl10-moco-fork", "imagenet-directclr"):
+    for name in (
+        "digits",
+        "cifar10-small",
+        "cifar10",
+        "cifar10-swav-multicrop",
+        "stl10-moco-fork",
+        "imagenet-directclr",
+    ):
         got, keywords, _ = recipe(name)
         assert got == RECIPES[name]
         assert (keywords["out"], keywords["overwrite"], keywords["wandb"]) == (None, False, False)
@@ -103,8 +146,16 @@ def test_another_objective_takes_its_published_recipe_and_says_so(recipe):
     assert got == RECIPES["cifar10-barlow_twins"]
     assert len(err.splitlines()) == 1
     assert "cifar10-barlow_twins" in err
-    got, _, err = recipe("stl10-byol", "--objective", "frossl", "--epochs", "20", "--optimizer.lr", "0.7", "--hyper.invariance", "2")
-    assert (got.name, got.epochs, got.schedule.warmup, got.optimizer.lr, got.hyper["invariance"]) == ("stl10", 20, 4.0, 0.7, 2.0)
+    got, _, err = recipe(
+        "stl10-byol", "--objective", "frossl", "--epochs", "20", "--optimizer.lr", "0.7", "--hyper.invariance", "2"
+    )
+    assert (got.name, got.epochs, got.schedule.warmup, got.optimizer.lr, got.hyper["invariance"]) == (
+        "stl10",
+        20,
+        4.0,
+        0.7,
+        2.0,
+    )
     got, _, err = recipe("cifar10-frossl-fork", "--objective", "frossl")
     assert (got, err) == (RECIPES["cifar10-frossl-fork"], "")
 
@@ -152,7 +203,13 @@ def test_the_json_of_a_recipe_is_a_recipe(recipe, fullrank, tmp_path):
 
 def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):
     got, _, err = recipe(photos, "--epochs", "1")
-    assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch_size) == ("photos", str(photos), 3, 1, 16)
+    assert (got.name, got.data.source, got.data.channels, got.epochs, got.batch_size) == (
+        "photos",
+        str(photos),
+        3,
+        1,
+        16,
+    )
     choices, *rows = err.splitlines()
     assert choices.startswith("A general recipe")
     assert "48 images, 3 channels" in rows[0]
@@ -161,7 +218,9 @@ def test_a_folder_of_photos_gets_an_explained_general_recipe(recipe, photos):
 
 
 def test_the_recipe_for_photos_follows_the_flags_and_is_what_is_printed(recipe, photos):
-    got, _, err = recipe(photos, "--epochs", "40", "--batch-size=8", "--views.0.size", "96", "--backbone.name", "convnext_atto")
+    got, _, err = recipe(
+        photos, "--epochs", "40", "--batch-size=8", "--views.0.size", "96", "--backbone.name", "convnext_atto"
+    )
     assert (got.epochs, got.schedule.warmup, got.batch_size, got.views[0].size) == (40, 2.0, 8, 96)
     assert got.optimizer.lr == pytest.approx(2e-3 / 32**0.5)
     assert (got.backbone.name, got.backbone.arguments, got.backbone.stem) == ("convnext_atto", {}, "standard")
@@ -228,14 +287,25 @@ def test_the_balance_of_the_recipe_for_photos_is_kept_too(recipe, photos):
 
 
 def test_the_name_of_a_backbone_gives_that_network(recipe):
-    for name, stem in (("resnet18", "small"), ("resnet50", "small"), ("resnet18d", "standard"), ("test_vit", "standard")):
+    for name, stem in (
+        ("resnet18", "small"),
+        ("resnet50", "small"),
+        ("resnet18d", "standard"),
+        ("test_vit", "standard"),
+    ):
         got, *_ = recipe("cifar10-small", f"--backbone.name={name}")
         assert (got.backbone.name, got.backbone.arguments, got.backbone.stem) == (name, {}, stem)
 
 
 def test_the_last_of_repeated_flags_counts(recipe):
     got, *_ = recipe(
-        "digits", *("--epochs", "9", "--epochs", "5"), "--objective", "simclr", "--objective=vicreg", "--data=hf:a", "--data=hf:b"
+        "digits",
+        *("--epochs", "9", "--epochs", "5"),
+        "--objective",
+        "simclr",
+        "--objective=vicreg",
+        "--data=hf:a",
+        "--data=hf:b",
     )
     assert (got.epochs, got.schedule.warmup, got.objective, got.data.source) == (5, 1.0, "vicreg", "hf:b")
 
@@ -261,7 +331,10 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     assert (status, out) == (0, ""), err
     run = Run(Path("runs/photos"))
     assert "photos has no test split" in err
-    assert "images stay on disk and are decoded when needed: 50 of 24×24 to 32×24 px (--data.storage memory loads them)" in err
+    assert (
+        "images stay on disk and are decoded when needed: 50 of 24×24 to 32×24 px (--data.storage memory loads them)"
+        in err
+    )
     assert "run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n" in err
     assert run.checkpoint().step == 3
     decode_errors = [json.loads(line) for line in (run.path / "decode_errors.jsonl").read_text().splitlines()]

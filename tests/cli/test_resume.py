@@ -12,11 +12,13 @@ from fullrank.run import Run
 @pytest.fixture
 def resumed(fullrank, monkeypatch):
     """`resumed(RUN, …)`: the recipe and the keywords with which a run is resumed."""
-    from fullrank import pretraining
     from fullrank.cli import pretrain
+    from fullrank.run import pretrain as pretraining
 
     seen = []
-    monkeypatch.setattr(pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(keywords["resume"]))
+    monkeypatch.setattr(
+        pretraining, "pretrain", lambda recipe, **keywords: seen.append((recipe, keywords)) or Run(keywords["resume"])
+    )
     monkeypatch.setattr(pretrain, "finish_run", lambda path, console: None)
 
     def parse(path, *arguments):
@@ -45,7 +47,9 @@ def test_epochs_data_and_devices_may_change(resumed, run):
 
 
 def test_flags_that_do_not_decide_the_weights_change_the_stored_recipe(resumed, run):
-    recipe, _ = resumed(run.path, "--log_every", "7", "--keep_checkpoints", "1", "--data.workers", "3", "--machine.micro_batch", "32")
+    recipe, _ = resumed(
+        run.path, "--log_every", "7", "--keep_checkpoints", "1", "--data.workers", "3", "--machine.micro_batch", "32"
+    )
     stored = run.recipe
     data, machine = replace(stored.data, workers=3), replace(stored.machine, micro_batch=32)
     assert recipe == replace(stored, log_every=7, keep_checkpoints=1, data=data, machine=machine)

@@ -35,12 +35,17 @@ def test_writes_the_metrics_that_it_prints(fullrank, run, tmp_path):
         assert values[name]["samples"] == 359
         spectrum = Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues[name]), n=359)
         assert values[name]["effective_rank"] == pytest.approx(spectrum.effective_rank())
-        assert values[name]["conventions"]["rank_me"] == f"singular values of the uncentred embeddings; n = 359, D = {D}; ε = 10⁻⁷"
+        assert (
+            values[name]["conventions"]["rank_me"]
+            == f"singular values of the uncentred embeddings; n = 359, D = {D}; ε = 10⁻⁷"
+        )
     features = package.load(run.path).features  # the features of the backbone
     held_out = train_and_test("digits").test
     X = features([held_out.open(index) for index in range(len(held_out))]).double()
     covariance = (X - X.mean(0)).T @ (X - X.mean(0)) / len(X)
-    np.testing.assert_allclose(eigenvalues["backbone"], torch.linalg.eigvalsh(covariance).flip(0).numpy(), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        eigenvalues["backbone"], torch.linalg.eigvalsh(covariance).flip(0).numpy(), rtol=1e-3, atol=1e-6
+    )
     p = torch.linalg.svdvals(X) / torch.linalg.svdvals(X).sum()
     assert values["backbone"]["rank_me"] == pytest.approx(torch.special.entr(p).sum().exp().item(), rel=1e-4)
 
@@ -59,7 +64,9 @@ def test_shows_and_writes_the_spectra_over_training(fullrank, run, tmp_path):
     assert training["projector"]["collapsed_dimensions"][-1] == last.collapsed_dimensions()
     for part in ("backbone", "projector"):
         assert f"{run.path}: {part} over training" in " ".join(out.split()).replace("/ ", "/")
-    rows = [line for line in out.splitlines() if "│" in line and line.split("│")[1].strip().replace(",", "").isdecimal()]
+    rows = [
+        line for line in out.splitlines() if "│" in line and line.split("│")[1].strip().replace(",", "").isdecimal()
+    ]
     assert [int(line.split("│")[1]) for line in rows[:2]] == spectra.steps.tolist()[:2] or len(spectra.steps) > 8
     assert f"{last.effective_rank():.3g}" in rows[-1]
     assert "95 % at" in out
@@ -67,7 +74,13 @@ def test_shows_and_writes_the_spectra_over_training(fullrank, run, tmp_path):
 
 def test_other_arrays_in_the_file_of_spectra_are_ignored(copy, run):
     history = Run(run.path).spectra
-    np.savez(copy / "spectrum.npz", steps=history.steps, samples=history.samples, **history.eigenvalues, backbone_extra=np.ones((2, 16)))
+    np.savez(
+        copy / "spectrum.npz",
+        steps=history.steps,
+        samples=history.samples,
+        **history.eigenvalues,
+        backbone_extra=np.ones((2, 16)),
+    )
     read, expected = Run(copy).spectra, Run(run.path).spectra
     assert list(read.eigenvalues) == ["backbone", "projector"]
     np.testing.assert_array_equal(read.eigenvalues["backbone"], expected.eigenvalues["backbone"])
@@ -76,7 +89,9 @@ def test_other_arrays_in_the_file_of_spectra_are_ignored(copy, run):
 def rising(D=128, T=20):
     """Return spectra whose eigenvalues rise one after the other."""
     steps, j = np.arange(T) * 10, np.arange(1, D + 1)
-    return SpectrumHistory(steps=steps, samples=np.full(T, 4 * D), eigenvalues={"backbone": np.exp(-8 * j / (1 + steps[:, None])) / j})
+    return SpectrumHistory(
+        steps=steps, samples=np.full(T, 4 * D), eigenvalues={"backbone": np.exp(-8 * j / (1 + steps[:, None])) / j}
+    )
 
 
 def printed(table, width):
@@ -94,7 +109,9 @@ def test_a_narrow_table_shows_fewer_eigenvalues(width, shown):
 
 def test_the_table_shows_the_saturation_step_of_eigenvalues_only():
     spectra = rising()
-    (line,) = [line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if "95 %" in line]
+    (line,) = [
+        line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if "95 %" in line
+    ]
     curve = spectra.eigenvalues["backbone"][:, 13]
     first = next(t for t in range(20) if (curve[t:] >= 0.95 * curve[-1]).all())
     cells = [cell.strip() for cell in line.strip("│").split("│")]
@@ -118,11 +135,14 @@ def test_a_model_has_the_same_colour_in_every_panel(tmp_path):
     assert len(drawn.get_label()) == spectrum_history.NAME_LENGTH
     assert drawn.get_label().endswith("/a/very/long/path/seed0")
     assert last.get_xlabel() == "index of the eigenvalue (centred; 512 images)"
-    write_png(tmp_path / "a.png", [ModelSpectra(*untrained), ModelSpectra(*long)])  # no warning about the size of the axes
+    write_png(
+        tmp_path / "a.png", [ModelSpectra(*untrained), ModelSpectra(*long)]
+    )  # no warning about the size of the axes
 
 
 def exploded(D=128, T=20):
-    """Return spectra that begin small, reach 10¹² at the third evaluation, and end at 15, 1.4 and so on; the last is zero."""
+    """Return spectra that begin small, reach 10¹² at the third evaluation, and end at 15, 1.4 and so on; the last is
+    zero."""
     spectra = rising(D, T)
     table = spectra.eigenvalues["backbone"] = np.tile(np.geomspace(15.0, 1e-7, D), (T, 1))
     table[0] *= 1e-3
@@ -137,7 +157,10 @@ def test_eigenvalues_below_the_rounding_of_their_step_are_gaps():
     for line in over.lines:
         j = int(np.argmin(abs(spectra.eigenvalues["backbone"][-2] - line.get_ydata()[-2]))) + 1
         values = spectra.eigenvalues["backbone"][:, j - 1]
-        expected = [value if value > 1e-10 * row[0] else np.nan for value, row in zip(values, spectra.eigenvalues["backbone"], strict=True)]
+        expected = [
+            value if value > 1e-10 * row[0] else np.nan
+            for value, row in zip(values, spectra.eigenvalues["backbone"], strict=True)
+        ]
         np.testing.assert_array_equal(line.get_ydata(), expected)
         assert np.isfinite(line.get_ydata()[[0, -2]]).all()
     assert sum(np.isnan(line.get_ydata()[2]) for line in over.lines) > 0
@@ -147,7 +170,9 @@ def test_eigenvalues_below_the_rounding_of_their_step_are_gaps():
 def test_a_curve_that_fell_or_is_zero_has_no_saturation_step():
     spectra = exploded()
     assert [spectrum_history.saturation_step(spectra, "backbone", j) for j in (1, 64, 128)] == [None, None, None]
-    (line,) = [line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=60), 60) if "95 %" in line]
+    (line,) = [
+        line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=60), 60) if "95 %" in line
+    ]
     assert [cell.strip() for cell in line.strip("│").split("│")] == ["95 % at", "", "", "–", "–"]
     over, *_ = spectrum_history.draw([("a", now(spectra.eigenvalues["backbone"][-1]), spectra)]).axes
     assert over.get_xlabel() == "step"
@@ -158,7 +183,8 @@ def test_a_curve_that_fell_or_is_zero_has_no_saturation_step():
 
 
 @pytest.mark.parametrize(
-    ("curve", "step"), [([0.1, 1.9, 1.0], 10), ([0.1, 2.1, 1.0], None), ([0.96, 0.5, 1.0], None), ([0.94, 0.5, 1.0], 20), ([1.0], None)]
+    ("curve", "step"),
+    [([0.1, 1.9, 1.0], 10), ([0.1, 2.1, 1.0], None), ([0.96, 0.5, 1.0], None), ([0.94, 0.5, 1.0], 20), ([1.0], None)],
 )
 def test_only_a_curve_that_rose_has_a_saturation_step(curve, step):
     eigenvalues = {"backbone": np.array(curve)[:, None]}
@@ -171,7 +197,11 @@ def test_draws_a_complete_collapse(tmp_path):
     spectra = SpectrumHistory(steps=np.arange(20), samples=np.full(20, 512), eigenvalues={"backbone": none})
     write_png(tmp_path / "a.png", [ModelSpectra("a", now(none[-1]), spectra)])
     assert size(tmp_path / "a.png")[0] > 0
-    first = next(line for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80) if line.startswith("│"))
+    first = next(
+        line
+        for line in printed(spectrum_history.table(spectra, "backbone", title="", width=80), 80)
+        if line.startswith("│")
+    )
     assert [cell.strip() for cell in first.strip("│").split("│")][:3] == ["0", "0", "128"]
 
 
@@ -183,7 +213,7 @@ def test_measures_a_timm_model_on_any_images(fullrank, photos, tmp_path, monkeyp
         torch.manual_seed(0)
         return create(name, pretrained=False, **keywords)
 
-    monkeypatch.setattr("fullrank.loading.timm_models.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr("fullrank.models.timm_models.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     status, out, err = fullrank("spectrum", "timm:test_resnet", "--data", photos, "--out", tmp_path / "a.json")
     assert status == 0
@@ -192,7 +222,9 @@ def test_measures_a_timm_model_on_any_images(fullrank, photos, tmp_path, monkeyp
     assert set(values) == {"model", "backbone"}
     images = train_and_test(str(photos)).test
     X = package.load("timm:test_resnet").features([images.open(index) for index in range(len(images))]).double()
-    np.testing.assert_allclose(values["backbone"]["eigenvalues"], np.linalg.eigvalsh(np.cov(X.T, bias=True))[::-1], atol=1e-6)
+    np.testing.assert_allclose(
+        values["backbone"]["eigenvalues"], np.linalg.eigvalsh(np.cov(X.T, bias=True))[::-1], atol=1e-6
+    )
     assert values["backbone"]["samples"] == len(images) < values["backbone"]["dimensions"] == X.shape[1]
     assert "over training" not in out
     assert "images are too few" in err
@@ -219,8 +251,17 @@ def test_compares_two_models_on_the_same_images(fullrank, run, tmp_path):
     assert "359 images of digits" in err
     assert out.splitlines()[:2] == [f"A: {run.path}", f"B: {earlier}"]
     (head,) = [line for line in out.splitlines() if "┃" in line]
-    assert [cell.strip() for cell in head.strip("┃").split("┃")] == ["", "A backbone", "A projector", "B backbone", "B projector", "better"]
-    assert {"higher", "lower", "–"} <= {line.split("│")[-2].strip() for line in out.splitlines() if line.count("│") == 7}
+    assert [cell.strip() for cell in head.strip("┃").split("┃")] == [
+        "",
+        "A backbone",
+        "A projector",
+        "B backbone",
+        "B projector",
+        "better",
+    ]
+    assert {"higher", "lower", "–"} <= {
+        line.split("│")[-2].strip() for line in out.splitlines() if line.count("│") == 7
+    }
     assert "95 % at" not in out  # four more tables
     assert "over training: fullrank spectrum RUN, without --against" in out
     values = json.loads((tmp_path / "two.json").read_text())
@@ -259,7 +300,10 @@ def test_a_second_model_that_does_not_exist_is_an_error(refused, run):
 
 
 def test_an_infinite_metric_is_null_in_json(tmp_path):
-    write_json(tmp_path / "a.json", [ModelSpectra("a", {"backbone": Spectrum.from_embeddings(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))})])
+    write_json(
+        tmp_path / "a.json",
+        [ModelSpectra("a", {"backbone": Spectrum.from_embeddings(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))})],
+    )
 
     def refuse(constant):
         raise ValueError(f"{constant} is no JSON")

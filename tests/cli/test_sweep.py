@@ -6,7 +6,18 @@ import pytest
 
 from fullrank.sweep import results, sweep
 
-TINY = ("--epochs", 1, "--backbone.name", "test_resnet", "--projector.widths", "32,16", "--data.subset", 256, "--batch_size", 64)
+TINY = (
+    "--epochs",
+    1,
+    "--backbone.name",
+    "test_resnet",
+    "--projector.widths",
+    "32,16",
+    "--data.subset",
+    256,
+    "--batch_size",
+    64,
+)
 TINY += ("--probes", "knn")
 
 
@@ -89,7 +100,9 @@ def test_runs_of_two_versions_of_a_function_are_never_in_one_table(fullrank, tmp
 
 def test_a_sweep_in_python_chooses_on_validation_images(tmp_path):
     small = {"epochs": 1, "backbone": "test_resnet", "projector": (16,), "data.subset": 256, "batch_size": 64}
-    result = sweep("digits", {"optimizer.lr": [1e-3, 1e-2]}, seeds=1, choose="optimizer.lr", probes=["knn"], out=tmp_path, **small)
+    result = sweep(
+        "digits", {"optimizer.lr": [1e-3, 1e-2]}, seeds=1, choose="optimizer.lr", probes=["knn"], out=tmp_path, **small
+    )
     stages = [(row.settings.get("stage", ""), row.seed) for row in result.rows]
     assert stages == [("choice", 1), ("choice", 1), ("", 0)]
     best = max(result.rows[:2], key=lambda row: row.score("knn") or 0.0)

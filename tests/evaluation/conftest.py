@@ -51,4 +51,6 @@ def clusters():
 def take(images: MemoryImages, rows) -> MemoryImages:
     rows = list(rows)
     names = tuple(images.names[row] for row in rows)
-    return replace(images, pixels=images.pixels[rows], labels=images.labels[rows], names=names, groups=images.groups[rows])
+    return replace(
+        images, pixels=images.pixels[rows], labels=images.labels[rows], names=names, groups=images.groups[rows]
+    )

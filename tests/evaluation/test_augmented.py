@@ -35,7 +35,9 @@ def test_without_crop_and_flip_the_features_are_those_of_the_images(halves, prep
     found = augmented_features(nn.Flatten(), square, replace(preprocess, size=16), whole, 0, seed=0)
     inside = (found - preprocess.normalize(square.pixels).flatten(1)).abs().amax(1) < 1e-5
     assert inside.double().mean() > 0.2  # for another ratio, torchvision's fallback is the largest centred box
-    flipped = augmented_features(nn.Flatten(), square, replace(preprocess, size=16), Augmentation((1.0, 1.0), flip=1.0), 0, seed=0)
+    flipped = augmented_features(
+        nn.Flatten(), square, replace(preprocess, size=16), Augmentation((1.0, 1.0), flip=1.0), 0, seed=0
+    )
     torch.testing.assert_close(flipped[inside].view(-1, 16, 16), found[inside].view(-1, 16, 16).flip(2))
 
 
@@ -45,7 +47,9 @@ def test_the_mean_over_passes_is_that_of_torchvision(halves):
         Preprocess(1, 8, (0.0,), (1.0,)),
         replace(halves[0], pixels=halves[0].pixels[:4], labels=halves[0].labels[:4], groups=halves[0].groups[:4]),
     )
-    found = torch.stack([augmented_features(nn.Flatten(), images, preprocess, CROP, k, seed=0).mean(1) for k in range(100)])
+    found = torch.stack(
+        [augmented_features(nn.Flatten(), images, preprocess, CROP, k, seed=0).mean(1) for k in range(100)]
+    )
     torch.manual_seed(0)
     crop = v2.Compose([v2.RandomResizedCrop(8, scale=CROP.crop, antialias=True), v2.RandomHorizontalFlip()])
     expected = torch.stack([torch.stack([crop(x).float().mean() / 255 for x in images.pixels]) for _ in range(100)])
@@ -55,7 +59,9 @@ def test_the_mean_over_passes_is_that_of_torchvision(halves):
 
 def test_images_that_are_decoded_in_each_pass_give_the_same_crops(source, preprocess):
     decoded = load_images(source, channels=1)
-    on_disk, in_memory = (augmented_features(nn.Flatten(), images, preprocess, CROP, 3, seed=2) for images in (source, decoded))
+    on_disk, in_memory = (
+        augmented_features(nn.Flatten(), images, preprocess, CROP, 3, seed=2) for images in (source, decoded)
+    )
     assert (on_disk - in_memory).abs().max() * 0.38 < 1.01 / 255  # crops of files are rounded to 8 bits
 
 

@@ -10,7 +10,9 @@ from fullrank.images import Preprocess, open_images
 def network(*, affine=True):
     torch.manual_seed(0)
     norms = nn.BatchNorm2d(4, affine=affine), nn.BatchNorm2d(6, momentum=0.3)
-    return nn.Sequential(nn.Conv2d(1, 4, 3), norms[0], nn.ReLU(), nn.Dropout(), nn.Conv2d(4, 6, 3), norms[1], nn.Flatten())
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), norms[0], nn.ReLU(), nn.Dropout(), nn.Conv2d(4, 6, 3), norms[1], nn.Flatten()
+    )
 
 
 def seeded(seed=0):
@@ -26,7 +28,9 @@ def test_raw_pixels_are_the_normalised_pixels(digits, preprocess):
 def test_raw_pixels_of_large_images_are_resized(digits):
     large, small = Preprocess(1, 40, (0.3,), (0.4,)), Preprocess(1, 32, (0.3,), (0.4,))
     features = raw_pixels(open_images("digits")["all"].subset(range(5)), large)
-    assert torch.equal(features.X, extract_features(nn.Flatten(), open_images("digits")["all"].subset(range(5)), small).X)
+    assert torch.equal(
+        features.X, extract_features(nn.Flatten(), open_images("digits")["all"].subset(range(5)), small).X
+    )
 
 
 def test_calibrated_statistics_equal_those_of_the_data(digits, preprocess):
@@ -52,7 +56,10 @@ def test_calibrated_features_are_normalised_in_eval_mode(digits, preprocess):
 def test_images_sorted_by_class_give_the_statistics_of_all_images(digits, preprocess):
     rows = digits.labels.argsort(stable=True)
     ordered = replace(digits, pixels=digits.pixels[rows], labels=digits.labels[rows])
-    a, b = (calibrate_batchnorm(network(), images, preprocess, batch_size=128, generator=seeded()) for images in (digits, ordered))
+    a, b = (
+        calibrate_batchnorm(network(), images, preprocess, batch_size=128, generator=seeded())
+        for images in (digits, ordered)
+    )
     torch.testing.assert_close(a[5].running_var, b[5].running_var, rtol=0.05, atol=0)
 
 
@@ -67,7 +74,10 @@ def test_weights_modes_and_momenta_do_not_change(digits, preprocess):
 
 
 def test_calibration_is_a_function_of_the_generator(digits, preprocess):
-    a, b, c = (calibrate_batchnorm(network(), digits, preprocess, sample=200, batch_size=50, generator=seeded(s)) for s in (0, 0, 1))
+    a, b, c = (
+        calibrate_batchnorm(network(), digits, preprocess, sample=200, batch_size=50, generator=seeded(s))
+        for s in (0, 0, 1)
+    )
     assert state_hash(a) == state_hash(b) != state_hash(c)
 
 
@@ -79,7 +89,9 @@ def test_previous_statistics_have_no_effect(digits, preprocess):
 
 
 def test_fewer_images_than_a_batch_are_one_batch(digits, preprocess):
-    few = replace(digits, pixels=digits.pixels[:7], labels=digits.labels[:7], names=digits.names[:7], groups=digits.groups[:7])
+    few = replace(
+        digits, pixels=digits.pixels[:7], labels=digits.labels[:7], names=digits.names[:7], groups=digits.groups[:7]
+    )
     backbone = calibrate_batchnorm(network(), few, preprocess, generator=seeded())
     assert backbone[1].num_batches_tracked == 1
 

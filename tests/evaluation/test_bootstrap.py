@@ -59,7 +59,9 @@ def test_class_metrics_of_resamples_are_those_of_the_resampled_rows():
     for row, drawn in zip(found, draws, strict=True):
         rows = np.concatenate([np.flatnonzero(groups == group) for group in drawn])
         areas = [roc_auc_score(y[rows] == label, scores[rows, label]) for label in range(3)]
-        np.testing.assert_allclose(row, [balanced_accuracy_score(y[rows], predictions[rows]), np.mean(areas)], rtol=1e-12)
+        np.testing.assert_allclose(
+            row, [balanced_accuracy_score(y[rows], predictions[rows]), np.mean(areas)], rtol=1e-12
+        )
 
 
 def test_a_class_that_a_resample_lacks_does_not_count():

@@ -8,10 +8,18 @@ from PIL import Image
 from rich.console import Console
 from torch import nn
 
-from fullrank.config import DEFAULT_PROBES, KnnProtocol
 from fullrank.errors import UserError
-from fullrank.evaluation import Evaluation, calibrate_batchnorm, evaluate_backbone, extract_features, knn, score_tables, state_hash
+from fullrank.evaluation import (
+    Evaluation,
+    calibrate_batchnorm,
+    evaluate_backbone,
+    extract_features,
+    knn,
+    score_tables,
+    state_hash,
+)
 from fullrank.evaluation.names import flag_name
+from fullrank.evaluation.protocol import DEFAULT_PROBES, KnnProtocol
 from fullrank.images import Preprocess, open_images
 
 SCORES = ["linear (full batch)", "linear (SGD)", "kNN", "linear, 2 labels per class"]
@@ -33,7 +41,9 @@ def unlabelled(images, rows=slice(None)):
 
 @pytest.fixture(scope="module")
 def result(halves, preprocess):
-    return evaluate_backbone(small_network(), small_network(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test")
+    return evaluate_backbone(
+        small_network(), small_network(), preprocess, *halves, model="runs/digits", statement="300 train, 300 test"
+    )
 
 
 def test_result_is_the_content_of_evaluation_json(result):
@@ -47,7 +57,9 @@ def test_result_is_the_content_of_evaluation_json(result):
 
 def test_every_probe_scores_every_feature_set(result):
     pairs = [(score.features, score.probe) for score in result.scores]
-    assert pairs == [(features, probe) for features in ("backbone", "raw pixels", "untrained backbone") for probe in SCORES]
+    assert pairs == [
+        (features, probe) for features in ("backbone", "raw pixels", "untrained backbone") for probe in SCORES
+    ]
     assert tuple(flag_name(probe) for probe in SCORES) == DEFAULT_PROBES
 
 
@@ -62,11 +74,15 @@ def test_only_the_untrained_backbone_is_calibrated(halves, preprocess):
     before = state_hash(backbone)
     result = evaluate_backbone(backbone, untrained, preprocess, *halves, probes=("knn",))
     assert state_hash(backbone) == before
-    expected = calibrate_batchnorm(small_network(), halves[0], preprocess, batch_size=512, generator=torch.Generator().manual_seed(0))
+    expected = calibrate_batchnorm(
+        small_network(), halves[0], preprocess, batch_size=512, generator=torch.Generator().manual_seed(0)
+    )
     assert state_hash(untrained) == state_hash(expected) != before
     scores = {score.features: score.accuracy for score in result.scores}
     features = [extract_features(expected, images, preprocess) for images in halves]
-    assert scores["untrained backbone"] == knn(*(tensor for half in features for tensor in (half.X, half.labels))).accuracy
+    assert (
+        scores["untrained backbone"] == knn(*(tensor for half in features for tensor in (half.X, half.labels))).accuracy
+    )
 
 
 def test_evaluation_is_a_function_of_the_seed(halves, preprocess):
@@ -80,7 +96,9 @@ def test_evaluation_is_a_function_of_the_seed(halves, preprocess):
 
 def test_probes_and_baselines_are_selected(halves, preprocess):
     lines = []
-    scores = evaluate_backbone(nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=lines.append).scores
+    scores = evaluate_backbone(
+        nn.Flatten(), None, preprocess, *halves, probes=("knn",), baselines=False, progress=lines.append
+    ).scores
     assert [(score.features, score.probe) for score in scores] == [("backbone", "kNN")]
     assert lines == ["features of the backbone", "knn: backbone"]
 
@@ -119,7 +137,9 @@ def test_the_majority_rate_is_that_of_the_labelled_test_images(halves, preproces
     train, test = halves
     labels = test.labels.clone()
     labels[:100], labels[100:160], labels[160:] = -1, 3, test.labels[160:] % 3
-    result = evaluate_backbone(nn.Flatten(), None, preprocess, train, replace(test, labels=labels), probes=("knn",), baselines=False)
+    result = evaluate_backbone(
+        nn.Flatten(), None, preprocess, train, replace(test, labels=labels), probes=("knn",), baselines=False
+    )
     assert result.majority == pytest.approx(max((labels == c).sum().item() for c in range(4)) / 200)
     console = Console(width=200)
     with console.capture() as capture:
@@ -130,9 +150,13 @@ def test_the_majority_rate_is_that_of_the_labelled_test_images(halves, preproces
 def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, preprocess):
     train, test = halves
     options = {"probes": ("linear", "knn", "few-shot"), "baselines": False}
-    partial = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options)
+    partial = evaluate_backbone(
+        nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), unlabelled(test, slice(0, 250)), **options
+    )
     assert partial.left_out == ("7 of 300 training images: unlabelled", "250 of 300 test images: unlabelled")
-    labelled = replace(test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:], groups=test.groups[250:])
+    labelled = replace(
+        test, pixels=test.pixels[250:], labels=test.labels[250:], names=test.names[250:], groups=test.groups[250:]
+    )
     whole = evaluate_backbone(nn.Flatten(), None, preprocess, unlabelled(train, slice(0, 7)), labelled, **options)
     for a, b in zip(partial.scores, whole.scores, strict=True):
         assert a.accuracy == pytest.approx(b.accuracy)
@@ -146,7 +170,9 @@ def test_the_name_of_resized_raw_pixels_has_their_size(halves):
 
 def test_top_five_is_a_separate_score_for_many_classes(halves, preprocess):
     train, test = (replace(images, labels=images.labels + 10 * (torch.arange(300) % 2)) for images in halves)
-    scores = evaluate_backbone(nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False).scores
+    scores = evaluate_backbone(
+        nn.Flatten(), None, preprocess, train, test, probes=("linear", "knn"), baselines=False
+    ).scores
     found = {score.probe: score.accuracy for score in scores}
     assert list(found) == ["linear (full batch)", "linear (full batch), top 5", "kNN", "kNN, top 5"]
     assert found["kNN"] < 0.7 < 0.85 < found["kNN, top 5"]  # each digit has two random labels
@@ -157,7 +183,9 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path):
     for i in range(30):
         folder = tmp_path / f"{i % 2}"
         folder.mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 128, (8, 8), dtype=np.uint8) + 100 * np.uint8(i % 2)).save(folder / f"{i:02}.png")
+        Image.fromarray(rng.integers(0, 128, (8, 8), dtype=np.uint8) + 100 * np.uint8(i % 2)).save(
+            folder / f"{i:02}.png"
+        )
     (tmp_path / "0" / "99.png").write_text("no image")
     images = open_images(str(tmp_path))["all"]
     preprocess = Preprocess(1, 8, (0.5,), (0.5,))
@@ -180,7 +208,12 @@ def test_the_table_has_a_row_per_probe_and_a_column_per_feature_set(result):
 @pytest.mark.parametrize("width", [80, 120])
 def test_every_number_of_every_alternative_is_whole_in_a_terminal(result, width):
     long = "the weights begun with: timm:resnet18.a1_in1k"
-    pixels = [replace(score, features=name) for name in (long, "run B") for score in result.scores if score.features == "raw pixels"]
+    pixels = [
+        replace(score, features=name)
+        for name in (long, "run B")
+        for score in result.scores
+        if score.features == "raw pixels"
+    ]
     console = Console(width=width)
     with console.capture() as capture:
         console.print(*score_tables(replace(result, scores=(*result.scores, *pixels)), width))
@@ -203,7 +236,9 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
 
     for dimensions, name in ((slice(40), "[:40]"), (slice(40, None), "[40:]"), (slice(8, 40), "[8:40]")):
         found = evaluate_backbone(small_network(), small_network(), preprocess, *halves, dimensions=dimensions).scores
-        expected = evaluate_backbone(Part(small_network(), dimensions), Part(small_network(), dimensions), preprocess, *halves).scores
+        expected = evaluate_backbone(
+            Part(small_network(), dimensions), Part(small_network(), dimensions), preprocess, *halves
+        ).scores
         names = {"backbone": f"backbone{name}", "untrained backbone": f"untrained backbone{name}"}
         assert [score.features for score in found] == [names.get(score.features, "raw pixels") for score in expected]
         assert [replace(score, features="") for score in found] == [replace(score, features="") for score in expected]
@@ -211,7 +246,13 @@ def test_dimensions_equal_a_network_with_only_these_outputs(halves, preprocess):
 
 @pytest.mark.parametrize(
     ("dimensions", "words"),
-    [(slice(65), ":65"), (slice(64, None), "64:"), (slice(5, 5), "5:5"), (slice(-3, None), "-3:"), (slice(None, None, 2), "::2")],
+    [
+        (slice(65), ":65"),
+        (slice(64, None), "64:"),
+        (slice(5, 5), "5:5"),
+        (slice(-3, None), "-3:"),
+        (slice(None, None, 2), "::2"),
+    ],
 )
 def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
     with pytest.raises(UserError, match=f"^dimensions is {words}, .*range within 0:64"):
@@ -219,19 +260,42 @@ def test_invalid_dimensions_raise(halves, preprocess, dimensions, words):
 
 
 def test_the_new_probes_score_every_feature_set(halves, preprocess):
-    probes, protocols = ("linear-imagenet", "svm", "fractions"), {"linear-imagenet": {"epochs": 30}, "fractions": {"draws": 2}}
-    scores = evaluate_backbone(nn.Flatten(), small_network(), preprocess, *halves, probes=probes, protocols=protocols).scores
+    probes, protocols = (
+        ("linear-imagenet", "svm", "fractions"),
+        {"linear-imagenet": {"epochs": 30}, "fractions": {"draws": 2}},
+    )
+    scores = evaluate_backbone(
+        nn.Flatten(), small_network(), preprocess, *halves, probes=probes, protocols=protocols
+    ).scores
     found = {(score.features, score.probe): score for score in scores}
-    names = ["linear (Adam), epochs 30", "SVM", "linear, 1 % of the labels, draws 2", "linear, 10 % of the labels, draws 2"]
-    assert list(found) == [(features, name) for features in ("backbone", "raw pixels", "untrained backbone") for name in names]
-    assert [flag_name(name).split(",")[0] for name in names] == ["linear-imagenet", "svm", "fractions 1 %", "fractions 10 %"]
+    names = [
+        "linear (Adam), epochs 30",
+        "SVM",
+        "linear, 1 % of the labels, draws 2",
+        "linear, 10 % of the labels, draws 2",
+    ]
+    assert list(found) == [
+        (features, name) for features in ("backbone", "raw pixels", "untrained backbone") for name in names
+    ]
+    assert [flag_name(name).split(",")[0] for name in names] == [
+        "linear-imagenet",
+        "svm",
+        "fractions 1 %",
+        "fractions 10 %",
+    ]
     assert 0.6 < found["raw pixels", names[0]].accuracy < found["raw pixels", names[1]].accuracy < 0.97
     assert 0.3 < found["raw pixels", names[2]].accuracy < found["raw pixels", names[3]].accuracy < 0.85
-    assert [(found["backbone", name].n, found["backbone", name].sd is None) for name in names] == [(1, True)] * 2 + [(2, False)] * 2
+    assert [(found["backbone", name].n, found["backbone", name].sd is None) for name in names] == [(1, True)] * 2 + [
+        (2, False)
+    ] * 2
 
 
 def test_scores_have_the_numbers_of_their_protocol_and_what_was_chosen(few, preprocess):
-    protocols = {"knn": KnnProtocol(k=5, temperature=0.5), "linear": {"penalties": [0.1, 0.01]}, "few-shot": {"labels": [1, 3], "draws": 3}}
+    protocols = {
+        "knn": KnnProtocol(k=5, temperature=0.5),
+        "linear": {"penalties": [0.1, 0.01]},
+        "few-shot": {"labels": [1, 3], "draws": 3},
+    }
     options = {"baselines": False, "probes": ("linear", "knn", "few-shot"), "protocols": protocols}
     result = evaluate_backbone(nn.Flatten(), None, preprocess, *few, **options)
     linear, near, one, three = result.scores
@@ -251,10 +315,21 @@ def test_the_numbers_of_a_protocol_reach_the_probe(few, preprocess):
 
     def score(**numbers):
         numbers = {"epochs": 3, "lr": [0.5], "decay": [], "batch_size": 20, "standardize": False, **numbers}
-        return evaluate_backbone(nn.Flatten(), None, preprocess, *few, **options, protocols={"linear-sgd": numbers}).scores[0].accuracy
+        return (
+            evaluate_backbone(nn.Flatten(), None, preprocess, *few, **options, protocols={"linear-sgd": numbers})
+            .scores[0]
+            .accuracy
+        )
 
     usual = score()
-    changes = ({"epochs": 1}, {"lr": [1e-3]}, {"batch_size": 60}, {"momentum": 0.0}, {"weight_decay": 1.0}, {"standardize": True})
+    changes = (
+        {"epochs": 1},
+        {"lr": [1e-3]},
+        {"batch_size": 60},
+        {"momentum": 0.0},
+        {"weight_decay": 1.0},
+        {"standardize": True},
+    )
     changes += ({"decay": [1], "decay_factor": 0.0}, {"views": 1}, {"limit_lr": True})
     assert [change for change in changes if score(**change) == usual] == []
 
@@ -280,7 +355,10 @@ def test_intervals_contain_the_accuracies_and_comparisons_pair_the_feature_sets(
     for score in result.scores:
         assert 0 <= score.low <= score.accuracy <= score.high <= 1
     accuracies = {score.features: score.accuracy for score in result.scores if score.probe == SCORES[0]}
-    assert [(each.probe, each.against) for each in result.comparisons] == [(SCORES[0], "raw pixels"), (SCORES[0], "untrained backbone")]
+    assert [(each.probe, each.against) for each in result.comparisons] == [
+        (SCORES[0], "raw pixels"),
+        (SCORES[0], "untrained backbone"),
+    ]
     for each in result.comparisons:
         assert each.difference == pytest.approx(accuracies["backbone"] - accuracies[each.against])
         assert each.low <= each.difference <= each.high
@@ -300,7 +378,8 @@ def test_groups_of_test_images_widen_the_intervals(halves, preprocess):
     train, test = halves
     by_class = replace(test, groups=test.labels.clone())
     alone, grouped = (
-        evaluate_backbone(nn.Flatten(), small_network(), preprocess, train, images, probes=("knn",)) for images in (test, by_class)
+        evaluate_backbone(nn.Flatten(), small_network(), preprocess, train, images, probes=("knn",))
+        for images in (test, by_class)
     )
     assert [each.units for each in grouped.comparisons] == [10, 10]
     assert all(each.grouped for each in grouped.comparisons)

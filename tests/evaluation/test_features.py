@@ -54,7 +54,9 @@ def test_a_backbone_that_changes_raises(digits, preprocess):
 def test_dimensions_can_be_selected(digits, preprocess):
     whole = extract_features(nn.Flatten(), digits, preprocess).X
     for part in (slice(5), slice(5, None), slice(5, 9), slice(None)):
-        assert torch.equal(extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch_size=500).X, whole[:, part])
+        assert torch.equal(
+            extract_features(nn.Flatten(), digits, preprocess, dimensions=part, batch_size=500).X, whole[:, part]
+        )
 
 
 def test_invalid_dimensions_raise_after_one_batch(digits, preprocess):
@@ -108,7 +110,10 @@ def test_unreadable_images_are_left_out_and_recorded(folder_images):
     (folder_images / "cat" / "99.png").write_text("no image")
     decode_errors = DecodeErrors()
     features = extract_features(
-        nn.Flatten(), open_images(str(folder_images))["all"], Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decode_errors=decode_errors
+        nn.Flatten(),
+        open_images(str(folder_images))["all"],
+        Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3),
+        decode_errors=decode_errors,
     )
     assert len(features.X) == 12
     assert [name.endswith("99.png") for name in decode_errors.reasons] == [True]
@@ -153,6 +158,8 @@ def test_a_column_of_tiny_scale_is_standardised():
 
 
 def test_fewer_images_than_a_batch_work(digits, preprocess):
-    one = replace(digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1], groups=digits.groups[:1])
+    one = replace(
+        digits, pixels=digits.pixels[:1], labels=digits.labels[:1], names=digits.names[:1], groups=digits.groups[:1]
+    )
     assert isinstance(one, MemoryImages)
     assert extract_features(nn.Flatten(), one, preprocess).X.shape == (1, 64)

@@ -53,7 +53,9 @@ def test_knn_weights_equal_the_formula():
     angles = torch.tensor([0.0, 0.5, 0.6], dtype=torch.float64)
     X = torch.stack([angles.cos(), angles.sin()], dim=1)
     query = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    balance = (1 - (math.cos(0.5) + math.cos(0.6)) / 2) / math.log(2)  # near this value, one vote of 1 outweighs the two others
+    balance = (1 - (math.cos(0.5) + math.cos(0.6)) / 2) / math.log(
+        2
+    )  # near this value, one vote of 1 outweighs the two others
     y = torch.tensor([1, 0, 0])
     assert knn(X, y, query, torch.tensor([1]), k=3, temperature=0.9 * balance).accuracy == 1
     assert knn(X, y, query, torch.tensor([0]), k=3, temperature=1.1 * balance).accuracy == 1
@@ -68,7 +70,9 @@ def test_unlabelled_training_images_have_no_vote(clusters):
 
 def test_fewer_images_than_neighbours_all_vote(clusters):
     X, y, X_test, y_test = clusters
-    assert torch.equal(knn(X[:7], y[:7], X_test, y_test, k=20).predictions, knn(X[:7], y[:7], X_test, y_test, k=7).predictions)
+    assert torch.equal(
+        knn(X[:7], y[:7], X_test, y_test, k=20).predictions, knn(X[:7], y[:7], X_test, y_test, k=7).predictions
+    )
 
 
 def test_a_class_without_training_images_is_never_predicted(clusters):

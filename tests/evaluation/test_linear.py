@@ -24,7 +24,9 @@ def seeded(seed=0):
 
 def test_sgd_with_weight_decay_converges_to_the_full_batch_optimum(data):
     X, y, X_test, y_test = data
-    sgd = linear_probe_sgd(*data, classes=3, lr=0.1, epochs=300, decay=(200, 250), weight_decay=0.05, batch_size=120, generator=seeded())
+    sgd = linear_probe_sgd(
+        *data, classes=3, lr=0.1, epochs=300, decay=(200, 250), weight_decay=0.05, batch_size=120, generator=seeded()
+    )
     C = 1 / (0.05 * len(y))
     oracle = LogisticRegression(C=C, tol=1e-8, max_iter=1000).fit(X, y)
     assert np.array_equal(sgd.predictions, oracle.predict(X_test))
@@ -76,7 +78,9 @@ def test_penalties_end_when_two_in_a_row_are_worse_than_the_best(monkeypatch):
     X[:, 0] += 1.5 * (2 * y - 1)
     fitted, fit = [], logistic.LogisticRegression.fit
     monkeypatch.setattr(
-        logistic.LogisticRegression, "fit", lambda self, penalty, **other: fitted.append(penalty) or fit(self, penalty, **other)
+        logistic.LogisticRegression,
+        "fit",
+        lambda self, penalty, **other: fitted.append(penalty) or fit(self, penalty, **other),
     )
     best, _ = choose_penalty(logistic.LogisticRegression(X, y), penalties=(1.0, 1e-2, 1e-4, 1e-6, 1e-8))
     assert (best, fitted) == (1.0, [1.0, 1e-2, 1e-4])
@@ -131,7 +135,9 @@ def test_logits_of_classes_without_labels_are_minus_infinity(data, classes):
     assert np.array_equal(logits.argmax(1), oracle.predict(X_test))
 
 
-@pytest.mark.parametrize(("value", "message"), [(torch.nan, "NaN or infinite"), (torch.inf, "NaN or infinite"), (1e30, "standardise")])
+@pytest.mark.parametrize(
+    ("value", "message"), [(torch.nan, "NaN or infinite"), (torch.inf, "NaN or infinite"), (1e30, "standardise")]
+)
 def test_features_without_an_optimum_are_one_line(data, value, message):
     X, y, X_test, y_test = data
     X = X.clone()
@@ -146,7 +152,9 @@ def test_one_class_raises(data):
         linear_probe(X, torch.ones(120, dtype=torch.int64), X_test, y_test)
 
 
-@pytest.mark.parametrize("probe", [linear_probe, lambda *data: linear_probe_sgd(*data, classes=3, epochs=10, generator=seeded())])
+@pytest.mark.parametrize(
+    "probe", [linear_probe, lambda *data: linear_probe_sgd(*data, classes=3, epochs=10, generator=seeded())]
+)
 def test_unlabelled_images_change_nothing(data, probe):
     X, y, X_test, y_test = data
     more, labels = torch.cat([X, 100 + X]), torch.cat([y, torch.full_like(y, -1)])
@@ -160,7 +168,9 @@ def test_sgd_is_a_function_of_its_generator(data):
     state = torch.get_rng_state()
 
     def run(seed):
-        return linear_probe_sgd(*data, classes=3, lr=1.0, epochs=1, decay=(), batch_size=8, generator=seeded(seed)).predictions
+        return linear_probe_sgd(
+            *data, classes=3, lr=1.0, epochs=1, decay=(), batch_size=8, generator=seeded(seed)
+        ).predictions
 
     assert torch.equal(run(0), run(0))
     assert any(not torch.equal(run(0), run(seed)) for seed in range(1, 6))
@@ -170,7 +180,9 @@ def test_sgd_is_a_function_of_its_generator(data):
 def test_stable_lr_is_the_limit_of_the_largest_eigenvalue(data):
     X = data[0] * torch.linspace(1, 4, 10, dtype=torch.float64)
     largest = torch.linalg.eigvalsh(X.T @ X / len(X))[-1].item()
-    assert stable_lr(X, momentum=0.9, generator=seeded(), iterations=200) == pytest.approx(2 * 1.9 / (largest / 2), rel=1e-6)
+    assert stable_lr(X, momentum=0.9, generator=seeded(), iterations=200) == pytest.approx(
+        2 * 1.9 / (largest / 2), rel=1e-6
+    )
     assert stable_lr(X, momentum=0.9, generator=seeded()) == pytest.approx(2 * 1.9 / (largest / 2), rel=0.05)
 
 
@@ -178,14 +190,20 @@ def test_zero_features_work(data):
     _, y, _, y_test = data
     X, X_test = torch.zeros(120, 4), torch.zeros(60, 4)
     assert stable_lr(X, momentum=0.9, generator=seeded()) == float("inf")
-    for scored in (linear_probe(X, y, X_test, y_test), linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=2, generator=seeded())):
+    for scored in (
+        linear_probe(X, y, X_test, y_test),
+        linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=2, generator=seeded()),
+    ):
         assert len(scored.predictions.unique()) == 1
 
 
 def test_sgd_is_stable_on_features_of_huge_variance(data):
     X, y, X_test, y_test = data
     one = 30 * X[:, :1] @ torch.ones(1, 300, dtype=torch.float64)  # one direction has all the variance: 270,000
-    X, X_test = torch.cat([X, one], 1), torch.cat([X_test, 30 * X_test[:, :1] @ torch.ones(1, 300, dtype=torch.float64)], 1)
+    X, X_test = (
+        torch.cat([X, one], 1),
+        torch.cat([X_test, 30 * X_test[:, :1] @ torch.ones(1, 300, dtype=torch.float64)], 1),
+    )
     assert stable_lr(X, momentum=0.9, generator=seeded()) < 1e-4
     assert linear_probe_sgd(X, y, X_test, y_test, classes=3, epochs=30, generator=seeded()).accuracy > 0.4
 
@@ -208,7 +226,8 @@ def test_adam_equals_explicit_steps(data):
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_the_learning_rate_is_chosen_on_held_out_training_features(data, seed):
-    """The rate is the best of separate classifiers on nine tenths; the result is that of a separate classifier on all rows."""
+    """The rate is the best of separate classifiers on nine tenths; the result is that of a separate classifier on all
+    rows."""
     X, y, X_test, y_test = data
     rates, options = (1e-4, 0.3, 100.0), {"classes": 3, "epochs": 2, "decay": (1,), "batch_size": 16, "limit_lr": False}
     swept = linear_probe_sgd(*data, lr=rates, generator=seeded(seed), **options)
@@ -252,7 +271,9 @@ def test_passes_take_the_place_of_the_features_in_each_epoch(data):
     asked = []
     options = {"classes": 3, "epochs": 3, "decay": ()}
     plain = linear_probe_sgd(X, y, X_test, y_test, generator=seeded(), **options)
-    same = linear_probe_sgd(X, y, X_test, y_test, passes=lambda epoch: asked.append(epoch) or X, generator=seeded(), **options)
+    same = linear_probe_sgd(
+        X, y, X_test, y_test, passes=lambda epoch: asked.append(epoch) or X, generator=seeded(), **options
+    )
     noise = linear_probe_sgd(X, y, X_test, y_test, passes=lambda epoch: -X, generator=seeded(), **options)
     assert torch.equal(plain.predictions, same.predictions)
     assert asked == [0, 1, 2]
@@ -260,5 +281,7 @@ def test_passes_take_the_place_of_the_features_in_each_epoch(data):
 
 
 def test_a_diverged_classifier_is_stated(data):
-    result = linear_probe_sgd(*data, classes=3, lr=1e200, epochs=3, decay=(), weight_decay=1.0, limit_lr=False, generator=seeded())
+    result = linear_probe_sgd(
+        *data, classes=3, lr=1e200, epochs=3, decay=(), weight_decay=1.0, limit_lr=False, generator=seeded()
+    )
     assert "diverged" in result.note

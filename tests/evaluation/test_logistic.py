@@ -38,9 +38,9 @@ def objective(model, X, y, penalty):
 def test_the_optimum_is_that_of_scikit_learn(classes, penalty):
     X, y = correlated(classes=classes)
     model = LogisticRegression(X, y).fit(penalty, tolerance=1e-12)
-    oracle = sklearn.linear_model.LogisticRegression(C=1 / (penalty * len(y)), tol=1e-10, max_iter=20_000, solver="newton-cholesky").fit(
-        X, y
-    )
+    oracle = sklearn.linear_model.LogisticRegression(
+        C=1 / (penalty * len(y)), tol=1e-10, max_iter=20_000, solver="newton-cholesky"
+    ).fit(X, y)
     assert objective(model, X, y, penalty)[1] < 1e-6
     np.testing.assert_allclose(model.W, oracle.coef_, atol=2e-3 * np.abs(oracle.coef_).max())
     expected = torch.from_numpy(oracle.predict_proba(X))
@@ -114,7 +114,9 @@ def test_degenerate_features_have_a_small_gradient(degenerate, penalty):
     model = LogisticRegression(X, y).fit(penalty)
     loss, gradient = objective(model, X, y, penalty)
     assert gradient < 1e-2
-    least, _ = objective(LogisticRegression(X.double(), y).fit(penalty, tolerance=1e-12, iterations=1000), X, y, penalty)
+    least, _ = objective(
+        LogisticRegression(X.double(), y).fit(penalty, tolerance=1e-12, iterations=1000), X, y, penalty
+    )
     assert loss - least < 1e-4
 
 

@@ -13,10 +13,15 @@ from PIL import Image
 from fullrank.errors import UserError
 from fullrank.evaluation import score_tables
 from fullrank.evaluation.features import standardize
-from fullrank.evaluation.multi_label import multi_label_knn, multi_label_linear, multi_label_metrics, resampled_precisions
+from fullrank.evaluation.judging import evaluate
+from fullrank.evaluation.multi_label import (
+    multi_label_knn,
+    multi_label_linear,
+    multi_label_metrics,
+    resampled_precisions,
+)
 from fullrank.evaluation.result import Evaluation
 from fullrank.images import MemoryImages, as_images, load_images, open_images
-from fullrank.judging import evaluate
 
 
 def naive_average_precision(positive, scores):
@@ -85,7 +90,11 @@ def test_one_class_of_several_has_the_solution_of_scikit_learn():
     Y = ((X[:, :2] + torch.randn(80, 2, generator=generator)) > 0).to(torch.int8)
     scores = multi_label_linear(X, Y, X, penalties=[0.05]).scores
     for k in range(2):
-        expected = LogisticRegression(C=1 / (0.05 * 80), tol=1e-8).fit(X.numpy(), Y[:, k].numpy()).predict_proba(X.numpy())[:, 1]
+        expected = (
+            LogisticRegression(C=1 / (0.05 * 80), tol=1e-8)
+            .fit(X.numpy(), Y[:, k].numpy())
+            .predict_proba(X.numpy())[:, 1]
+        )
         assert scores[:, k].numpy() == pytest.approx(expected, abs=2e-3)
 
 
@@ -147,7 +156,11 @@ def test_splits_have_the_classes_of_all_files(tmp_path):
 
 
 def test_evaluate_scores_several_labels_against_the_baselines(digits_table):
-    options: dict[str, Any] = {"supervised": True, "supervised_epochs": 1, "protocols": {"linear": {"penalties": [0.01]}}}
+    options: dict[str, Any] = {
+        "supervised": True,
+        "supervised_epochs": 1,
+        "protocols": {"linear": {"penalties": [0.01]}},
+    }
     result = evaluate("timm-untrained:test_resnet", labelled=digits_table / "labels.parquet", **options)
     assert {score.metric for score in result.scores} == {"mean average precision"}
     assert all(score.probe.endswith(", mean average precision") and score.low is not None for score in result.scores)
@@ -155,12 +168,21 @@ def test_evaluate_scores_several_labels_against_the_baselines(digits_table):
         assert score.low is not None
         assert score.high is not None
         assert score.low <= score.accuracy <= score.high
-    assert {score.features for score in result.scores} == {"backbone", "raw pixels (32 px)", "untrained backbone", "labels alone"}
+    assert {score.features for score in result.scores} == {
+        "backbone",
+        "raw pixels (32 px)",
+        "untrained backbone",
+        "labels alone",
+    }
     pixels = next(score for score in result.scores if score.features == "raw pixels (32 px)")
     assert result.chance is not None
     assert pixels.accuracy > 0.9 > result.chance
     assert set(pixels.per_class) == set(pixels.positives) == {"digit 0", "digit 1", "digit 2", "digit 3", "even"}
-    assert {comparison.against for comparison in result.comparisons} == {"raw pixels (32 px)", "untrained backbone", "labels alone"}
+    assert {comparison.against for comparison in result.comparisons} == {
+        "raw pixels (32 px)",
+        "untrained backbone",
+        "labels alone",
+    }
     assert "mean average precision" in result.verdict
     assert any(line.startswith("few-shot: the images have several labels") for line in result.left_out)
     assert Evaluation.from_json(json.loads(json.dumps(result.to_json()))) == result
@@ -170,8 +192,8 @@ def test_evaluate_scores_several_labels_against_the_baselines(digits_table):
 
 
 def test_what_needs_one_label_an_image_refuses_in_one_line(digits_table):
-    from fullrank.choosing import choose
-    from fullrank.finetuning import finetune
+    from fullrank.evaluation.choosing import choose
+    from fullrank.evaluation.finetuning import finetune
 
     source = str(digits_table / "labels.parquet")
     with pytest.raises(UserError, match="have several labels each, which only fullrank evaluate scores"):

@@ -46,7 +46,9 @@ def test_a_step_equals_softmax_regression_on_standardised_features():
     loss.backward()
     out = probe.step(X, labels)
     torch.testing.assert_close(out["loss"], loss.detach())
-    torch.testing.assert_close(probe.W.detach(), -0.5 * W.grad, rtol=1e-2, atol=1e-3)  # BatchNorm adds 1e-8 to the variances
+    torch.testing.assert_close(
+        probe.W.detach(), -0.5 * W.grad, rtol=1e-2, atol=1e-3
+    )  # BatchNorm adds 1e-8 to the variances
     assert out["accuracy"] == (labels == 0).float().mean()  # all logits were zero
 
 

@@ -22,7 +22,9 @@ DATA = Path("../shared/data")
 def test_raw_pixels_score_in_a_plausible_band(name, preprocess, band):
     splits = train_and_test(DATA / name)
     train, test = splits.train.subset(range(800)), splits.test.subset(range(800))
-    result = evaluate_backbone(nn.Flatten(), None, preprocess, train, test, probes=("linear", "linear-sgd", "knn"), baselines=False)
+    result = evaluate_backbone(
+        nn.Flatten(), None, preprocess, train, test, probes=("linear", "linear-sgd", "knn"), baselines=False
+    )
     for score in result.scores:
         assert band[0] < score.accuracy < band[1], score
     assert result.left_out == ()

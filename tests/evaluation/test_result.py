@@ -34,5 +34,7 @@ def test_accuracy_of_many_rows_is_exact():
 
 def test_intervals_survive_the_file():
     score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5, balanced_accuracy_interval=(0.25, 0.75))
-    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,), finetuned="Better.")
+    evaluation = Evaluation(
+        model="run", train_images=8, test_images=2, statement="", scores=(score,), finetuned="Better."
+    )
     assert Evaluation.from_json(json.loads(json.dumps(evaluation.to_json()))) == evaluation

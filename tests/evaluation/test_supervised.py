@@ -3,12 +3,24 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from fullrank.evaluation.supervised import LabelledPixels, Supervised, learning_rate_factor, train_classifier, train_supervised
+from fullrank.evaluation.supervised import (
+    LabelledPixels,
+    Supervised,
+    learning_rate_factor,
+    train_classifier,
+    train_supervised,
+)
 
 
 def network():
     torch.manual_seed(0)
-    layers = nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()
+    layers = (
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+    )
     return nn.Sequential(*layers, nn.Flatten())
 
 
@@ -40,7 +52,9 @@ def test_training_is_a_function_of_the_seed_and_leaves_the_random_state_alone(fe
     torch.set_rng_state(state)
     baseline = config(epochs=2)
     torch.set_rng_state(state)
-    torch.testing.assert_close(train_supervised(baseline, preprocess, *few, seed=0).probabilities, first, rtol=0, atol=0)
+    torch.testing.assert_close(
+        train_supervised(baseline, preprocess, *few, seed=0).probabilities, first, rtol=0, atol=0
+    )
     assert torch.equal(torch.get_rng_state(), state)
     assert not torch.equal(run(1), first)
 
@@ -49,9 +63,12 @@ def test_images_without_labels_are_left_out(few, preprocess):
     train, test = few
     labels = train.labels.clone()
     labels[30:] = -1
-    half = replace(train, pixels=train.pixels[:30], labels=train.labels[:30], names=train.names[:30], groups=train.groups[:30])
+    half = replace(
+        train, pixels=train.pixels[:30], labels=train.labels[:30], names=train.names[:30], groups=train.groups[:30]
+    )
     results = [
-        train_supervised(config(epochs=2), preprocess, images, test).probabilities for images in (replace(train, labels=labels), half)
+        train_supervised(config(epochs=2), preprocess, images, test).probabilities
+        for images in (replace(train, labels=labels), half)
     ]
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 

@@ -55,7 +55,9 @@ def test_labels_may_be_missing_and_classes_empty(data):
     X, y, X_test, y_test = data
     y = torch.where(y == 1, 12, y)
     more, labels = torch.cat([X, 100 + X]), torch.cat([y, torch.full_like(y, -1)])
-    found, plain = (linear_svm(*train, X_test, torch.where(y_test == 1, 12, y_test)) for train in ((more, labels), (X, y)))
+    found, plain = (
+        linear_svm(*train, X_test, torch.where(y_test == 1, 12, y_test)) for train in ((more, labels), (X, y))
+    )
     assert torch.equal(found.predictions, plain.predictions)
     assert set(found.predictions.tolist()) <= {0, 2, 12}
     assert found.accuracy > 0.5

@@ -5,10 +5,14 @@ import pytest
 from fullrank.evaluation.result import Comparison
 from fullrank.evaluation.verdict import decide, rising, still_rising, verdict, what_decides
 
-RAW = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
+RAW = Comparison(
+    probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400
+)
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(0.05, 0.15, "better"), (-0.2, -0.01, "worse"), (-0.01, 0.2, "undecided")])
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(0.05, 0.15, "better"), (-0.2, -0.01, "worse"), (-0.01, 0.2, "undecided")]
+)
 def test_an_interval_without_zero_decides(low, high, expected):
     assert decide(replace(RAW, low=low, high=high)) == expected
 
@@ -22,7 +26,9 @@ def test_few_test_images_decide_nothing():
 def test_the_strongest_alternative_counts():
     initial = replace(RAW, against="initial weights", reference=0.91, difference=-0.01, low=-0.03, high=0.01)
     text = verdict([RAW, initial])
-    assert text.startswith("Undecided: by kNN, the backbone has 90.0 %, initial weights, the strongest alternative, 91.0 %;")
+    assert text.startswith(
+        "Undecided: by kNN, the backbone has 90.0 %, initial weights, the strongest alternative, 91.0 %;"
+    )
     assert "the difference is -1.0 points (95 % interval -3.0 to +1.0)" in text
     assert verdict([]) == ""
 

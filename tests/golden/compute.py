@@ -1,6 +1,8 @@
-"""The golden values: a run of the digits on one and two processes, its scores, every recipe, and the gradients of every objective.
+"""The golden values: a run of the digits on one and two processes, its scores, every recipe, and the gradients of every
+objective.
 
-A refactor must leave them as they are. `python tests/golden/compute.py` writes `values.json` again; a commit that changes a value says why.
+A refactor must leave them as they are. `python tests/golden/compute.py` writes `values.json` again; a commit that
+changes a value says why.
 """
 
 import json
@@ -51,7 +53,9 @@ def golden_gradients() -> dict:
         terms = objective(*tensors)
         gradients = torch.autograd.grad(sum(terms.values()), tensors, allow_unused=True)
         projected = [
-            0.0 if gradient is None else float((gradient * torch.tensor(rng.standard_normal(tuple(gradient.shape)))).sum())
+            0.0
+            if gradient is None
+            else float((gradient * torch.tensor(rng.standard_normal(tuple(gradient.shape)))).sum())
             for gradient in gradients
         ]
         values[name] = {"terms": {term: value.item() for term, value in terms.items()}, "gradients": projected}
@@ -69,7 +73,9 @@ def golden_run(devices: int, folder: Path) -> dict:
         RECIPES["digits"],
         epochs=2,
         log_every=1,
-        backbone=BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"),
+        backbone=BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
         projector=ProjectorConfig(widths=(32, 24)),
         schedule=ScheduleConfig(warmup=0.5),
         spectrum=SpectrumConfig(samples=100, every=11),
@@ -79,7 +85,11 @@ def golden_run(devices: int, folder: Path) -> dict:
     values = {"train": [row.loss for row in run.metrics.train]}
     values["probe"] = [row.probe_loss for row in run.metrics.train]
     spectrum = run.metrics.spectrum[-1]
-    values["spectrum"] = [spectrum.backbone.effective_rank, spectrum.projector.effective_rank, spectrum.projector.condition_number]
+    values["spectrum"] = [
+        spectrum.backbone.effective_rank,
+        spectrum.projector.effective_rank,
+        spectrum.projector.condition_number,
+    ]
     if devices == 1:
         evaluation = evaluate(run, store=False)
         values["scores"] = {f"{score.probe}, {score.features}": score.accuracy for score in evaluation.scores}
@@ -93,7 +103,8 @@ def golden_recipes() -> dict:
     usual = json.loads(json.dumps(flatten(to_dict(Recipe()))))
     recipes = {name: json.loads(json.dumps(flatten(to_dict(recipe)))) for name, recipe in RECIPES.items()}
     return {"default": usual} | {
-        name: {key: value for key, value in recipe.items() if usual.get(key, "absent") != value} for name, recipe in recipes.items()
+        name: {key: value for key, value in recipe.items() if usual.get(key, "absent") != value}
+        for name, recipe in recipes.items()
     }
 
 
@@ -112,4 +123,6 @@ def flatten(value: dict, prefix: str = "") -> dict:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         runs = {str(devices): golden_run(devices, Path(folder)) for devices in (1, 2)}
-    VALUES.write_text(json.dumps({"gradients": golden_gradients(), "runs": runs, "recipes": golden_recipes()}, indent=1) + "\n")
+    VALUES.write_text(
+        json.dumps({"gradients": golden_gradients(), "runs": runs, "recipes": golden_recipes()}, indent=1) + "\n"
+    )

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.gpu`: every piece runs, without the packages that a GPU machine may lack, and continues where it was stopped."""
+"""`python -m benchmarks.gpu`: every piece runs, without the packages that a GPU machine may lack, and continues where
+it was stopped."""
 
 import json
 import os
@@ -26,7 +27,9 @@ runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
 
 def benchmark(*arguments):
     command = [sys.executable, "-c", BLOCKED, *map(str, arguments)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # `fullrank` in this process sets it
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"
+    }  # `fullrank` in this process sets it
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
 
@@ -70,7 +73,11 @@ def test_a_part_is_measured_once_and_a_failed_part_again(results):
             raise ValueError("no luck")
         return {"value": len(calls)}
 
-    parts = [Part("a", lambda: measure("a")), Part("b", lambda: measure("b", fails=True)), Part("c", lambda: measure("c"))]
+    parts = [
+        Part("a", lambda: measure("a")),
+        Part("b", lambda: measure("b", fails=True)),
+        Part("c", lambda: measure("c")),
+    ]
     later = time.monotonic() + 60
     assert not run("piece", parts, results, deadline=later, notify=quiet)
     assert failures(results) == ["piece: b: ValueError: no luck"]
@@ -92,7 +99,9 @@ def test_a_call_ends_at_its_deadline_and_loses_only_the_part_in_progress(results
     assert not run("piece", parts, results, deadline=time.monotonic() + 2, notify=quiet)
     assert list(Results(results.path, "a GPU").parts("piece")) == ["fast"]
     assert not failures(results)
-    assert not run("piece", parts, results, deadline=time.monotonic() + 1, notify=quiet)  # a part that is too long keeps no other waiting
+    assert not run(
+        "piece", parts, results, deadline=time.monotonic() + 1, notify=quiet
+    )  # a part that is too long keeps no other waiting
     assert list(Results(results.path, "a GPU").parts("piece")) == ["fast", "after"]
     parts[1] = Part("slow", lambda: {"value": 3})
     assert run("piece", parts, results, deadline=time.monotonic() + 60, notify=quiet)
@@ -100,12 +109,19 @@ def test_a_call_ends_at_its_deadline_and_loses_only_the_part_in_progress(results
 
 
 def judged(candidate, epochs, seed, seconds, linear):
-    rows = [{"step": k, "seconds": seconds * k / 2, "linear": value, "kNN": value - 0.05} for k, value in enumerate(linear, start=1)]
+    rows = [
+        {"step": k, "seconds": seconds * k / 2, "linear": value, "kNN": value - 0.05}
+        for k, value in enumerate(linear, start=1)
+    ]
     return {"candidate": candidate, "epochs": epochs, "seed": seed, "training_seconds": seconds, "accuracies": rows}
 
 
 def test_the_most_accurate_candidate_wins_and_the_time_to_a_level_needs_every_seed():
-    found = [judged("a", 20, 0, 30, (0.70, 0.82)), judged("b", 20, 0, 40, (0.80, 0.86)), judged("c", 20, 0, 20, (0.80, 0.859))]
+    found = [
+        judged("a", 20, 0, 30, (0.70, 0.82)),
+        judged("b", 20, 0, 40, (0.80, 0.86)),
+        judged("c", 20, 0, 20, (0.80, 0.859)),
+    ]
     results = {str(k): result for k, result in enumerate(found)}
     assert accuracy.winner(results, 20) == "c"  # as accurate as b up to half a point, and faster
     assert accuracy.winner({}, 20) is None
@@ -125,7 +141,11 @@ def test_a_wrong_gradient_and_a_missed_alarm_fail_a_check(monkeypatch):
     def wrong(case, tensors, **options):
         calls.append(1)
         found = right(case, tensors, **options)
-        return found if len(calls) % 2 else found._replace(gradients={name: 1.1 * g for name, g in found.gradients.items()})
+        return (
+            found
+            if len(calls) % 2
+            else found._replace(gradients={name: 1.1 * g for name, g in found.gradients.items()})
+        )
 
     assert correctness.check_objective("frossl", device, smoke=True)["passed"]
     monkeypatch.setattr(correctness, "value_and_grad", wrong)

@@ -1,4 +1,5 @@
-"""No step makes the host wait for the device, except where it is logged; counted on the CPU, and on a GPU by torch itself."""
+"""No step makes the host wait for the device, except where it is logged; counted on the CPU, and on a GPU by torch
+itself."""
 
 from dataclasses import replace
 
@@ -9,19 +10,27 @@ from rich.console import Console
 import fullrank
 from benchmarks.gpu.syncs import SyncCounter, training_loop
 from benchmarks.gpu.training import without_waiting
-from fullrank.conformance.objective_case import loss_of, objective_case
 from fullrank.methods import ProjectorConfig
-from fullrank.monitoring.run_logger import RunLogger
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import SpectrumConfig, with_objective
+from fullrank.run.run_logger import RunLogger
+from fullrank.testing.objective_case import loss_of, objective_case
 
 QUIET = Console(quiet=True)
-METHODS = ("frossl", "moco", "swav", "dino", "directclr")  # projector alone, queue and teacher, prototypes, teacher's head, none
+METHODS = (
+    "frossl",
+    "moco",
+    "swav",
+    "dino",
+    "directclr",
+)  # projector alone, queue and teacher, prototypes, teacher's head, none
 
 
 def short(small, objective="frossl"):
     """A run of three steps, of which only the last is logged."""
-    recipe = replace(small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=SpectrumConfig(samples=20, every=1000))
+    recipe = replace(
+        small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=SpectrumConfig(samples=20, every=1000)
+    )
     recipe = with_objective(replace(recipe, projector=ProjectorConfig(widths=(24, 16))), objective)
     if objective == "swav":
         recipe = replace(recipe, method={"queue": 400}, optimizer=replace(recipe.optimizer, clip_norm=1.0))
@@ -42,8 +51,14 @@ def test_no_step_waits_for_the_device(objective, small, tmp_path):
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_no_objective_waits_for_the_device(name):
-    case, counter = objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None), SyncCounter()
-    tensors = {key: t.float().requires_grad_(key in case.embedding_names) for key, t in case.random_tensors(torch.Generator()).items()}
+    case, counter = (
+        objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None),
+        SyncCounter(),
+    )
+    tensors = {
+        key: t.float().requires_grad_(key in case.embedding_names)
+        for key, t in case.random_tensors(torch.Generator()).items()
+    }
     counter.mark(*tensors.values())
     with counter.watching():
         loss_of(case, tensors).backward()
@@ -98,7 +113,10 @@ def test_a_wait_that_is_planted_into_the_loop_is_counted_in_each_step(small, tmp
     monkeypatch.setattr(RunLogger, "after_step", waiting_step)
     monkeypatch.setattr(RunLogger, "log_train", waiting_log)
     found = count(short(small), tmp_path)
-    assert {name.rpartition(" ")[2]: times for name, times in found.items()} == {"_local_scalar_dense": 3, "Tensor.tolist": 3}
+    assert {name.rpartition(" ")[2]: times for name, times in found.items()} == {
+        "_local_scalar_dense": 3,
+        "Tensor.tolist": 3,
+    }
 
 
 def test_what_does_not_wait_is_not_counted():

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 import fullrank
-from fullrank.depth import with_depth
 from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
+from fullrank.models.depth import with_depth
 
 RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
 
@@ -51,7 +51,9 @@ def test_colours_that_lose_bits_are_said(tmp_path):
     header = struct.pack(">IIBBBBB", 4, 3, 16, 2, 0, 0, 0)  # a PNG of 4×3 pixels with three channels of 16 bits
     rows = b"".join(b"\0" + np.full(12, 300 * row, ">u2").tobytes() for row in range(3))
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(c)) + t + c + struct.pack(">I", zlib.crc32(t + c)) for t, c in chunks)
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(c)) + t + c + struct.pack(">I", zlib.crc32(t + c)) for t, c in chunks
+    )
     (tmp_path / "a.png").write_bytes(data)
     depth = find_bit_depth(open_images(tmp_path)["all"])
     assert depth.bits == 0

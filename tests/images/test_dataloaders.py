@@ -7,7 +7,16 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, MemoryImages, batch_indices, crop_batches, dataloader, decode, open_images, open_stream
+from fullrank.images import (
+    DecodeErrors,
+    MemoryImages,
+    batch_indices,
+    crop_batches,
+    dataloader,
+    decode,
+    open_images,
+    open_stream,
+)
 from fullrank.images.dataloaders import decode_and_crop
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, ViewConfig
 
@@ -18,7 +27,8 @@ def test_an_epoch_has_every_image_at_most_once_and_drops_random_images():
     epoch = torch.cat([batch_indices(0, step, 4, 10) for step in range(2)])
     assert len(epoch.unique()) == 8
     dropped = {
-        frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist()) for e in range(20)
+        frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist())
+        for e in range(20)
     }
     assert len(dropped) > 5
 
@@ -30,7 +40,11 @@ def test_indices_depend_only_on_seed_and_step():
 
 
 def test_epochs_and_seeds_have_different_orders():
-    orders = {(seed, epoch): tuple(batch_indices(seed, epoch, 50, 50).tolist()) for seed in (0, 1, 2**32, 2**32 + 1) for epoch in range(50)}
+    orders = {
+        (seed, epoch): tuple(batch_indices(seed, epoch, 50, 50).tolist())
+        for seed in (0, 1, 2**32, 2**32 + 1)
+        for epoch in range(50)
+    }
     assert len(set(orders.values())) == len(orders)
 
 
@@ -65,13 +79,19 @@ def load_crops(images, transform=None, **options):
 
 
 def is_same(a, b):
-    return all(torch.equal(labels, others) and all(map(torch.equal, x, y)) for (x, labels), (y, others) in zip(a, b, strict=True))
+    return all(
+        torch.equal(labels, others) and all(map(torch.equal, x, y))
+        for (x, labels), (y, others) in zip(a, b, strict=True)
+    )
 
 
 def concatenate(shares):
     """Concatenate the batches of several processes."""
     return [
-        ([torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)], torch.cat([labels for _, labels in parts]))
+        (
+            [torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)],
+            torch.cat([labels for _, labels in parts]),
+        )
         for parts in zip(*shares, strict=True)
     ]
 
@@ -117,7 +137,8 @@ def test_batch_size_not_divisible_by_world_size_raises(digits, images):
 
 @pytest.fixture
 def partly_unreadable(write):
-    """Return 30 JPEGs. Images 4, 5 and 29 are unreadable; the red value of each image is about eight times its index."""
+    """Return 30 JPEGs. Images 4, 5 and 29 are unreadable; the red value of each image is about eight times its
+    index."""
     folder = write("none.png")
     (folder / "none.png").unlink()
     for k in range(30):
@@ -132,7 +153,9 @@ def partly_unreadable(write):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, workers):
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = load_crops(partly_unreadable, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors)
+    batches = load_crops(
+        partly_unreadable, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors
+    )
     found = [round(x / 8) for crops, _ in batches for x in crops[0][0, :, 0].float().mean(dim=(-1, -2)).tolist()]
     order = torch.cat([batch_indices(0, step, 10, 30) for step in range(3)]).tolist()
     assert found == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
@@ -142,7 +165,13 @@ def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, w
 
 def test_too_many_unreadable_images_raise(partly_unreadable):
     with pytest.raises(UserError, match="could not be read, expected at most 1%"):
-        load_crops(partly_unreadable, make_transform(), batch_size=10, stop=30, decode_errors=DecodeErrors(max_error_fraction=0.01))
+        load_crops(
+            partly_unreadable,
+            make_transform(),
+            batch_size=10,
+            stop=30,
+            decode_errors=DecodeErrors(max_error_fraction=0.01),
+        )
 
 
 def test_100_consecutive_unreadable_images_raise(write):
@@ -150,7 +179,12 @@ def test_100_consecutive_unreadable_images_raise(write):
     for name in ("a.png", "b.png"):
         (folder / name).write_text("no image")
     with pytest.raises(UserError, match=r"100 consecutive images cannot be read"):
-        load_crops(open_images(folder)["all"], make_transform(), batch_size=2, decode_errors=DecodeErrors(max_error_fraction=1.0))
+        load_crops(
+            open_images(folder)["all"],
+            make_transform(),
+            batch_size=2,
+            decode_errors=DecodeErrors(max_error_fraction=1.0),
+        )
 
 
 @pytest.mark.parametrize("shape", [(3,), (0, 3, 3), (2, 2, 2, 2)])
@@ -190,7 +224,9 @@ def test_a_large_jpeg_is_decoded_at_a_reduced_scale_without_enlarging_a_crop(tmp
     assert len(sizes) == 8
     shorter = np.array([min(size) for size in sizes])
     assert (shorter < 1200).all()
-    smallest_crop = (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5  # side of a crop with ratio 3:4 or 4:3, in the reduced image
+    smallest_crop = (
+        (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5
+    )  # side of a crop with ratio 3:4 or 4:3, in the reduced image
     assert (smallest_crop >= 64).all()
 
 
@@ -201,7 +237,9 @@ def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path,
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95, exif=exif)
-    config = ViewConfig(count=4, size=64, crop=CropConfig(scale=(0.4, 1.0)), jitter=JitterConfig(probability=0.0), grayscale=0.0)
+    config = ViewConfig(
+        count=4, size=64, crop=CropConfig(scale=(0.4, 1.0)), jitter=JitterConfig(probability=0.0), grayscale=0.0
+    )
     transform = MultiViewTransform(config, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     images, params = open_images(tmp_path)["all"], transform.make_params(0, 0, 1)
     image = images.open(0)
@@ -251,7 +289,9 @@ def test_a_batch_has_the_views_of_each_size_and_the_labels(load_views):
 
 
 def test_labels_belong_to_their_images(images):
-    identity = ViewConfig(size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
+    identity = ViewConfig(
+        size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0
+    )
     flat = replace(images, pixels=images.labels.view(-1, 1, 1, 1).expand(N, 3, 12, 12).to(torch.uint8))
     transform = MultiViewTransform(identity, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     for (x,), labels in dataloader(flat, transform, seed=0, batch_size=4, start=0, stop=5):
@@ -266,13 +306,17 @@ def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, lo
     batches = dataloader(on_disk, make_transform(), seed=0, batch_size=4, start=0, stop=5)
     for (found, labels), (expected, expected_labels) in zip(batches, load_views(), strict=True):
         assert torch.equal(labels, expected_labels)
-        assert all((x - y).abs().median() < 2 / 255 / 0.5 for x, y in zip(found, expected, strict=True))  # crops are rounded to uint8
+        assert all(
+            (x - y).abs().median() < 2 / 255 / 0.5 for x, y in zip(found, expected, strict=True)
+        )  # crops are rounded to uint8
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_ranks_together_load_the_single_process_views(load_views, world_size):
     shares = [load_views(rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert_equal(concatenate(shares), load_views(), atol=1e-5)  # vectorised sums round differently for another number of images
+    assert_equal(
+        concatenate(shares), load_views(), atol=1e-5
+    )  # vectorised sums round differently for another number of images
 
 
 @pytest.mark.parametrize("start", [1, 2, 4])

@@ -4,12 +4,28 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DatasetInfo, DecodeErrors, MemoryImages, channel_statistics, dataset_info, fits, load_images, open_images
+from fullrank.images import (
+    DatasetInfo,
+    DecodeErrors,
+    MemoryImages,
+    channel_statistics,
+    dataset_info,
+    fits,
+    load_images,
+    open_images,
+)
 
 
 def test_images_of_one_size_are_uniform():
     assert dataset_info(open_images("digits")["all"]) == DatasetInfo(
-        count=1797, channels=1, minimum=(8, 8), median=(8, 8), maximum=(8, 8), uniform=True, bytes_in_memory=115008, modes={"uint8×1": 64}
+        count=1797,
+        channels=1,
+        minimum=(8, 8),
+        median=(8, 8),
+        maximum=(8, 8),
+        uniform=True,
+        bytes_in_memory=115008,
+        modes={"uint8×1": 64},
     )
 
 
@@ -32,7 +48,9 @@ def test_only_headers_are_read(write):
     assert dataset_info(open_images(folder)["all"]).median == (640, 480)
 
 
-@pytest.mark.parametrize(("mode", "channels"), [("1", 1), ("L", 1), ("I;16", 1), ("P", 3), ("RGBA", 3), ("LA", 3), ("CMYK", 3)])
+@pytest.mark.parametrize(
+    ("mode", "channels"), [("1", 1), ("L", 1), ("I;16", 1), ("P", 3), ("RGBA", 3), ("LA", 3), ("CMYK", 3)]
+)
 def test_grayscale_files_have_one_channel(tmp_path, mode, channels):
     Image.new(mode, (4, 4)).save(tmp_path / "a.tiff" if mode == "CMYK" else tmp_path / "a.png")
     assert dataset_info(open_images(tmp_path)["all"]).channels == channels
@@ -69,11 +87,16 @@ def test_fits_compares_with_the_budget():
 
 
 def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
-    pixels = torch.randint(256, (5000, 3, 4, 5), dtype=torch.uint8) // torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+    pixels = (
+        torch.randint(256, (5000, 3, 4, 5), dtype=torch.uint8)
+        // torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+    )
     mean, std = channel_statistics(MemoryImages(pixels, torch.zeros(5000, dtype=torch.int64), ("",) * 5000, ()))
     x = pixels.double() / 255
     torch.testing.assert_close(torch.tensor(mean, dtype=torch.float64), x.mean(dim=(0, 2, 3)), rtol=1e-12, atol=0)
-    torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0
+    )
 
 
 def test_a_sample_of_all_images_equals_images_in_memory():

@@ -42,7 +42,9 @@ def test_every_mode_becomes_grayscale_or_colour(photo, mode, format, channels):
 def test_32_bit_integers_are_read_as_16_bits(channels):
     values = np.array([[-5, 0, 300, 65535, 70000]], dtype=np.int32)
     pixels = decode(encode_and_open(Image.fromarray(values), "tiff"), channels)
-    assert np.array_equal(np.round(np.asarray(pixels, float) * 65535), np.repeat(values.clip(0, 65535)[..., None], channels, axis=2))
+    assert np.array_equal(
+        np.round(np.asarray(pixels, float) * 65535), np.repeat(values.clip(0, 65535)[..., None], channels, axis=2)
+    )
 
 
 def test_colours_of_16_bits_become_their_luma():
@@ -52,7 +54,9 @@ def test_colours_of_16_bits_become_their_luma():
 
 
 def test_lab_keeps_its_colours(photo):
-    lab = ImageCms.buildTransform(ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB").apply(photo)
+    lab = ImageCms.buildTransform(ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB").apply(
+        photo
+    )
     error = np.abs(np.asarray(decode(encode_and_open(lab, "tiff"), 3), float) - np.asarray(photo, float))
     assert error.mean() < 3
 
@@ -63,7 +67,9 @@ def test_a_palette_is_looked_up(photo):
 
 
 def test_cmyk_keeps_its_colours(photo):
-    error = np.abs(np.asarray(decode(encode_and_open(photo.convert("CMYK"), "tiff"), 3), float) - np.asarray(photo, float))
+    error = np.abs(
+        np.asarray(decode(encode_and_open(photo.convert("CMYK"), "tiff"), 3), float) - np.asarray(photo, float)
+    )
     assert error.max() <= 1
 
 
@@ -86,7 +92,9 @@ def test_the_transparent_colour_of_a_palette_is_white():
     image = Image.new("P", (2, 1))
     image.putpalette([9, 9, 9, 50, 60, 70])
     image.putpixel((1, 0), 1)
-    assert np.asarray(decode(encode_and_open(image, "png", transparency=0), 3)).tolist() == [[[255, 255, 255], [50, 60, 70]]]
+    assert np.asarray(decode(encode_and_open(image, "png", transparency=0), 3)).tolist() == [
+        [[255, 255, 255], [50, 60, 70]]
+    ]
 
 
 @pytest.mark.parametrize("format", ["jpeg", "png", "webp", "tiff"])
@@ -94,7 +102,15 @@ def test_the_transparent_colour_of_a_palette_is_white():
 def test_the_exif_orientation_is_applied(photo, format, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    turn = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
+    turn = {
+        2: "FLIP_LEFT_RIGHT",
+        3: "ROTATE_180",
+        4: "FLIP_TOP_BOTTOM",
+        5: "TRANSPOSE",
+        6: "ROTATE_270",
+        7: "TRANSVERSE",
+        8: "ROTATE_90",
+    }
     upright = photo.transpose(Image.Transpose[turn[orientation]]) if orientation > 1 else photo
     decoded = decode(encode_and_open(photo, format, exif=exif, **({"lossless": True} if format == "webp" else {})), 3)
     assert decoded.size == upright.size

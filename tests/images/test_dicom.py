@@ -60,7 +60,13 @@ def test_signed_values_are_rescaled_and_windowed():
 
 
 def test_empty_fields_have_their_defaults():
-    fields = {"RescaleSlope": None, "RescaleIntercept": None, "WindowCenter": 2047.5, "WindowWidth": 4096, "VOILUTFunction": ""}
+    fields = {
+        "RescaleSlope": None,
+        "RescaleIntercept": None,
+        "WindowCenter": 2047.5,
+        "WindowWidth": 4096,
+        "VOILUTFunction": "",
+    }
     assert np.allclose(read(encode(**fields)), VALUES / 4095, atol=1e-3)
 
 
@@ -108,7 +114,13 @@ def test_run_lengths_are_decoded(frames):
 
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
-OF_COLOURS = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "SamplesPerPixel": 3, "PhotometricInterpretation": "RGB"}
+OF_COLOURS = {
+    "BitsAllocated": 8,
+    "BitsStored": 8,
+    "HighBit": 7,
+    "SamplesPerPixel": 3,
+    "PhotometricInterpretation": "RGB",
+}
 
 
 @pytest.mark.parametrize("planar", [0, 1])

@@ -31,7 +31,9 @@ def test_each_changed_pixel_is_found_and_counted(digits):
     pixels = digits.pixels.clone()
     for index in (17, 500, 1796):
         pixels[index, 0, 3, 3] ^= 1
-    assert changes(digits, replace(digits, pixels=pixels)) == ["3 of 1,797 images have other pixels (first: digits[17])"]
+    assert changes(digits, replace(digits, pixels=pixels)) == [
+        "3 of 1,797 images have other pixels (first: digits[17])"
+    ]
 
 
 def test_two_exchanged_images_are_found(digits):
@@ -46,8 +48,12 @@ def test_classes_names_labels_and_sizes_are_compared(digits):
     assert changes(digits, replace(digits, classes=digits.classes[1:])) == ["10 classes are now 9"]
     assert changes(digits, replace(digits, names=names)) == ["files were renamed, or other files took their place"]
     assert changes(digits, replace(digits, labels=labels)) == ["labels differ"]
-    assert changes(digits, replace(digits, pixels=digits.pixels[..., 1:])) == ["images of 1×8×8 in memory are now of 1×8×7 in memory"]
-    fewer = replace(digits, pixels=digits.pixels[1:], labels=digits.labels[1:], names=digits.names[1:], groups=digits.groups[1:])
+    assert changes(digits, replace(digits, pixels=digits.pixels[..., 1:])) == [
+        "images of 1×8×8 in memory are now of 1×8×7 in memory"
+    ]
+    fewer = replace(
+        digits, pixels=digits.pixels[1:], labels=digits.labels[1:], names=digits.names[1:], groups=digits.groups[1:]
+    )
     assert changes(digits, fewer) == ["1,797 images are now 1,796"]
 
 

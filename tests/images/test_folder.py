@@ -32,11 +32,17 @@ def test_without_class_folders_there_are_no_labels(write):
 
 def test_images_outside_class_folders_have_no_label(write):
     images = open_images(write("z.png", "cat/a.png", "dog/a.png"))["all"]
-    assert dict(zip(names(images), images.labels.tolist(), strict=True)) == {"cat/a.png": 0, "dog/a.png": 1, "z.png": -1}
+    assert dict(zip(names(images), images.labels.tolist(), strict=True)) == {
+        "cat/a.png": 0,
+        "dog/a.png": 1,
+        "z.png": -1,
+    }
 
 
 def test_split_folders_share_the_classes_of_the_training_split(write):
-    splits = open_images(write("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png"))
+    splits = open_images(
+        write("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png")
+    )
     assert {split: images.labels.tolist() for split, images in splits.items()} == {
         "test": [1],
         "train": [0, 1],

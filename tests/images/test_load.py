@@ -20,7 +20,11 @@ def folder(write):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = list(iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=4, workers=workers, decode_errors=decode_errors))
+    batches = list(
+        iterate_batches(
+            open_images(folder)["all"], PREPROCESS, batch_size=4, workers=workers, decode_errors=decode_errors
+        )
+    )
     assert [batch.pixels.shape for batch in batches] == [(3, 3, 6, 6), (3, 3, 6, 6), (2, 3, 6, 6)]
     indices = torch.cat([batch.indices for batch in batches]).tolist()
     assert indices == [0, 1, 2, 5, 6, 7, 8, 9]

@@ -62,7 +62,9 @@ def test_labels_come_with_the_data():
     assert as_images(Photos()).labels.tolist() == list(Photos.targets)
     assert as_images(Photos()).classes == ("a", "b", "c")
     assert as_images(torch.utils.data.Subset(Photos(), [4, 1])).labels.tolist() == [2, 1]
-    assert as_images(torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))).labels.tolist() == list(Photos.targets)
+    assert as_images(torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))).labels.tolist() == list(
+        Photos.targets
+    )
     assert as_images(hub_data_set()).classes == ("a", "b", "c")
     assert as_images(PIXELS).labels.tolist() == [-1] * 5
 
@@ -117,7 +119,8 @@ def test_items_that_are_no_images_are_counted():
 
 
 @pytest.mark.parametrize(
-    "labels", [["b", "a", None, "b"], (1, 0, -1, 1), [1, 0, None, 1], np.array([1, 0, -1, 1]), torch.tensor([1, 0, -1, 1])]
+    "labels",
+    [["b", "a", None, "b"], (1, 0, -1, 1), [1, 0, None, 1], np.array([1, 0, -1, 1]), torch.tensor([1, 0, -1, 1])],
 )
 def test_labels_are_given_beside_any_images(labels, write):
     folder = write("0.png", "1.png", "2.png", "3.png")

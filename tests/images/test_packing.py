@@ -42,7 +42,9 @@ def test_a_packed_file_has_the_pixels_labels_groups_names_and_splits_of_its_sour
         assert images.labels.tolist() == source.labels.tolist()
         assert images.groups.tolist() == source.groups.tolist()
         assert images.classes == ("a", "b")
-        for batch, expected in zip(iterate_batches(images, preprocess), iterate_batches(source, preprocess), strict=True):
+        for batch, expected in zip(
+            iterate_batches(images, preprocess), iterate_batches(source, preprocess), strict=True
+        ):
             assert batch.pixels.equal(expected.pixels)
     assert "t.safetensors[test]" in train_and_test(path).statement
     assert open_images(path, labels="none")["test"].labels.max() == -1

@@ -78,14 +78,20 @@ def test_class_folders_inside_shards_are_labels(tmp_path):
 def test_folders_of_splits_inside_one_file_are_splits(tmp_path):
     names = ["set/train/cat/1.png", "set/val/dog/2.png", "set/train/dog/3.png", "set/readme.png"]
     splits = open_images(write_tar(tmp_path / "a.tar", folders(names)))
-    assert {split: images.labels.tolist() for split, images in splits.items()} == {"train": [0, 1], "val": [1], "other": [-1]}
+    assert {split: images.labels.tolist() for split, images in splits.items()} == {
+        "train": [0, 1],
+        "val": [1],
+        "other": [-1],
+    }
     assert splits["train"].name(1) == "a.tar/set/train/dog/3.png"
     assert splits["val"].open(0).getpixel((0, 0))[0] == 1
 
 
 def test_json_members_have_labels(tmp_path):
     members = []
-    for k, content in enumerate([{"label": "cat", "lens": 1}, {"label": "dog", "lens": 0}, {"label": None}, [], {"label": True}]):
+    for k, content in enumerate(
+        [{"label": "cat", "lens": 1}, {"label": "dog", "lens": 0}, {"label": None}, [], {"label": True}]
+    ):
         members += [(f"{k}.png", encoded(k)), (f"{k}.json", json.dumps(content).encode())]
     path = write_tar(tmp_path / "a.tar", [*members, ("5.png", encoded(5)), ("5.json", b"{"), ("6.png", encoded(6))])
     images = open_images(path)["all"]
@@ -98,7 +104,11 @@ def test_json_members_have_labels(tmp_path):
 
 
 def test_json_values_that_number_the_images_are_no_labels(tmp_path):
-    members = [(f"{k}.{end}", data) for k in range(24) for end, data in (("png", encoded(k)), ("json", b'{"label": "image %d"}' % k))]
+    members = [
+        (f"{k}.{end}", data)
+        for k in range(24)
+        for end, data in (("png", encoded(k)), ("json", b'{"label": "image %d"}' % k))
+    ]
     path = write_tar(tmp_path / "a.tar", members)
     assert open_images(path)["all"].labels.max() == -1
     assert len(open_images(path, label="label")["all"].classes) == 24
@@ -151,7 +161,10 @@ def test_unreadable_members_are_counted_and_damaged_files_refused(tmp_path):
     path = write_tar(tmp_path / "a.tar", [*sample(0, "1"), ("0001.png", b"no image"), ("0002.npy", b"\x93NUMPY")])
     errors = DecodeErrors(max_error_fraction=1.0)
     preprocess = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
-    assert sum(len(batch.pixels) for batch in iterate_batches(open_images(path)["all"], preprocess, decode_errors=errors)) == 1
+    assert (
+        sum(len(batch.pixels) for batch in iterate_batches(open_images(path)["all"], preprocess, decode_errors=errors))
+        == 1
+    )
     assert list(errors.reasons) == ["a.tar/0001.png", "a.tar/0002.npy"]
     images = open_images(path)["all"]
     path.write_bytes(path.read_bytes()[:600])

@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fullrank.config import BackboneConfig
 from fullrank.evaluation import extract_features
 from fullrank.images import (
     ImageDecodeError,
@@ -21,7 +20,8 @@ from fullrank.images import (
     open_images,
     pack,
 )
-from fullrank.loading import Model
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.models import Model
 from fullrank.views import MultiViewTransform, ViewConfig
 
 STEPS = 40000 + np.arange(256, dtype=np.uint16).reshape(16, 16)  # in 8 bits, these 256 values would be two
@@ -58,7 +58,9 @@ def test_views_from_memory_and_from_disk_have_many_values(folder):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding(channels):
-    transform = MultiViewTransform(ViewConfig(size=8, count=2), mean=(0.5,) * channels, std=(0.25,) * channels, channels=channels)
+    transform = MultiViewTransform(
+        ViewConfig(size=8, count=2), mean=(0.5,) * channels, std=(0.25,) * channels, channels=channels
+    )
     images = torch.randint(0, 256, (4, channels, 20, 18), dtype=torch.uint8)
     params = transform.make_params(0, 0, 4)
     assert torch.allclose(transform(images, params)[0], transform(images / 255, params)[0], atol=1e-5)

@@ -69,7 +69,8 @@ def test_a_fifth_of_each_class_is_held_out():
     assert np.abs(counts - np.bincount(open_images("digits")["all"].labels) / 5).max() <= 1
     assert sorted(names(splits.train) + names(splits.test)) == sorted(f"digits[{k}]" for k in range(1797))
     assert (
-        splits.statement == "digits has no test split: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
+        splits.statement
+        == "digits has no test split: 20 % of its images are held out, stratified by label, seed 3 (train 1438, test 359)"
     )
 
 
@@ -91,7 +92,9 @@ def test_a_single_training_split_is_divided(parquet):
 
 
 def test_too_few_images_raise(write):
-    with pytest.raises(UserError, match=r"4 images, expected at least 5 .*; give more images, or name a test split: --data\.test"):
+    with pytest.raises(
+        UserError, match=r"4 images, expected at least 5 .*; give more images, or name a test split: --data\.test"
+    ):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))

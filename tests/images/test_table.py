@@ -63,7 +63,9 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
 def test_the_hub_without_the_datasets_library_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     for source in (open_images, open_stream):
-        with pytest.raises(UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"):
+        with pytest.raises(
+            UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"
+        ):
             source("hf:owner/name")
 
 
@@ -126,7 +128,15 @@ def test_rows_may_name_files_below_the_folder_only(tmp_path):
     secret = picture(tmp_path / "secret.png")
     (folder / "images" / "link.png").symlink_to(secret)
     os.mkfifo(folder / "images" / "fifo.png")
-    paths = ["images/a.png", str(folder / "images/a.png"), str(secret), "../secret.png", "images/link.png", "/dev/zero", "images/fifo.png"]
+    paths = [
+        "images/a.png",
+        str(folder / "images/a.png"),
+        str(secret),
+        "../secret.png",
+        "images/link.png",
+        "/dev/zero",
+        "images/fifo.png",
+    ]
     paths += ["images/nul\0.png", "images", "images/gone.png"]
     images = open_images(save(folder, image=[{"bytes": None, "path": path} for path in paths]))["all"]
     assert [images.open(k).size for k in (0, 1)] == [(4, 3)] * 2
@@ -145,7 +155,9 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     monkeypatch.setattr(parquet_module, "BATCH_BYTES", 2**20)
     zeros = [{"bytes": bytes(k % 3) + bytes(2**18), "path": None} for k in range(64)]
     for dictionary in (False, True):
-        pq.write_table(pa.table({"image": zeros}), tmp_path / "x.parquet", compression="zstd", use_dictionary=dictionary)
+        pq.write_table(
+            pa.table({"image": zeros}), tmp_path / "x.parquet", compression="zstd", use_dictionary=dictionary
+        )
         assert (tmp_path / "x.parquet").stat().st_size < 2**16
         with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
             open_images(tmp_path / "x.parquet")
@@ -155,7 +167,9 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     assert images.rows.files  # 16 MiB are more than the memory allows here
 
 
-@pytest.mark.parametrize("metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "metadata", ["{", '{"info": 3}', '{"info": {"features": {"image": {"_type": "Nonsense"}}}}', "[" * 100_000]
+)
 def test_bad_metadata_are_one_line(tmp_path, metadata):
     table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})
     pq.write_table(table, tmp_path / "x.parquet")
@@ -163,7 +177,10 @@ def test_bad_metadata_are_one_line(tmp_path, metadata):
         open_images(tmp_path / "x.parquet")
     folder = tmp_path / "saved"  # as `save_to_disk` writes it
     folder.mkdir()
-    with pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
         writer.write_table(table)
     with pytest.raises(UserError, match="cannot read Parquet"):
         open_images(folder)
@@ -178,7 +195,9 @@ def test_metadata_that_lie_about_the_types_are_one_line(tmp_path):
             open_images(tmp_path / "x.parquet")["all"].open(0)
 
 
-@pytest.mark.parametrize(("values", "kind"), [([10**12, 5], pa.int64()), ([2**64 - 1, 0], pa.uint64()), ([2**40, 1], pa.uint64())])
+@pytest.mark.parametrize(
+    ("values", "kind"), [([10**12, 5], pa.int64()), ([2**64 - 1, 0], pa.uint64()), ([2**40, 1], pa.uint64())]
+)
 def test_integers_that_cannot_be_classes_are_not_labels(tmp_path, values, kind):
     path = save(tmp_path, image=cells(2), label=pa.array(values, kind))
     images = open_images(path)["all"]
@@ -232,7 +251,9 @@ def test_columns_may_be_named(tmp_path):
 
 def test_invalid_columns_raise(tmp_path):
     path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
-    with pytest.raises(UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"):
+    with pytest.raises(
+        UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"
+    ):
         open_images(path, image="imge")
     with pytest.raises(UserError, match=r"column 'score' of .* expected integers"):
         open_images(path, label="score")
@@ -299,7 +320,9 @@ def test_a_hub_name_becomes_its_splits(parquet, monkeypatch):
 
 def test_without_a_network_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(ConnectionError("Couldn't reach 'a/b' on the Hub")))
-    with pytest.raises(UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load .* parquet:PATH$"):
+    with pytest.raises(
+        UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load .* parquet:PATH$"
+    ):
         open_images("hf:a/b")
     with pytest.raises(UserError, match="cannot reach"):
         open_stream("hf:a/b")
@@ -314,7 +337,9 @@ def test_the_offline_mode_of_the_library_is_the_same_error(tmp_path, monkeypatch
 
 
 def test_an_unknown_name_is_one_line(monkeypatch):
-    monkeypatch.setattr(datasets, "load_dataset", raising(DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub.\nMore.")))
+    monkeypatch.setattr(
+        datasets, "load_dataset", raising(DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub.\nMore."))
+    )
     with pytest.raises(UserError, match="no data set 'a/b', or denies access"):
         open_images("hf:a/b")
 
@@ -324,7 +349,10 @@ def test_an_unknown_name_is_one_line(monkeypatch):
 )
 def test_the_first_line_of_other_errors_is_shown(monkeypatch, error):
     monkeypatch.setattr(datasets, "load_dataset", raising(error))
-    with pytest.raises(UserError, match=r"cannot load 'hf:a/b': (Config name is missing|Dataset scripts are no longer supported); choose"):
+    with pytest.raises(
+        UserError,
+        match=r"cannot load 'hf:a/b': (Config name is missing|Dataset scripts are no longer supported); choose",
+    ):
         open_images("hf:a/b")
 
 

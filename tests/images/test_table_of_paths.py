@@ -29,11 +29,15 @@ def rows(sep=","):
     """Return a table of 12 images, in three splits, of four patients; the last image has neither label nor patient."""
     lines = [HEADER.replace(",", sep)]
     for k in range(11):
-        lines.append(sep.join([f"photos/{k}.png", ("cat", "dog")[k % 2], f"00{k // 3}", ("train", "val", "test")[k // 4]]))
+        lines.append(
+            sep.join([f"photos/{k}.png", ("cat", "dog")[k % 2], f"00{k // 3}", ("train", "val", "test")[k // 4]])
+        )
     return [*lines, sep.join(["photos/11.png", "", "", "test"])]
 
 
-@pytest.mark.parametrize(("sep", "name", "encoding"), [(",", "a.csv", "utf-8-sig"), (";", "a.csv", "utf-8"), ("\t", "a.tsv", "utf-8")])
+@pytest.mark.parametrize(
+    ("sep", "name", "encoding"), [(",", "a.csv", "utf-8-sig"), (";", "a.csv", "utf-8"), ("\t", "a.tsv", "utf-8")]
+)
 def test_a_table_of_paths_has_labels_groups_and_splits(csv, sep, name, encoding):
     splits = open_images(csv(*rows(sep), name=name, encoding=encoding), group="patient")
     assert {split: len(images) for split, images in splits.items()} == {"test": 4, "train": 4, "val": 4}
@@ -132,7 +136,8 @@ def test_no_row_leads_out_of_the_folder_of_the_table(tmp_path, kind):
     assert images.open(0).size == images.open(1).size == (8, 6)
     for index in range(2, 5):
         with pytest.raises(
-            ImageDecodeError, match=r"outside the folder of the data set.*; put the table into a folder that contains the images"
+            ImageDecodeError,
+            match=r"outside the folder of the data set.*; put the table into a folder that contains the images",
         ):
             images.open(index)
     with pytest.raises(ImageDecodeError, match=f"No such file or directory .paths are relative to .*{folder.name}"):
@@ -196,7 +201,10 @@ def test_one_group_cannot_be_divided():
 
 
 def test_groups_in_both_splits_are_said(csv):
-    assert "1 groups have images in both" in train_and_test(csv(*rows()), group="patient", train="val", test="test").statement
+    assert (
+        "1 groups have images in both"
+        in train_and_test(csv(*rows()), group="patient", train="val", test="test").statement
+    )
 
 
 def test_a_data_set_in_memory_has_groups():
@@ -220,7 +228,10 @@ def test_columns_are_recognised_in_any_case(csv):
 
 
 def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
-    rows = [f"photos/{row % 2}.png,{'ab'[row % 2]},{split}" for row, split in enumerate(["train", "Test", "test", "tset"] * 6)]
+    rows = [
+        f"photos/{row % 2}.png,{'ab'[row % 2]},{split}"
+        for row, split in enumerate(["train", "Test", "test", "tset"] * 6)
+    ]
     found = train_and_test(csv("path,label,split", *rows))
     assert found.test.source.endswith("[test]")
     assert "not used: Test (6 images), tset (6 images)" in found.statement

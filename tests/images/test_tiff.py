@@ -22,7 +22,9 @@ def write(path, pixels, **options):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("options", [{}, {"compression": "deflate"}, {"tile": (16, 16), "compression": "deflate"}, {"bigtiff": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": "deflate"}, {"tile": (16, 16), "compression": "deflate"}, {"bigtiff": True}]
+)
 @pytest.mark.parametrize("bands", [2, 5, 7])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_all_bands_are_read_with_all_bits(tmp_path, options, bands, dtype):
@@ -47,7 +49,9 @@ def test_a_tile_of_lzw_cannot_expand_without_bound(tmp_path):
     bomb = imagecodecs.lzw_encode(bytes(50_000_000))
     forged = bytearray(data + bomb)
     struct.pack_into("<I", forged, offset.valueoffset, len(data))
-    struct.pack_into("<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb) if count.dtype == 4 else 65535)
+    struct.pack_into(
+        "<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb) if count.dtype == 4 else 65535
+    )
     tracemalloc.start()
     with contextlib.suppress(ImageDecodeError):
         assert np.asarray(open_bytes(bytes(forged), "a.tif")).nbytes == BANDS.nbytes
@@ -126,7 +130,11 @@ def test_of_several_pages_the_first_is_used_and_a_line_says_so(tmp_path, bands):
 
 def test_many_bands_cannot_fill_the_memory(tmp_path):
     tifffile.imwrite(
-        tmp_path / "x.tif", np.zeros((16, 16, 5000), np.uint16), photometric="minisblack", planarconfig="contig", compression="zlib"
+        tmp_path / "x.tif",
+        np.zeros((16, 16, 5000), np.uint16),
+        photometric="minisblack",
+        planarconfig="contig",
+        compression="zlib",
     )
     with pytest.raises(ImageDecodeError, match=r"more than data\.max_pixels can need"):
         tiff.read_bands((tmp_path / "x.tif").read_bytes(), "x.tif", 300)

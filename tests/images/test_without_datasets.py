@@ -31,6 +31,8 @@ print(json.dumps([run.checkpoint().step, scores.test_images, run.metrics[-1].pro
 def test_a_run_on_parquet_files_needs_neither_datasets_nor_tyro(parquet, tmp_path):
     parquet("train-00000-of-00001.parquet", n=24)
     folder = parquet("test-00000-of-00001.parquet", n=12).parent
-    done = subprocess.run([sys.executable, "-c", PROGRAM, folder, tmp_path / "run"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, folder, tmp_path / "run"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[2, 12, 12]\n"

@@ -33,7 +33,12 @@ def small_numbers(function):
 def build_encoder():
     """A convolutional backbone with BatchNorm, for images of any size, and a projector with BatchNorm."""
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
     )
     return Encoder(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
 
@@ -85,7 +90,11 @@ def train(name, fabric):
     for step in fit(fabric, module, optimizer, batches(name), lambda step: 0.05):
         losses.append(sum(step.terms.values()))
         gradients.append([p.grad.clone() for p in original.parameters() if p.grad is not None])
-    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in original.state_dict().items()}}
+    return {
+        "losses": losses,
+        "gradients": gradients[0],
+        "state": {key: t.clone() for key, t in original.state_dict().items()},
+    }
 
 
 def train_all(fabric):

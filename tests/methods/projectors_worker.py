@@ -23,7 +23,10 @@ PROJECTORS = {
     "none": ProjectorConfig(widths=()),
     "linear": ProjectorConfig(widths=(5,), bias=False),
     "mlp": ProjectorConfig(widths=(8, 5), output_batchnorm=True),
-    **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in ("diagonal", "orthogonal", "low-rank", "low-rank-diagonal")},
+    **{
+        kind: ProjectorConfig(kind=kind, d0=3, groups=2)
+        for kind in ("diagonal", "orthogonal", "low-rank", "low-rank-diagonal")
+    },
     **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in ("sub-vector", "dropout", "groups")},
 }
 """Each projector by a name, on representations of D_B dimensions."""
@@ -33,7 +36,9 @@ SMALL_NUMBERS = {"prototypes": 12, "queue": 70, "predictor": 8, "freeze": 0.0, "
 
 
 def build_encoder(spec):
-    backbone = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, D_B))
+    backbone = nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(36, D_B)
+    )
     return Encoder(backbone, build_projector(spec, D_B, seed=SEED), spec.dimensions(D_B))
 
 
@@ -53,7 +58,10 @@ def batches(steps=1):
     """This process's part of a batch; the two halves of a batch differ in mean and scale."""
     for step in range(steps):
         x = torch.randn(2, N, 1, 5, 5, generator=torch.Generator().manual_seed(step))
-        yield [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, rank_slice(N)]], torch.full((N,), -1)[rank_slice(N)]
+        yield (
+            [torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)[:, rank_slice(N)]],
+            torch.full((N,), -1)[rank_slice(N)],
+        )
 
 
 def train(projector, objective, fabric, *, steps=1, start=STEP):
@@ -64,12 +72,17 @@ def train(projector, objective, fabric, *, steps=1, start=STEP):
     for step in fit(fabric, module, optimizer, batches(steps), lambda step: 0.05, start=start):
         losses.append(sum(step.terms.values()))
         gradients.append({name: p.grad.clone() for name, p in original.named_parameters() if p.grad is not None})
-    return {"losses": losses, "gradients": gradients[0], "state": {key: t.clone() for key, t in original.state_dict().items()}}
+    return {
+        "losses": losses,
+        "gradients": gradients[0],
+        "state": {key: t.clone() for key, t in original.state_dict().items()},
+    }
 
 
 def train_all(fabric):
     return {
-        (projector, objective): train(projector, objective, fabric) for projector, objective in product(PROJECTORS, SELECTED_OBJECTIVES)
+        (projector, objective): train(projector, objective, fabric)
+        for projector, objective in product(PROJECTORS, SELECTED_OBJECTIVES)
     }
 
 

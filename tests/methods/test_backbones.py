@@ -13,8 +13,12 @@ NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
 NETWORKS = {
     "a residual network": BackboneConfig(name="resnet18"),
     "a narrow one": BackboneConfig(name="resnet18", arguments=NARROW, stem="small"),
-    "bottlenecks, whose output is wider": BackboneConfig(name="resnet26", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
-    "a transformer": BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
+    "bottlenecks, whose output is wider": BackboneConfig(
+        name="resnet26", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}
+    ),
+    "a transformer": BackboneConfig(
+        name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}
+    ),
     "a transformer that averages": BackboneConfig(
         name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 1, "global_pool": "avg"}
     ),
@@ -83,7 +87,9 @@ def test_the_network_equals_timms():
 
 
 def test_an_unknown_name_suggests_a_known_one():
-    with pytest.raises(UserError, match=r"unknown backbone 'resnet81'; choose a timm model .*; did you mean 'resnet\w*18\w*'\?"):
+    with pytest.raises(
+        UserError, match=r"unknown backbone 'resnet81'; choose a timm model .*; did you mean 'resnet\w*18\w*'\?"
+    ):
         build_backbone(BackboneConfig(name="resnet81"))
 
 
@@ -101,7 +107,9 @@ def test_an_unknown_name_suggests_a_known_one():
     ],
 )
 def test_an_invalid_timm_argument_gives_a_one_line_error(name, arguments):
-    with pytest.raises(UserError, match=rf"^backbone '{name}' cannot be built with .* \(\w+: .*\); fix backbone.arguments$") as caught:
+    with pytest.raises(
+        UserError, match=rf"^backbone '{name}' cannot be built with .* \(\w+: .*\); fix backbone.arguments$"
+    ) as caught:
         build_backbone(BackboneConfig(name=name, arguments=arguments))
     assert str(arguments) in str(caught.value)
 
@@ -109,10 +117,34 @@ def test_an_invalid_timm_argument_gives_a_one_line_error(name, arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *({"pretrained": True}, {"checkpoint_path": "evil.pth"}, {"cache_dir": "x"}, {"pretrained_cfg": {"file": "evil.pth"}}),
-        *({"pretrained_cfg_overlay": {"url": "x"}}, {"pretrained_strict": False}, {"pretrained_model_args": {}}, {"pretrained_custom": 1}),
-        *({"scriptable": True}, {"exportable": True}, {"no_jit": True}, {"device": "meta"}, {"num_classes": 10}, {"in_chans": 1}),
-        *({"hf_hub_id": "a"}, {"weights": "a"}, {"url": "a"}, {"file": "a"}, {"kwargs_filter": ["a"]}, {"model_cfg": {}}),
+        *(
+            {"pretrained": True},
+            {"checkpoint_path": "evil.pth"},
+            {"cache_dir": "x"},
+            {"pretrained_cfg": {"file": "evil.pth"}},
+        ),
+        *(
+            {"pretrained_cfg_overlay": {"url": "x"}},
+            {"pretrained_strict": False},
+            {"pretrained_model_args": {}},
+            {"pretrained_custom": 1},
+        ),
+        *(
+            {"scriptable": True},
+            {"exportable": True},
+            {"no_jit": True},
+            {"device": "meta"},
+            {"num_classes": 10},
+            {"in_chans": 1},
+        ),
+        *(
+            {"hf_hub_id": "a"},
+            {"weights": "a"},
+            {"url": "a"},
+            {"file": "a"},
+            {"kwargs_filter": ["a"]},
+            {"model_cfg": {}},
+        ),
     ],
     ids=str,
 )
@@ -121,7 +153,9 @@ def test_arguments_cannot_load_files_or_change_settings(arguments):
         BackboneConfig(arguments=arguments)
 
 
-@pytest.mark.parametrize("word", ["../x.pth", "/etc/passwd", "a.b:c", "http://x", "torch.nn.GELU", "a" * 50, "\0", "a b", "os:system"])
+@pytest.mark.parametrize(
+    "word", ["../x.pth", "/etc/passwd", "a.b:c", "http://x", "torch.nn.GELU", "a" * 50, "\0", "a b", "os:system"]
+)
 def test_words_in_arguments_name_no_file_and_no_code(word):
     for value in (word, [word], [["gelu", word]], {"layer": word}):
         with pytest.raises(UserError, match="expected a word"):
@@ -129,7 +163,17 @@ def test_words_in_arguments_name_no_file_and_no_code(word):
 
 
 @pytest.mark.parametrize(
-    "name", ["hf-hub:timm/resnet18", "local-dir:/tmp/x", "./resnet18", "resnet18\0", "", "hf-hub:resnet18.a1", "resnet18:x", "resnet18\n"]
+    "name",
+    [
+        "hf-hub:timm/resnet18",
+        "local-dir:/tmp/x",
+        "./resnet18",
+        "resnet18\0",
+        "",
+        "hf-hub:resnet18.a1",
+        "resnet18:x",
+        "resnet18\n",
+    ],
 )
 def test_only_plain_names_of_networks_are_taken(name):
     with pytest.raises(UserError, match=r"backbone.name.*list_models"):
@@ -138,7 +182,13 @@ def test_only_plain_names_of_networks_are_taken(name):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"drop_rate": 2}, {"drop_path_rate": -0.1}, {"proj_drop_rate": 1.5}, {"channels": [10**9] * 4}, {"drop_rate": float("nan")}],
+    [
+        {"drop_rate": 2},
+        {"drop_path_rate": -0.1},
+        {"proj_drop_rate": 1.5},
+        {"channels": [10**9] * 4},
+        {"drop_rate": float("nan")},
+    ],
 )
 def test_numbers_in_arguments_have_bounds(arguments):
     with pytest.raises(UserError, match=r"backbone\.arguments"):
@@ -158,7 +208,9 @@ def test_the_small_stem_of_another_network_raises(name):
 
 
 def test_arguments_are_json_on_the_command_line():
-    config = tyro.cli(BackboneConfig, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}'])
+    config = tyro.cli(
+        BackboneConfig, args=["--name", "resnet26", "--arguments", '{"channels": [8, 8], "drop_path_rate": 0.1}']
+    )
     assert config == BackboneConfig(name="resnet26", arguments={"channels": [8, 8], "drop_path_rate": 0.1})
 
 
@@ -169,7 +221,9 @@ BASIC = {"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 2]}
 @pytest.mark.parametrize("layers", [[1, 1, 1, 1], [1, 1, 1, 2]], ids=["strided", "identity"])
 def test_the_last_shortcut_can_be_removed(name, layers):
     """The representation is then the pooled output of the block's convolutional layers."""
-    network = build_backbone(BackboneConfig(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)).eval()
+    network = build_backbone(
+        BackboneConfig(name=name, arguments=BASIC | {"layers": layers}, stem="small", last_residual=False)
+    ).eval()
     inputs, x = [], torch.randn(2, 3, 16, 16)
     block = network.layer4[-1]
     block.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
@@ -197,19 +251,25 @@ def test_removing_the_last_shortcut_changes_no_other_block():
 
 @pytest.mark.parametrize("name", ["test_vit", "test_convnext"])
 def test_only_a_resnet_has_a_last_shortcut(name):
-    with pytest.raises(UserError, match=f"^the last residual block is defined only for timm's ResNets, got backbone '{name}'"):
+    with pytest.raises(
+        UserError, match=f"^the last residual block is defined only for timm's ResNets, got backbone '{name}'"
+    ):
         build_backbone(BackboneConfig(name=name, last_residual=False))
 
 
 @pytest.mark.parametrize(
-    "name", ["vit_tiny_patch16_224", "test_vit", "swin_tiny_patch4_window7_224", "levit_128s", "resnet18", "test_convnext"]
+    "name",
+    ["vit_tiny_patch16_224", "test_vit", "swin_tiny_patch4_window7_224", "levit_128s", "resnet18", "test_convnext"],
 )
 @pytest.mark.parametrize("sizes", [(48,), (64, 32)])
 def test_networks_that_are_built_for_one_size_are_built_for_the_views(name, sizes):
     config = at_size(BackboneConfig(name=name), sizes)
     with torch.device("meta"):
         network = build_backbone(config)
-    several = len(sizes) > 1 and name in ("levit_128s", "swin_tiny_patch4_window7_224")  # these have no position embeddings to interpolate
+    several = len(sizes) > 1 and name in (
+        "levit_128s",
+        "swin_tiny_patch4_window7_224",
+    )  # these have no position embeddings to interpolate
     for size in sizes[: 1 if several else None]:
         assert network.eval()(torch.zeros(2, 3, size, size, device="meta")).shape == (2, feature_dim(network))
 

@@ -98,12 +98,19 @@ def test_the_method_is_not_changed():
 
 def test_the_teacher_is_ignored():
     original = TeacherStudent(
-        backbone(), build_projector(ProjectorConfig(kind="sub-vector", d0=D0), D_B), byol, head=build_predictor(D0, 6), momentum=(0.9, 1.0)
+        backbone(),
+        build_projector(ProjectorConfig(kind="sub-vector", d0=D0), D_B),
+        byol,
+        head=build_predictor(D0, 6),
+        momentum=(0.9, 1.0),
     )
     assert gradient_ranks(original, views()) == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 
 def test_a_network_that_is_not_a_resnet_raises():
     network = build_backbone(BackboneConfig(name="test_vit", arguments={"img_size": 32}))
-    with pytest.raises(UserError, match=r"^the last residual block is defined only for timm's ResNets, got backbone 'VisionTransformer'"):
+    with pytest.raises(
+        UserError,
+        match=r"^the last residual block is defined only for timm's ResNets, got backbone 'VisionTransformer'",
+    ):
         gradient_ranks(JointEmbedding(network, torch.nn.Identity(), simclr), [torch.randn(2, 4, 3, 32, 32)])

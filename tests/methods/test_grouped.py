@@ -89,7 +89,9 @@ def test_a_tensor_without_axis_names_is_split_along_the_last_axis():
 
     P, T = torch.randn(2, N, D), torch.randn(2, N, D)
     found = grouped(partial(mine, weight=2.0), 3)(P, T)
-    torch.testing.assert_close(found["distance"], sum(mine(P[..., r], T[..., r], weight=2.0)["distance"] for r in parts(3)))
+    torch.testing.assert_close(
+        found["distance"], sum(mine(P[..., r], T[..., r], weight=2.0)["distance"] for r in parts(3))
+    )
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

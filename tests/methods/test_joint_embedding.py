@@ -4,7 +4,14 @@ from functools import partial
 import pytest
 import torch
 
-from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector, feature_dim
+from fullrank.methods import (
+    BackboneConfig,
+    JointEmbedding,
+    ProjectorConfig,
+    build_backbone,
+    build_projector,
+    feature_dim,
+)
 from fullrank.objectives import frossl
 
 
@@ -12,9 +19,13 @@ from fullrank.objectives import frossl
 def method():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        backbone = build_backbone(BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
+        backbone = build_backbone(
+            BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
+        )
         return JointEmbedding(
-            backbone, build_projector(ProjectorConfig(widths=(12, 6)), feature_dim(backbone)), partial(frossl, invariance=2.0)
+            backbone,
+            build_projector(ProjectorConfig(widths=(12, 6)), feature_dim(backbone)),
+            partial(frossl, invariance=2.0),
         )
 
 
@@ -35,7 +46,9 @@ def test_representations_are_those_of_the_full_size_views(method, views):
     method.eval()
     embeddings = method(views)
     torch.testing.assert_close(embeddings["R"], torch.stack([method.backbone(view) for view in views[0]]))
-    torch.testing.assert_close(embeddings["Z"][:2], method.projector(embeddings["R"].flatten(0, 1)).unflatten(0, (2, 10)))
+    torch.testing.assert_close(
+        embeddings["Z"][:2], method.projector(embeddings["R"].flatten(0, 1)).unflatten(0, (2, 10))
+    )
     torch.testing.assert_close(embeddings["Z"][4], method.projector(method.backbone(views[1][2])))
 
 

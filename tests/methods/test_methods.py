@@ -100,7 +100,9 @@ def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
         backbone = build_backbone(spec)
         widths = () if tensor_names(OBJECTIVES[name]) == ("R",) else (16, 6)
         return Encoder(
-            backbone, build_projector(ProjectorConfig(widths=widths), feature_dim(backbone)), (feature_dim(backbone), *widths)[-1]
+            backbone,
+            build_projector(ProjectorConfig(widths=widths), feature_dim(backbone)),
+            (feature_dim(backbone), *widths)[-1],
         )
 
     method = table["method"](name, make_encoder=make_encoder)
@@ -116,7 +118,11 @@ def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
 
 def steps(name, method, fabric, *, start, stop):
     module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="adamw", lr=1e-2), method))
-    return module, optimizer, fit(fabric, module, optimizer, table["batches"](name, start=start), lambda step: 1e-2, start=start)
+    return (
+        module,
+        optimizer,
+        fit(fabric, module, optimizer, table["batches"](name, start=start), lambda step: 1e-2, start=start),
+    )
 
 
 @every_method
@@ -142,7 +148,9 @@ def test_prototypes_are_frozen_in_their_first_epochs(fabric):
         method = table["method"](name, freeze=1.0)  # of two steps
         assert isinstance(method.head, Prototypes)
         seen = [method.head.weight.detach().clone()]
-        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="sgd", lr=0.05, weight_decay=0.0), method))
+        module, optimizer = fabric.setup(
+            method, build_optimizer(OptimizerConfig(name="sgd", lr=0.05, weight_decay=0.0), method)
+        )
         for _ in fit(fabric, module, optimizer, table["batches"](name), lambda step: 0.05):
             seen.append(method.head.weight.detach().clone())
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
@@ -251,11 +259,15 @@ def test_the_state_update_uses_the_hyperparameter_of_the_objective(forgetting, r
 @pytest.mark.parametrize("builder", dict.fromkeys(METHODS.values()), ids=lambda builder: builder.__name__)
 def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
     numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
-    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
+    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_unknown_tensors_raise():
-    with pytest.raises(ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"):
+    with pytest.raises(
+        ValueError, match=r"objective 'mine:f' takes \(z1, z2\) by position, expected one of \(Z\), \(R\), \(S\)"
+    ):
         method_builder("mine:f", lambda z1, z2: {})
 
 
@@ -287,7 +299,9 @@ def test_several_processes_take_the_steps_of_one(name, one, several):
         torch.testing.assert_close(torch.stack(found["losses"]), torch.stack(expected["losses"]), rtol=1e-9, atol=1e-9)
         assert found["state"].keys() == expected["state"].keys()
         for key, value in expected["state"].items():
-            torch.testing.assert_close(found["state"][key], value, rtol=1e-8, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
+            torch.testing.assert_close(
+                found["state"][key], value, rtol=1e-8, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}"
+            )
 
 
 @pytest.mark.ddp

@@ -95,7 +95,16 @@ def test_a_layer_has_a_bias_only_without_batch_norm_and_if_wanted(batchnorm, bia
 def test_the_head_of_simsiam_ends_in_a_norm_without_scale_and_shift():
     config = ProjectorConfig(widths=(8, 8, 7), output_batchnorm=True, output_affine=False)
     projector = build_projector(config, 5)
-    assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
+    assert kinds(projector) == [
+        "Linear",
+        "BatchNorm1d",
+        "ReLU",
+        "Linear",
+        "BatchNorm1d",
+        "ReLU",
+        "Linear",
+        "BatchNorm1d",
+    ]
     assert [layer.affine for layer in projector if isinstance(layer, nn.BatchNorm1d)] == [True, True, False]
     assert [layer.bias for layer in projector if isinstance(layer, nn.Linear)] == [None, None, None]
     Z = projector(3 * torch.randn(64, 5) + 2)
@@ -203,7 +212,9 @@ def test_d0_is_from_one_to_the_dimensions_of_the_representation(kind):
     for d0 in (1, D_B):
         built(kind, d0=d0)
     for d0 in (0, D_B + 1):
-        with pytest.raises(UserError, match=rf"^projector.d0 is {d0}, but representations have 6 dimensions; choose 1 to 6"):
+        with pytest.raises(
+            UserError, match=rf"^projector.d0 is {d0}, but representations have 6 dimensions; choose 1 to 6"
+        ):
             built(kind, d0=d0)
 
 
@@ -211,10 +222,11 @@ def test_d0_is_from_one_to_the_dimensions_of_the_representation(kind):
 
 
 def test_simclr_of_a_sub_vector_is_directclr_with_the_negatives_of_both_views():
-    """With s the cosines / τ of the sub-vectors, DirectCLR compares sample i of one view with all of the other; SimCLR also with its own.
+    """With s the cosines / τ of the sub-vectors, DirectCLR compares sample i of one view with all of the other; SimCLR
+    also with its own.
 
-    Alignment is the same; log Σ_b exp s_ab of DirectCLR runs over the N of the other view, of SimCLR over those and the N − 1 others of
-    its own view.
+    Alignment is the same; log Σ_b exp s_ab of DirectCLR runs over the N of the other view, of SimCLR over those and the
+    N − 1 others of its own view.
     """
     N, d0, tau = 9, 3, 0.1
     R = torch.randn(2, N, D_B)
@@ -391,4 +403,6 @@ def test_two_processes_take_the_step_of_one(projector, objective, one, two):
 def test_the_compared_projectors_differ(one):
     for objective in SELECTED_OBJECTIVES:
         losses = {round(one[projector, objective]["losses"][0].item(), 9) for projector in PROJECTORS}
-        assert len(losses) >= len(PROJECTORS) - 3  # none, diagonal and (to a loss of inner products) orthogonal start equal
+        assert (
+            len(losses) >= len(PROJECTORS) - 3
+        )  # none, diagonal and (to a loss of inner products) orthogonal start equal

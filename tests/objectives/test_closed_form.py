@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.conformance import objective_case
-from fullrank.conformance.cost import OperationCount
 from fullrank.objectives import OBJECTIVES, closed_form, rows, similarities, total
 from fullrank.objectives.determinant import logdet
 from fullrank.objectives.simclr import contrast
 from fullrank.objectives.ssl_hsic import kernel_moments
 from fullrank.objectives.tico import penalty as tico_penalty
+from fullrank.testing import objective_case
+from fullrank.testing.cost import OperationCount
 
 NUMBERS = {"directclr": {"d0": 5}, "directclr_paper": {"d0": 5}}
 IN_BLOCKS = ("simclr", "moco", "directclr", "directclr_paper", "ssl_hsic", "simmer")
@@ -178,12 +178,16 @@ def test_a_function_with_a_closed_form_works_under_transforms(randn):
     torch.testing.assert_close(vectorized, torch.func.hessian(f)(A))
 
 
-@pytest.mark.parametrize("layout", [lambda t: t.mT.contiguous().mT, lambda t: t[:, :, None].expand(-1, -1, 2, -1)[:, :, 0]])
+@pytest.mark.parametrize(
+    "layout", [lambda t: t.mT.contiguous().mT, lambda t: t[:, :, None].expand(-1, -1, 2, -1)[:, :, 0]]
+)
 @pytest.mark.parametrize("name", ["simclr", "byol", "ssl_hsic", "tico", "dino"])
 def test_the_layout_in_memory_does_not_matter(name, layout):
     case = case_of(name)
     tensors = tensors_of(case)
-    strided = {key: layout(t.detach()).requires_grad_(t.requires_grad) if t.ndim == 3 else t for key, t in tensors.items()}
+    strided = {
+        key: layout(t.detach()).requires_grad_(t.requires_grad) if t.ndim == 3 else t for key, t in tensors.items()
+    }
     assert_equal(value_and_gradients(case, strided), value_and_gradients(case, tensors))
 
 
@@ -210,7 +214,8 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", IN_BLOCKS)
 def test_a_large_batch_needs_no_matrix_of_all_samples(name, monkeypatch):
-    """Sixteen times as many samples as dimensions: nothing larger than the embeddings, and one block of rows of the similarities."""
+    """Sixteen times as many samples as dimensions: nothing larger than the embeddings, and one block of rows of the
+    similarities."""
     N, D, block = 256, 16, 16
     monkeypatch.setattr(similarities, "BLOCK", {"cpu": block, "other": block})
     monkeypatch.setattr(similarities, "KEEP", 0)

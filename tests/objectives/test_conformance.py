@@ -11,11 +11,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullrank.conformance import CHECKS, objective_case, run_check
-from fullrank.conformance.gradients import check_finite_differences, check_gradient_flow
-from fullrank.conformance.invariances import relative_changes
-from fullrank.objectives import OBJECTIVES, THEORY
+from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import required_views
+from fullrank.testing import CHECKS, objective_case, run_check
+from fullrank.testing.gradients import check_finite_differences, check_gradient_flow
+from fullrank.testing.invariances import relative_changes
+from fullrank_papers.theory.objectives import THEORY
 
 ALL_OBJECTIVES = OBJECTIVES | THEORY
 
@@ -69,7 +70,9 @@ def test_targets_and_state_are_detached(case):
     tensors = {key: t.requires_grad_() for key, t in case.random_tensors(torch.Generator().manual_seed(0)).items()}
     loss = sum(case.objective(**tensors).values())
     constants = [tensors[key] for key in case.target_names + case.state_names]
-    assert torch.autograd.grad(loss, [*constants, *tensors.values()], allow_unused=True)[: len(constants)] == (None,) * len(constants)
+    assert torch.autograd.grad(loss, [*constants, *tensors.values()], allow_unused=True)[: len(constants)] == (
+        None,
+    ) * len(constants)
 
 
 @every_objective
@@ -78,7 +81,9 @@ def test_ignores_the_order_of_samples(case):
 
 
 def test_importing_an_objective_imports_no_heavy_library():
-    code = "import sys; from fullrank.objectives import frossl; print(*{module.split('.')[0] for module in sys.modules})"
+    code = (
+        "import sys; from fullrank.objectives import frossl; print(*{module.split('.')[0] for module in sys.modules})"
+    )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "torch" in imported
     assert not {"torchvision", "timm", "lightning", "datasets", "sklearn", "matplotlib"} & set(imported)

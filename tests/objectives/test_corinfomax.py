@@ -34,7 +34,10 @@ def log_determinant(A):
 def moments(z, R, mu, f):
     N, D = len(z), len(z[0])
     mu = [f * mu[d] + (1 - f) * sum(row[d] for row in z) / N for d in range(D)]
-    R = [[f * R[i][j] + (1 - f) * sum((row[i] - mu[i]) * (row[j] - mu[j]) for row in z) / N for j in range(D)] for i in range(D)]
+    R = [
+        [f * R[i][j] + (1 - f) * sum((row[i] - mu[i]) * (row[j] - mu[j]) for row in z) / N for j in range(D)]
+        for i in range(D)
+    ]
     return R, mu
 
 
@@ -66,7 +69,11 @@ def test_the_loss_uses_the_updated_moments(rng):
 
 
 def test_moments_converge_to_those_of_the_data(rng):
-    Z, R, mu = randn(rng, 2, 50, 3) + 2, torch.eye(3, dtype=torch.float64).repeat(2, 1, 1), torch.zeros(2, 3, dtype=torch.float64)
+    Z, R, mu = (
+        randn(rng, 2, 50, 3) + 2,
+        torch.eye(3, dtype=torch.float64).repeat(2, 1, 1),
+        torch.zeros(2, 3, dtype=torch.float64),
+    )
     for _ in range(60):
         R, mu = corinfomax_moments(Z, R, mu, forgetting=0.5)
     A = Z - Z.mean(1, keepdim=True)
@@ -95,7 +102,9 @@ def test_ignores_a_rotation_of_embeddings_and_state(rng, rotation):
 
 def test_the_weight_of_the_past_is_the_forgetting(rng):
     Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
-    assert loss(Z, 2 * R, mu + 1, forgetting=0.0).item() == pytest.approx(loss(Z, R, mu, forgetting=0.0).item(), abs=1e-12)
+    assert loss(Z, 2 * R, mu + 1, forgetting=0.0).item() == pytest.approx(
+        loss(Z, R, mu, forgetting=0.0).item(), abs=1e-12
+    )
     assert abs(loss(Z, 2 * R, mu + 1) - loss(Z, R, mu)) > 1e-3
 
 

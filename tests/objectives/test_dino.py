@@ -43,7 +43,9 @@ def test_the_terms_are_the_teachers_entropy_and_the_kl_divergence(rng):
     S, T, c = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
     p, q = ((S / 0.1).softmax(-1), ((T - c) / 0.04).softmax(-1))
     terms = dino(S, T, c)
-    assert terms["entropy"].item() == pytest.approx(torch.distributions.Categorical(q).entropy().mean().item(), abs=1e-12)
+    assert terms["entropy"].item() == pytest.approx(
+        torch.distributions.Categorical(q).entropy().mean().item(), abs=1e-12
+    )
     divergence = (q * (q / p.flip(0)).log()).sum(-1).mean()
     assert terms["divergence"].item() == pytest.approx(divergence.item(), abs=1e-10)
     assert not terms["entropy"].requires_grad
@@ -66,7 +68,9 @@ def test_the_entropy_shows_both_kinds_of_collapse():
     c = torch.zeros(4, dtype=torch.float64)
     assert dino(S, uniform, c)["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)
     assert dino(S, one, c)["entropy"].item() == pytest.approx(0, abs=1e-12)
-    assert dino(S, one, one[0, 0])["entropy"].item() == pytest.approx(math.log(4), abs=1e-12)  # centring makes it uniform
+    assert dino(S, one, one[0, 0])["entropy"].item() == pytest.approx(
+        math.log(4), abs=1e-12
+    )  # centring makes it uniform
 
 
 def test_ignores_a_shift_of_all_logits_of_a_sample_and_a_joint_shift_of_teacher_and_centre(rng):

@@ -16,7 +16,9 @@ def loops(R, d0, temperature):
     N, total = len(z1), 0.0
     for anchors, others in ((z1, z2), (z2, z1)):
         for i in range(N):
-            e = [math.exp(sum(a * b for a, b in zip(anchors[i], others[j], strict=True)) / temperature) for j in range(N)]
+            e = [
+                math.exp(sum(a * b for a, b in zip(anchors[i], others[j], strict=True)) / temperature) for j in range(N)
+            ]
             total -= math.log(e[i] / sum(e)) / (2 * N)
     return total
 

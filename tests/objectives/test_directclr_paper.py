@@ -5,7 +5,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.objectives import directclr
-from fullrank.objectives.theory import infonce_squared
+from fullrank_papers.theory.objectives import infonce_squared
 
 
 def normalized(row):
@@ -47,7 +47,9 @@ def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
 def test_unlike_the_code_anchors_and_positives_are_not_interchangeable(loss, randn):
     R = randn(2, 6, 4)
     assert abs(loss(R.flip(0), d0=4) - loss(R, d0=4)) > 1e-3
-    assert sum(directclr(R.flip(0), d0=4).values()).item() == pytest.approx(sum(directclr(R, d0=4).values()).item(), abs=1e-12)
+    assert sum(directclr(R.flip(0), d0=4).values()).item() == pytest.approx(
+        sum(directclr(R, d0=4).values()).item(), abs=1e-12
+    )
 
 
 def test_dimensions_beyond_the_subvector_get_no_gradient(loss, randn):

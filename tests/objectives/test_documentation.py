@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.conformance import objective_case
-from fullrank.conformance.cost import counted_exponents
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters
+from fullrank.testing import objective_case
+from fullrank.testing.cost import counted_exponents
 
 ROOT = Path(__file__).parents[2]
 GROWTH = json.loads(ROOT.joinpath("benchmarks/results/growth.json").read_text(encoding="utf-8"))["exponents of N and D"]
@@ -31,7 +31,9 @@ def test_the_committed_exponents_are_those_of_the_code(name):
     assert [round(exponent, 1) for exponent in counted_exponents(lambda D: case)] == GROWTH[name]
 
 
-@pytest.mark.parametrize("name", [name for name, f in OBJECTIVES.items() if hyperparameters(f) and name != "directclr_paper"])
+@pytest.mark.parametrize(
+    "name", [name for name, f in OBJECTIVES.items() if hyperparameters(f) and name != "directclr_paper"]
+)
 def test_the_defaults_on_the_page_are_those_of_the_signature(name):
     signature = {number: repr(default) for number, default in hyperparameters(OBJECTIVES[name]).items()}
     page = dict(pair.split("=") for pair in TABLE[name].split(", "))

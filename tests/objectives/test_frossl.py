@@ -73,7 +73,9 @@ def test_without_logarithms_the_gradient_is_the_squared_norm_times_that_with_log
 
 def test_covariance_and_gram_give_the_same_gradient(randn):
     wide = randn(2, 4, 6)
-    padded = torch.cat([wide, wide.mean(1, keepdim=True).expand(2, 4, 6)], dim=1)  # N = 8 ≥ D = 6, same centred scatter: covariance branch
+    padded = torch.cat(
+        [wide, wide.mean(1, keepdim=True).expand(2, 4, 6)], dim=1
+    )  # N = 8 ≥ D = 6, same centred scatter: covariance branch
 
     def variance(Z):
         return frossl(Z)["variance"]
@@ -84,7 +86,9 @@ def test_covariance_and_gram_give_the_same_gradient(randn):
 
 @pytest.mark.parametrize("normalize", ["columns", "matrix"])
 def test_minimum_is_at_equal_views_with_uncorrelated_columns_of_equal_norm(loss, normalize, randn):
-    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(9, 4)], 1)).Q[:, 1:]  # (9, 4), centred, orthonormal
+    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(9, 4)], 1)).Q[
+        :, 1:
+    ]  # (9, 4), centred, orthonormal
     best = Q.expand(2, 9, 4)
     assert loss(best, normalize=normalize).item() == pytest.approx(2 * math.log(4), abs=1e-12)
     assert gradient(lambda Z: loss(Z, normalize=normalize), best).abs().max() < 1e-12
@@ -96,7 +100,9 @@ def test_the_bound_of_the_rank_after_centring_is_reached(randn):
     N, D = 4, 16  # D > N − 1: ‖C‖_F² ≥ D² / (N − 1)
     bound = math.log(D**2 / (N - 1))
     simplex = torch.linalg.qr(torch.cat([torch.ones(N, 1, dtype=torch.float64), randn(N, N - 1)], 1)).Q[:, 1:]
-    hadamard = torch.tensor([[(-1.0) ** (i & j).bit_count() for j in range(D)] for i in range(N - 1)], dtype=torch.float64)
+    hadamard = torch.tensor(
+        [[(-1.0) ** (i & j).bit_count() for j in range(D)] for i in range(N - 1)], dtype=torch.float64
+    )
     best = (simplex @ hadamard).expand(2, N, D)  # isotropic in N − 1 directions
     assert frossl(best, normalize="matrix")["variance"].item() == pytest.approx(2 * bound, abs=1e-12)
     assert all(frossl(randn(2, N, D), normalize=n)["variance"] > 2 * bound for n in ("columns", "matrix"))
@@ -112,7 +118,9 @@ def test_with_normalised_columns_it_is_invariant_to_scale_and_shift(loss, randn)
 def test_is_invariant_to_rotation_unless_columns_are_normalised(loss, randn, rotation):
     Z = randn(3, 7, 4) * torch.tensor([4.0, 2, 1, 0.5], dtype=torch.float64)
     for normalize in ("matrix", "rows"):
-        assert loss(Z @ rotation, normalize=normalize).item() == pytest.approx(loss(Z, normalize=normalize).item(), abs=1e-12)
+        assert loss(Z @ rotation, normalize=normalize).item() == pytest.approx(
+            loss(Z, normalize=normalize).item(), abs=1e-12
+        )
     assert abs(loss(Z @ rotation) - loss(Z)) > 1e-2
 
 
@@ -150,8 +158,9 @@ def test_a_constant_column_has_no_effect_on_the_others(loss, randn):
     assert (grad[..., 4] == 0).all()
 
 
-# The published versions, written from their descriptions: sums of a variance term of K and of `weight` times an invariance term.
-# frossl with the arguments of the row, times `factor`, has the same gradient; the values differ by a constant of V, N and D.
+# The published versions, written from their descriptions: sums of a variance term of K and of `weight` times an
+# invariance term. frossl with the arguments of the row, times `factor`, has the same gradient; the values differ by a
+# constant of V, N and D.
 
 
 def centred(Z):
@@ -209,7 +218,8 @@ def pseudo_code_unit_variance(Z, weight):
 
 
 def two_views_early(Z, weight):
-    """The authors' code for two views until 2024-08: columns standardised, then of norm √D, and the scatter divided by N."""
+    """The authors' code for two views until 2024-08: columns standardised, then of norm √D, and the scatter divided by
+    N."""
     A = normalize_columns(centred(Z) / Z.std(1, keepdim=True), norm=math.sqrt(Z.shape[-1]))
     return 2 * log_norm(scatter(A) / Z.shape[1]) + weight * (A[0] - A[1]).square().mean()
 
@@ -221,7 +231,8 @@ def two_views_late(Z, weight):
 
 
 def many_views_early(Z, weight):
-    """The authors' code for more views until 2024-08: rows of norm √D without centring, mean square to the mean view."""
+    """The authors' code for more views until 2024-08: rows of norm √D without centring, mean square to the mean
+    view."""
     A = Z / Z.norm(dim=-1, keepdim=True) * math.sqrt(Z.shape[-1])
     return 2 * log_norm(divide_by_trace(scatter(A))) + weight * sum((a - A.mean(0)).square().mean() for a in A)
 
@@ -253,12 +264,17 @@ VERSIONS = [
         for V in (TWO, FOUR)
     ),
     *((many_views_late, V, {"center": False, "invariance": WEIGHT}, 1, -2 * V * math.log(D)) for V in (TWO, FOUR)),
-    *((solo_learn_request, V, {"center": False, "invariance": WEIGHT / V}, 1, -2 * V * math.log(D)) for V in (TWO, FOUR)),
+    *(
+        (solo_learn_request, V, {"center": False, "invariance": WEIGHT / V}, 1, -2 * V * math.log(D))
+        for V in (TWO, FOUR)
+    ),
 ]
 
 
 @pytest.mark.parametrize(("version", "V", "arguments", "factor", "constant"), VERSIONS)
-def test_published_versions_equal_frossl_up_to_a_factor_and_a_constant(loss, version, V, arguments, factor, constant, randn):
+def test_published_versions_equal_frossl_up_to_a_factor_and_a_constant(
+    loss, version, V, arguments, factor, constant, randn
+):
     Z = randn(V, N, D) + 0.5
     assert version(Z, WEIGHT).item() == pytest.approx(factor * loss(Z, **arguments).item() + constant, abs=1e-11)
     theirs, ours = gradient(lambda Z: version(Z, WEIGHT), Z), gradient(lambda Z: factor * loss(Z, **arguments), Z)
@@ -275,7 +291,9 @@ def test_the_two_versions_of_the_authors_differ_only_by_centring(randn):
 def test_an_unknown_normalisation_is_an_error(randn):
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        with pytest.raises(UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; did you mean 'columns'"):
+        with pytest.raises(
+            UserError, match="unknown normalize 'column'; choose from columns, matrix, rows; did you mean 'columns'"
+        ):
             frossl(randn(2, 5, 3), normalize="column")  # pyright: ignore[reportArgumentType]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)

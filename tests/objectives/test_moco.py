@@ -74,7 +74,9 @@ def test_at_complete_collapse_the_loss_is_that_of_a_random_guess():
 def test_ignores_the_length_of_queries_and_keys_and_a_joint_rotation(rng, rotation):
     Q, K, queue = randn(rng, 3, 5, 4), randn(rng, 3, 5, 4), randn(rng, 7, 4)
     value = loss(Q, K, queue).item()
-    assert loss(Q * randn(rng, 3, 5, 1).exp(), K * randn(rng, 3, 5, 1).exp(), queue).item() == pytest.approx(value, abs=1e-12)
+    assert loss(Q * randn(rng, 3, 5, 1).exp(), K * randn(rng, 3, 5, 1).exp(), queue).item() == pytest.approx(
+        value, abs=1e-12
+    )
     assert loss(Q @ rotation, K @ rotation, queue @ rotation).item() == pytest.approx(value, abs=1e-12)
     assert abs(loss(Q @ rotation, K @ rotation, queue).item() - value) > 1e-2
     assert abs(loss(Q, K, 2 * queue).item() - value) > 1e-2  # the queue is not normalised

@@ -1,6 +1,8 @@
-"""Propositions 3.1 to 3.3 of the FroSSL paper in the form in which they hold, with counter-examples to the printed form.
+"""Propositions 3.1 to 3.3 of the FroSSL paper in the form in which they hold, with counter-examples to the printed
+form.
 
-L_nc = Σ_v ‖off-diagonal of Z_vᵀZ_v‖_F² is dimension-contrastive, L_c = Σ_v ‖off-diagonal of Z_vZ_vᵀ‖_F² sample-contrastive.
+L_nc = Σ_v ‖off-diagonal of Z_vᵀZ_v‖_F² is dimension-contrastive, L_c = Σ_v ‖off-diagonal of Z_vZ_vᵀ‖_F²
+sample-contrastive.
 """
 
 import math
@@ -30,7 +32,9 @@ def fourth_powers(Z, *, of):
 
 def minimise(f, Z):
     Z = Z.clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([Z], max_iter=300, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [Z], max_iter=300, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
 
     def closure():
         optimizer.zero_grad()
@@ -59,7 +63,10 @@ def test_without_logs_and_with_unit_columns_it_is_the_sum_of_squared_covariances
 @pytest.mark.parametrize("normalize", ["columns", "matrix", "rows"])
 def test_free_embeddings_have_the_same_minimum_with_and_without_logs(normalize, randn):
     """All terms have their minimum at the same point, so that the logarithms do not change it."""
-    least = {True: 2 * math.log(9 * 9 / 3 if normalize == "rows" else 3), False: 2 * (9 * 9 / 3 if normalize == "rows" else 3)}
+    least = {
+        True: 2 * math.log(9 * 9 / 3 if normalize == "rows" else 3),
+        False: 2 * (9 * 9 / 3 if normalize == "rows" else 3),
+    }
     for log in (True, False):
         Z = minimise(lambda Z, log=log: loss(Z, normalize=normalize, log=log), randn(2, 9, 3))
         assert loss(Z, normalize=normalize).item() == pytest.approx(least[True], abs=1e-7)
@@ -67,7 +74,8 @@ def test_free_embeddings_have_the_same_minimum_with_and_without_logs(normalize, 
 
 
 def test_under_a_constraint_the_minima_differ():
-    """A linear encoder with a second feature that rotates in a plane: the minima with and without logs are far apart."""
+    """A linear encoder with a second feature that rotates in a plane: the minima with and without logs are far
+    apart."""
     X = torch.tensor([[[2.0, -1], [2, -1], [-2, 2], [-2, 0]], [[1, 0], [-1, -2], [0, -1], [0, 3]]], dtype=torch.float64)
     angles = torch.linspace(0.05, math.pi - 0.05, 200, dtype=torch.float64).tolist()
     Z = [X @ torch.tensor([[1, math.cos(angle)], [0, math.sin(angle)]], dtype=torch.float64) for angle in angles]
@@ -81,7 +89,9 @@ def test_under_a_constraint_the_minima_differ():
 def test_with_more_dimensions_than_samples_no_covariance_is_diagonal(randn):
     N, D = 4, 16
     least = D**2 * (1 / (N - 1) - 1 / D)  # S² (1/(N−1) − 1/D), S = D
-    hadamard = torch.tensor([[(-1.0) ** (i & j).bit_count() for j in range(D)] for i in range(N - 1)], dtype=torch.float64)
+    hadamard = torch.tensor(
+        [[(-1.0) ** (i & j).bit_count() for j in range(D)] for i in range(N - 1)], dtype=torch.float64
+    )
     best = unit(centred_orthonormal(randn, N, N - 1) @ hadamard, dim=-2)
     assert noncontrastive(best).item() == pytest.approx(least, abs=1e-10)
     for _ in range(20):
@@ -95,7 +105,9 @@ def test_with_more_dimensions_than_samples_no_covariance_is_diagonal(randn):
 def test_without_logs_and_with_unit_rows_it_is_the_sum_of_squared_inner_products_plus_N(randn):
     Z = randn(2, 9, 4)
     U = unit(Z - Z.mean(1, keepdim=True), dim=-1)
-    assert frossl(Z, log=False, normalize="rows")["variance"].item() == pytest.approx(contrastive(U).item() + 2 * 9, abs=1e-12)
+    assert frossl(Z, log=False, normalize="rows")["variance"].item() == pytest.approx(
+        contrastive(U).item() + 2 * 9, abs=1e-12
+    )
 
 
 # Proposition 3.3: both.

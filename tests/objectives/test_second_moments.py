@@ -1,4 +1,5 @@
-"""The closed form of the second moments: equal to autograd in every derivative, and cheap in numbers written, multiplied and kept."""
+"""The closed form of the second moments: equal to autograd in every derivative, and cheap in numbers written,
+multiplied and kept."""
 
 from collections.abc import Callable
 
@@ -7,10 +8,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.conformance import objective_case
-from fullrank.conformance.cost import measure_saved_bytes
 from fullrank.objectives import OBJECTIVES, Terms, barlow_twins, frossl, total, vicreg
 from fullrank.objectives.second_moments import SecondMoments, _second_moments, correlations, second_moments
+from fullrank.testing import objective_case
+from fullrank.testing.cost import measure_saved_bytes
 
 # (center, scale, between)
 OF_EACH_VIEW = [(True, True, False), (False, True, False), (True, False, False), (False, False, False)]
@@ -28,7 +29,10 @@ def embeddings(V, N, D, dtype=torch.float64):
 
 def weighted_sum(moments):
     """A scalar that depends on each moment by another weight."""
-    return sum(((i + 1) * (m * torch.arange(1, m.numel() + 1).view_as(m)).sum().tanh() for i, m in enumerate(moments)), torch.zeros(()))
+    return sum(
+        ((i + 1) * (m * torch.arange(1, m.numel() + 1).view_as(m)).sum().tanh() for i, m in enumerate(moments)),
+        torch.zeros(()),
+    )
 
 
 def moments_and_gradient(function, Z, arguments):
@@ -51,7 +55,11 @@ def assert_equal(Z, arguments, *, tolerance=1e-12):
     values, gradient = moments_and_gradient(closed_form, Z, arguments)
     expected, expected_gradient = moments_and_gradient(simple_form, Z.double(), arguments)
     for name, value, reference in zip(SecondMoments._fields, values, expected, strict=True):
-        scale = max(1.0, reference.abs().max().item(), (expected.diagonal.square().sum().item() if name == "off_diagonal" else 0))
+        scale = max(
+            1.0,
+            reference.abs().max().item(),
+            (expected.diagonal.square().sum().item() if name == "off_diagonal" else 0),
+        )
         assert value.dtype == Z.dtype
         assert value.shape == reference.shape
         assert (value - reference).abs().max() <= tolerance * scale, name
@@ -105,7 +113,11 @@ def test_products_between_views_are_of_two_views_and_scaled_columns():
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7)])
 def test_memory_layout_does_not_matter(shape):
     Z = embeddings(2, *shape)
-    for layout in (Z.mT.contiguous().mT, Z.permute(1, 2, 0).contiguous().permute(2, 0, 1), torch.cat([Z, Z], -1)[..., : shape[1]]):
+    for layout in (
+        Z.mT.contiguous().mT,
+        Z.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+        torch.cat([Z, Z], -1)[..., : shape[1]],
+    ):
         assert not layout.is_contiguous()
         assert_equal(layout, (True, True, False))
     view = Z[:1].expand(2, *shape)
@@ -186,7 +198,9 @@ def test_a_second_backward_pass_gives_the_same_gradient():
 
 def test_the_gram_matrix_gives_no_covariance_less_than_a_rounding_error():
     Z = torch.zeros(2, 64, 256)
-    Z[..., :32] = torch.linalg.qr(torch.randn(64, 32, generator=torch.Generator().manual_seed(0))).Q  # D > N, but few live columns
+    Z[..., :32] = torch.linalg.qr(
+        torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
+    ).Q  # D > N, but few live columns
     off = second_moments(Z, center=False).off_diagonal
     assert off.abs().max() < 1e-4  # exactly zero without rounding, of a sum of squares of 32
 
@@ -203,7 +217,8 @@ def test_correlations_equal_inner_products():
 
 
 class Tensors(TorchDispatchMode):
-    """Counts multiplications in products, numbers written, the largest tensor, and the most numbers that exist at one time."""
+    """Counts multiplications in products, numbers written, the largest tensor, and the most numbers that exist at one
+    time."""
 
     def __init__(self, ignored: torch.Tensor):
         super().__init__()

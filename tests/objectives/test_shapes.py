@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.objectives import OBJECTIVES, THEORY
+from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import required_views, tensor_names
+from fullrank_papers.theory.objectives import THEORY
 
 ALL = OBJECTIVES | THEORY
 TWO_VIEWS = [name for name, objective in ALL.items() if required_views(objective) == 2]
@@ -53,7 +54,6 @@ def test_a_checked_objective_keeps_its_name_signature_and_state():
     moco = OBJECTIVES["moco"]
     assert (moco.__name__, tensor_names(moco), list(moco.state.tensors)) == ("moco", ("Q", "K", "queue"), ["queue"])
     assert pickle.loads(pickle.dumps(moco)) is moco
-    assert pickle.loads(pickle.dumps(partial(moco, temperature=0.5)))(*torch.randn(2, 2, 8, 4), torch.randn(6, 4)).keys() == {
-        "alignment",
-        "uniformity",
-    }
+    assert pickle.loads(pickle.dumps(partial(moco, temperature=0.5)))(
+        *torch.randn(2, 2, 8, 4), torch.randn(6, 4)
+    ).keys() == {"alignment", "uniformity"}

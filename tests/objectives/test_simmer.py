@@ -61,7 +61,13 @@ def test_rows_equal_up_to_rounding_have_the_minimum_distance_and_no_gradient(dty
 
 def test_the_gradient_points_away_from_the_nearest_neighbour():
     angle = 1e-3
-    Z = torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)], [-1.0, 0.0]], dtype=torch.float64).expand(2, 3, 2).clone()
+    Z = (
+        torch.tensor([[1.0, 0.0], [math.cos(angle), math.sin(angle)], [-1.0, 0.0]], dtype=torch.float64)
+        .expand(2, 3, 2)
+        .clone()
+    )
     (gradient,) = torch.autograd.grad(simmer(Z.requires_grad_())["entropy"], Z)
-    assert gradient[0, 0, 1].item() == pytest.approx(2 / (6 * angle), rel=1e-3)  # each is the nearest neighbour of the other
+    assert gradient[0, 0, 1].item() == pytest.approx(
+        2 / (6 * angle), rel=1e-3
+    )  # each is the nearest neighbour of the other
     assert gradient[0, 2].abs().max() < 1

@@ -1,4 +1,5 @@
-"""A new objective with a state that the library does not know: found, checked, optimised and trained without any other change."""
+"""A new objective with a state that the library does not know: found, checked, optimised and trained without any other
+change."""
 
 from functools import partial
 
@@ -7,10 +8,10 @@ import torch
 from lightning.fabric import Fabric
 from torch import nn
 
-from fullrank.conformance import CHECKS, objective_case, optimize_free_embeddings, run_check
 from fullrank.errors import UserError
 from fullrank.methods import Encoder, Grouped, method_builder
 from fullrank.objectives import OBJECTIVES, ObjectiveState, find_state, stateful
+from fullrank.testing import CHECKS, objective_case, optimize_free_embeddings, run_check
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
 
@@ -22,7 +23,10 @@ def running_mean(Z, mean, *, momentum=0.9):
 def centred(Z, mean, *, weight=1.0, momentum=0.9):
     A = Z - mean.detach()
     invariance = (A - A.mean(0)).square().mean()
-    return {"invariance": invariance, "variance": -(A.square().mean((0, 1)) + 1e-3).log().mean() + weight * A.square().mean()}
+    return {
+        "invariance": invariance,
+        "variance": -(A.square().mean((0, 1)) + 1e-3).log().mean() + weight * A.square().mean(),
+    }
 
 
 @pytest.mark.parametrize("check", CHECKS)

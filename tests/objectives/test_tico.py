@@ -31,14 +31,19 @@ def loops(Z, T, C, covariance, forgetting):
     t = [[normalized(row) for row in view] for view in T.tolist()]
     new = [
         [
-            forgetting * C[i, j].item() + (1 - forgetting) * sum(z[v][n][i] * z[v][n][j] for v in range(V) for n in range(N)) / (V * N)
+            forgetting * C[i, j].item()
+            + (1 - forgetting) * sum(z[v][n][i] * z[v][n][j] for v in range(V) for n in range(N)) / (V * N)
             for j in range(D)
         ]
         for i in range(D)
     ]
     pairs = [(v, w) for v in range(V) for w in range(len(t)) if v != w]
-    agree = sum(1 - sum(z[v][n][d] * t[w][n][d] for d in range(D)) for v, w in pairs for n in range(N)) / (len(pairs) * N)
-    crowd = sum(z[v][n][i] * new[i][j] * z[v][n][j] for v in range(V) for n in range(N) for i in range(D) for j in range(D)) / (V * N)
+    agree = sum(1 - sum(z[v][n][d] * t[w][n][d] for d in range(D)) for v, w in pairs for n in range(N)) / (
+        len(pairs) * N
+    )
+    crowd = sum(
+        z[v][n][i] * new[i][j] * z[v][n][j] for v in range(V) for n in range(N) for i in range(D) for j in range(D)
+    ) / (V * N)
     return agree + covariance * crowd
 
 

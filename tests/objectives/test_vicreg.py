@@ -23,7 +23,9 @@ def loops(Z, invariance, variance, covariance):
 @pytest.mark.parametrize("scale", [0.5, 2.0])  # below and above the hinge
 def test_equals_the_sum_of_the_released_code(loss, shape, scale, randn):
     Z = scale * randn(*shape) + 0.5
-    assert loss(Z, invariance=3.0, variance=5.0, covariance=2.0).item() == pytest.approx(loops(Z, 3.0, 5.0, 2.0), abs=1e-10)
+    assert loss(Z, invariance=3.0, variance=5.0, covariance=2.0).item() == pytest.approx(
+        loops(Z, 3.0, 5.0, 2.0), abs=1e-10
+    )
 
 
 def test_is_zero_for_equal_views_with_uncorrelated_features_of_large_variance(loss, randn):
@@ -47,4 +49,6 @@ def test_a_rotation_changes_it(randn, rotation):
 
 
 def test_a_collapsed_batch_has_the_full_hinge():
-    assert vicreg(torch.full((2, 8, 3), 0.1, dtype=torch.float64))["variance"].item() == pytest.approx(25 * (1 - 0.01), abs=1e-12)
+    assert vicreg(torch.full((2, 8, 3), 0.1, dtype=torch.float64))["variance"].item() == pytest.approx(
+        25 * (1 - 0.01), abs=1e-12
+    )

@@ -18,7 +18,10 @@ def whiten(z, epsilon):
     N, D = len(z), len(z[0])
     mean = [sum(row[d] for row in z) / N for d in range(D)]
     z = [[row[d] - mean[d] for d in range(D)] for row in z]
-    C = [[(1 - epsilon) * sum(row[i] * row[j] for row in z) / (N - 1) + epsilon * (i == j) for j in range(D)] for i in range(D)]
+    C = [
+        [(1 - epsilon) * sum(row[i] * row[j] for row in z) / (N - 1) + epsilon * (i == j) for j in range(D)]
+        for i in range(D)
+    ]
     L = [[0.0] * D for _ in range(D)]
     for i in range(D):
         for j in range(i + 1):
@@ -40,7 +43,10 @@ def cosine(x, y):
 
 def loops(Z, slice_size, epsilon):
     V, N, _ = Z.shape
-    W = [[row for start in range(0, N, slice_size) for row in whiten(view[start : start + slice_size], epsilon)] for view in Z.tolist()]
+    W = [
+        [row for start in range(0, N, slice_size) for row in whiten(view[start : start + slice_size], epsilon)]
+        for view in Z.tolist()
+    ]
     pairs = [(v, w) for v in range(V) for w in range(v + 1, V)]
     return sum(2 - 2 * cosine(W[v][i], W[w][i]) for v, w in pairs for i in range(N)) / (len(pairs) * N)
 
@@ -49,7 +55,9 @@ def loops(Z, slice_size, epsilon):
 @pytest.mark.parametrize(("slice_size", "epsilon"), [(12, 0.0), (6, 0.0), (4, 0.1)])
 def test_equals_the_mean_distance_of_whitened_pairs(loss, V, slice_size, epsilon, randn):
     Z = randn(V, 12, 4) + 0.5
-    assert loss(Z, slice_size=slice_size, epsilon=epsilon).item() == pytest.approx(loops(Z, slice_size, epsilon), abs=1e-10)
+    assert loss(Z, slice_size=slice_size, epsilon=epsilon).item() == pytest.approx(
+        loops(Z, slice_size, epsilon), abs=1e-10
+    )
 
 
 def test_the_whole_batch_is_one_slice_by_default(loss, randn):
@@ -91,7 +99,9 @@ def test_a_joint_rotation_changes_it(loss, randn, rotation):
 
 def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn):
     Z = randn(2, 9, 4)
-    explained = torch.cat([Z, Z[..., :2].sum(-1, keepdim=True), torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1)
+    explained = torch.cat(
+        [Z, Z[..., :2].sum(-1, keepdim=True), torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1
+    )
     assert loss(explained).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     torch.testing.assert_close(gradient(explained)[..., :4], gradient(Z), atol=1e-12, rtol=0)
     assert (gradient(explained)[..., 4:] == 0).all()
@@ -115,7 +125,9 @@ def test_the_rank_is_the_number_of_independent_features(N, D, rank, dtype, randn
     A = Z - Z.mean(1, keepdim=True)
     assert linearly_independent(A.mT @ A).sum(-1).tolist() == [rank, rank]
     W = whitened(Z, epsilon=0.0)
-    torch.testing.assert_close(W.square().sum((-2, -1)) / (N - 1), torch.full((2,), float(rank), dtype=dtype), rtol=1e-2, atol=0)
+    torch.testing.assert_close(
+        W.square().sum((-2, -1)) / (N - 1), torch.full((2,), float(rank), dtype=dtype), rtol=1e-2, atol=0
+    )
     assert gradient(Z).isfinite().all()
 
 
@@ -133,7 +145,10 @@ def test_nan_stays_nan(loss, randn):
 
 def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
     Z = randn(2, 12, 4)
-    with pytest.raises(UserError, match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon"):
+    with pytest.raises(
+        UserError,
+        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon",
+    ):
         loss(Z, slice_size=4)
     with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):
         loss(Z, slice_size=5)

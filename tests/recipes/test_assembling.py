@@ -87,7 +87,10 @@ def test_preprocessing_has_the_size_of_the_largest_view_and_the_normalisation():
     [
         (DataConfig(channels=3, mean=(0.5,), std=(0.5,) * 3), "data.mean has 1 values, expected 3"),
         (DataConfig(channels=3, mean=(0.5,) * 3), "data.std has 0 values, expected 3"),
-        (DataConfig(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)), r"data.std is \(0.5, 0.0\), expected positive values"),
+        (
+            DataConfig(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)),
+            r"data.std is \(0.5, 0.0\), expected positive values",
+        ),
     ],
 )
 def test_statistics_must_match_the_channels(data, expected):
@@ -98,10 +101,19 @@ def test_statistics_must_match_the_channels(data, expected):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"views": (ViewConfig(count=1),)}, "the number of views per image is 1, expected at least 2; give --views.0.count 2"),
-        ({"objective": "vicreg", "hyper": {}}, "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl"),
+        (
+            {"views": (ViewConfig(count=1),)},
+            "the number of views per image is 1, expected at least 2; give --views.0.count 2",
+        ),
+        (
+            {"objective": "vicreg", "hyper": {}},
+            "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl",
+        ),
         ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),
-        ({"machine": MachineConfig(devices=3)}, "a batch of 8 is not divisible by 3 devices; give --batch_size a multiple of 3"),
+        (
+            {"machine": MachineConfig(devices=3)},
+            "a batch of 8 is not divisible by 3 devices; give --batch_size a multiple of 3",
+        ),
         ({"data": DataConfig(channels=1, std=(0.0,))}, r"data.std is \(0.0,\), expected positive values"),
         ({"data": DataConfig(channels=1, mean=(0.5, 0.5))}, "data.mean has 2 values, expected 1"),
     ],
@@ -116,7 +128,9 @@ def test_the_error_of_an_invalid_recipe_names_what_to_change(change, expected):
 
 @pytest.mark.parametrize(("images", "suggested"), [(7, 3), (1, 2)])
 def test_fewer_images_than_a_batch_are_an_error(images, suggested):
-    expected = f"^batch_size is 8, but there are only {images} training images; set --batch_size {suggested}, or add images$"
+    expected = (
+        f"^batch_size is 8, but there are only {images} training images; set --batch_size {suggested}, or add images$"
+    )
     with pytest.raises(UserError, match=expected):
         check_num_images(TINY, images)
 
@@ -141,13 +155,20 @@ def test_an_objective_that_takes_representations_needs_views_of_one_size():
     ("projector", "remedy"),
     [
         (ProjectorConfig(), "give --projector.widths no value"),
-        (ProjectorConfig(kind="sub-vector", widths=()), "give --projector.kind mlp and give --projector.widths no value"),
+        (
+            ProjectorConfig(kind="sub-vector", widths=()),
+            "give --projector.kind mlp and give --projector.widths no value",
+        ),
         (ProjectorConfig(kind="groups"), "give --projector.kind mlp and give --projector.widths no value"),
     ],
 )
 def test_an_objective_that_takes_representations_allows_no_projector_of_any_kind(projector, remedy):
-    recipe = replace(TINY, views=(ViewConfig(count=2),), objective="directclr", hyper={}, method={}, projector=projector)
-    with pytest.raises(UserError, match=rf"^objective 'directclr' takes the representation, not the embedding; {remedy}$"):
+    recipe = replace(
+        TINY, views=(ViewConfig(count=2),), objective="directclr", hyper={}, method={}, projector=projector
+    )
+    with pytest.raises(
+        UserError, match=rf"^objective 'directclr' takes the representation, not the embedding; {remedy}$"
+    ):
         check(recipe)
     check(with_objective(recipe, "directclr"))
 
@@ -159,7 +180,9 @@ KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if k
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_projector_works_with_every_kind_of_method(kind, objective):
     recipe = replace(
-        with_objective(TINY, objective), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(kind=kind, d0=4, groups=2)
+        with_objective(TINY, objective),
+        views=(ViewConfig(count=2, size=8),),
+        projector=ProjectorConfig(kind=kind, d0=4, groups=2),
     )
     check(recipe)
     method = build_method(recipe)
@@ -174,7 +197,10 @@ def test_every_kind_of_projector_works_with_every_kind_of_method(kind, objective
 @pytest.mark.parametrize(
     ("projector", "expected"),
     [
-        (ProjectorConfig(kind="sub-vector"), "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to"),
+        (
+            ProjectorConfig(kind="sub-vector"),
+            "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to",
+        ),
         (
             ProjectorConfig(kind="groups", groups=500),
             "projector.groups is 500, but there are [0-9]+ dimensions; choose 1 to [0-9]+ groups",

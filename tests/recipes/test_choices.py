@@ -9,7 +9,16 @@ from fullrank.recipes import RECIPES, check, with_choices
 from fullrank.recipes.choices import OPTIMIZERS, explain_choices
 
 each = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
-SOME = ("digits", "cifar10-small", "cifar10", "cifar10-moco", "cifar10-wmse", "stl10-wmse-fork", "imagenet", "imagenet-simclr")
+SOME = (
+    "digits",
+    "cifar10-small",
+    "cifar10",
+    "cifar10-moco",
+    "cifar10-wmse",
+    "stl10-wmse-fork",
+    "imagenet",
+    "imagenet-simclr",
+)
 some = pytest.mark.parametrize("recipe", [RECIPES[name] for name in SOME], ids=SOME)
 
 
@@ -31,7 +40,10 @@ def test_the_warm_up_is_at_most_a_fifth_of_the_epochs(recipe, epochs):
 
 
 def test_the_waits_of_swav_and_dino_follow_the_epochs():
-    swav, dino = with_choices(RECIPES["cifar10-swav"], epochs=20).method, with_choices(RECIPES["imagenet100-dino"], epochs=100).method
+    swav, dino = (
+        with_choices(RECIPES["cifar10-swav"], epochs=20).method,
+        with_choices(RECIPES["imagenet100-dino"], epochs=100).method,
+    )
     assert (swav["queue_start"], swav["freeze"], swav["queue"]) == (4.0, 2.0, 3840)
     assert (dino["temperature_warmup"], dino["freeze"]) == (20.0, 1.0)
     (line,) = explain_choices(RECIPES["cifar10-swav"], found := with_choices(RECIPES["cifar10-swav"], epochs=20), found)
@@ -66,7 +78,11 @@ def test_another_optimizer_has_a_learning_rate_of_its_own(recipe, optimizer):
     found = with_choices(recipe, optimizer=optimizer, batch_size=256).optimizer
     assert found.name == optimizer
     if optimizer != recipe.optimizer.name:
-        assert (found.lr, found.weight_decay, found.decay_all) == (OPTIMIZERS[optimizer].lr, OPTIMIZERS[optimizer].weight_decay, False)
+        assert (found.lr, found.weight_decay, found.decay_all) == (
+            OPTIMIZERS[optimizer].lr,
+            OPTIMIZERS[optimizer].weight_decay,
+            False,
+        )
 
 
 def test_an_unknown_optimizer_is_an_error():
@@ -76,7 +92,13 @@ def test_an_unknown_optimizer_is_an_error():
 
 @pytest.mark.parametrize(
     ("name", "size", "stem"),
-    [("stl10", 48, "small"), ("stl10", 128, "standard"), ("cifar10", 96, "standard"), ("cifar10", 64, "small"), ("digits", 16, "small")],
+    [
+        ("stl10", 48, "small"),
+        ("stl10", 128, "standard"),
+        ("cifar10", 96, "standard"),
+        ("cifar10", 64, "small"),
+        ("digits", 16, "small"),
+    ],
 )
 def test_the_stem_follows_the_size_of_the_views(name, size, stem):
     assert with_choices(RECIPES[name], size=size).backbone.stem == stem

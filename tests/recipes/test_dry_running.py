@@ -35,7 +35,9 @@ def build_and_dry_run(recipe):
 
 
 def test_invalid_shapes_are_found():
-    recipe = replace(with_objective(TINY, "wmse"), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(widths=(16,)))
+    recipe = replace(
+        with_objective(TINY, "wmse"), views=(ViewConfig(count=2, size=8),), projector=ProjectorConfig(widths=(16,))
+    )
     with pytest.raises(UserError, match="16"):
         build_and_dry_run(recipe)
 
@@ -69,7 +71,10 @@ def test_a_users_objective_may_read_values(custom):
         ("return {'': Z.sum()}", "returns a term with the name ''"),
         ("return {'a.b': Z.sum()}", "returns a term with the name 'a.b'"),
         (r"return {'a\nb': Z.sum()}", r"returns a term with the name 'a\\nb'"),
-        ("loss.n = getattr(loss, 'n', 0) + 1; return {f'x{loss.n}': Z.sum()}", "returns other terms at the second call"),
+        (
+            "loss.n = getattr(loss, 'n', 0) + 1; return {f'x{loss.n}': Z.sum()}",
+            "returns other terms at the second call",
+        ),
         ("return {'x': Z @ Z}", r"fails on Z \(3, 8, 6\): RuntimeError: .*; see fullrank check"),
     ],
 )
@@ -115,10 +120,16 @@ def test_an_objective_with_a_generator_or_without_random_numbers_has_no_warning(
 def test_bfloat16_on_a_cpu_is_refused_for_a_stride_larger_than_the_input():
     def recipe(size, precision, accelerator="cpu"):
         machine = replace(TINY.machine, precision=precision, accelerator=accelerator)
-        return replace(TINY, views=(ViewConfig(count=2, size=size),), machine=machine, backbone=replace(TINY.backbone, stem="standard"))
+        return replace(
+            TINY,
+            views=(ViewConfig(count=2, size=size),),
+            machine=machine,
+            backbone=replace(TINY.backbone, stem="standard"),
+        )
 
     with pytest.raises(
-        UserError, match=r"bf16-mixed gives wrong gradients on a CPU .* for backbone\.layer4.*stride 2 of 1×1 pixels; .*32-true"
+        UserError,
+        match=r"bf16-mixed gives wrong gradients on a CPU .* for backbone\.layer4.*stride 2 of 1×1 pixels; .*32-true",
     ):
         build_and_dry_run(recipe(16, "bf16-mixed"))
     build_and_dry_run(recipe(16, "32-true"))

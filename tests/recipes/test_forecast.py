@@ -49,7 +49,9 @@ def test_a_forecast_names_size_length_time_memory_and_disk():
         assert "measured after the first steps" in forecast_run(TINY, method, 1000, torch.device(device))[1]
 
 
-@pytest.mark.parametrize(("arguments", "words"), [({}, "(the class token)"), ({"global_pool": "avg"}, "(the average of the tokens)")])
+@pytest.mark.parametrize(
+    ("arguments", "words"), [({}, "(the class token)"), ({"global_pool": "avg"}, "(the average of the tokens)")]
+)
 def test_the_pooling_of_a_vision_transformer_is_named(arguments, words):
     tiny = {"embed_dim": 48, "depth": 1, "num_heads": 3, "patch_size": 4}
     vit = replace(TINY, backbone=BackboneConfig(name="vit_tiny_patch16_224", arguments=tiny | arguments))
@@ -58,7 +60,9 @@ def test_the_pooling_of_a_vision_transformer_is_named(arguments, words):
 
 def test_weights_are_counted_in_bytes():
     method = build_method(TINY)
-    assert weight_bytes(method) == sum(tensor.numel() * tensor.element_size() for tensor in method.state_dict().values())
+    assert weight_bytes(method) == sum(
+        tensor.numel() * tensor.element_size() for tensor in method.state_dict().values()
+    )
 
 
 def test_the_memory_of_a_step_is_that_of_the_saved_tensors():
@@ -80,7 +84,8 @@ def test_the_measured_pass_has_at_most_the_images_of_a_step():
 def test_fewer_images_at_once_need_less_memory():
     method = build_method(TINY)
     whole, micro = (
-        forecast_run(replace(TINY, machine=replace(TINY.machine, micro_batch=m)), method, 1000, torch.device("cuda"))[2] for m in (0, 16)
+        forecast_run(replace(TINY, machine=replace(TINY.machine, micro_batch=m)), method, 1000, torch.device("cuda"))[2]
+        for m in (0, 16)
     )
     assert "a step of 128 images" in whole
     assert "a step of 16 images" in micro

@@ -31,7 +31,9 @@ def test_fields_follow_from_the_choices_as_on_the_command_line():
 
 
 def test_parts_and_dotted_names_are_fields():
-    changed = build("digits", optimizer=OptimizerConfig(lr=0.2), seed=4, **{"views.0.size": 16, "projector.widths": [64, 32]})
+    changed = build(
+        "digits", optimizer=OptimizerConfig(lr=0.2), seed=4, **{"views.0.size": 16, "projector.widths": [64, 32]}
+    )
     assert changed.optimizer == OptimizerConfig(lr=0.2)
     assert (changed.seed, changed.views[0].size, changed.projector.widths) == (4, 16, (64, 32))
 
@@ -63,7 +65,9 @@ def test_a_changed_recipe_keeps_its_changes_with_another_objective():
     assert method_recipe(mine, "frossl") == (mine, "")
 
 
-@pytest.mark.parametrize("shorten", [lambda recipe: replace(recipe, epochs=20), lambda recipe: with_choices(recipe, epochs=20)])
+@pytest.mark.parametrize(
+    "shorten", [lambda recipe: replace(recipe, epochs=20), lambda recipe: with_choices(recipe, epochs=20)]
+)
 def test_the_published_recipe_of_another_objective_keeps_the_epochs_the_data_and_the_seed(shorten):
     data = replace(RECIPES["cifar10"].data, subset=5000)
     found, _ = method_recipe(replace(shorten(RECIPES["cifar10"]), data=data, seed=3), "corinfomax")

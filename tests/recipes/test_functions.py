@@ -26,7 +26,15 @@ from fullrank.recipes import (
 from fullrank.recipes.assembling import build_transform
 
 
-def objective(Z, *, weight: float = 2.0, count: int = 3, log: bool = True, kind: Literal["a", "b"] = "a", slices: int | None = None):
+def objective(
+    Z,
+    *,
+    weight: float = 2.0,
+    count: int = 3,
+    log: bool = True,
+    kind: Literal["a", "b"] = "a",
+    slices: int | None = None,
+):
     return {}
 
 
@@ -65,7 +73,9 @@ def test_given_values_are_not_modified():
 
 
 def test_an_unknown_hyperparameter_lists_the_valid_ones():
-    with pytest.raises(UserError, match=r"no hyperparameter 'invarianc'; it takes invariance, .*; did you mean 'invariance'\?$"):
+    with pytest.raises(
+        UserError, match=r"no hyperparameter 'invarianc'; it takes invariance, .*; did you mean 'invariance'\?$"
+    ):
         fill_defaults(frossl, {"invarianc": 1.0}, "objective 'frossl'")
 
 
@@ -148,7 +158,9 @@ def test_a_name_of_another_form_is_an_error(name):
 
 
 def test_a_missing_module_is_an_error(transform_name):
-    with pytest.raises(UserError, match=r"'my_transformz:invert': No module named 'my_transformz'; expected package.module:function"):
+    with pytest.raises(
+        UserError, match=r"'my_transformz:invert': No module named 'my_transformz'; expected package.module:function"
+    ):
         import_function("my_transformz:invert")
     with pytest.raises(UserError, match="'my_broken:f': No module named 'no_such_module_of_mine'"):
         import_function("my_broken:f")
@@ -177,9 +189,13 @@ def test_an_objective_is_resolved_in_the_library_or_among_what_was_imported(tran
         resolve_objective(transform_name)
     assert "my_transforms" not in sys.modules
     assert import_function(transform_name) is resolve_objective(transform_name)
-    with pytest.raises(UserError, match=r"unknown objective 'invert'; .*; for an objective of your own, write package.module:function$"):
+    with pytest.raises(
+        UserError, match=r"unknown objective 'invert'; .*; for an objective of your own, write package.module:function$"
+    ):
         resolve_objective("invert")
-    with pytest.raises(UserError, match="'my_transforms:NUMBER': NUMBER of module my_transforms is a int, expected a function"):
+    with pytest.raises(
+        UserError, match="'my_transforms:NUMBER': NUMBER of module my_transforms is a int, expected a function"
+    ):
         import_function("my_transforms:NUMBER")
 
 
@@ -206,7 +222,9 @@ def test_an_exception_of_the_module_is_one_line(transform_name, tmp_path):
 
 
 def test_a_recipe_takes_the_hyperparameters_of_a_users_objective_after_its_import(transform_name, tmp_path):
-    (tmp_path / "my_loss.py").write_text("def loss(Z, *, weight=2.0, scale: int = 3):\n    return {'sum': weight * Z.sum()}\n")
+    (tmp_path / "my_loss.py").write_text(
+        "def loss(Z, *, weight=2.0, scale: int = 3):\n    return {'sum': weight * Z.sum()}\n"
+    )
     recipe = Recipe(objective="my_loss:loss", hyper={"weight": 3})
     assert (recipe.hyper, recipe.method) == ({"weight": 3}, {})
     recipe = import_code(recipe, trust=["my_loss:loss"])
@@ -225,7 +243,9 @@ def test_code_that_is_not_trusted_is_not_imported(trust, field, transform_name):
     from_dict(to_dict(recipe))
     assert "my_transforms" not in sys.modules
     import_function(transform_name)
-    assert import_code(replace(Recipe(), custom_transforms=(transform_name,)), trust).custom_transforms == (transform_name,)
+    assert import_code(replace(Recipe(), custom_transforms=(transform_name,)), trust).custom_transforms == (
+        transform_name,
+    )
 
 
 def test_a_default_that_can_change_is_one_line():

@@ -35,7 +35,9 @@ def test_size_and_backbone_depend_on_the_images_and_the_machine(side, gpu, size,
     assert (found.views[0].size, found.backbone.name, found.backbone.stem) == (size, backbone, stem)
 
 
-@pytest.mark.parametrize(("gpu", "batch", "weight"), [(False, 256, 4.0), (False, 64, 1.0), (True, 256, 1.0), (True, 1024, 4.0)])
+@pytest.mark.parametrize(
+    ("gpu", "batch", "weight"), [(False, 256, 4.0), (False, 64, 1.0), (True, 256, 1.0), (True, 1024, 4.0)]
+)
 def test_the_invariance_weight_keeps_frossls_balance(gpu, batch, weight):
     found = recipe(gpu=gpu, choices={"batch_size": batch})
     assert found.hyper["invariance"] == weight == 4 * batch / found.projector.widths[-1]
@@ -43,7 +45,12 @@ def test_the_invariance_weight_keeps_frossls_balance(gpu, batch, weight):
 
 def test_a_vision_transformer_has_the_optimizer_of_dino_and_a_longer_warmup():
     vit = recipe(10_000, gpu=True, choices={"backbone": "vit_small_patch16_224", "epochs": 100})
-    assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay, vit.optimizer.clip_norm) == ("adamw", 5e-4, 0.04, 3.0)
+    assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay, vit.optimizer.clip_norm) == (
+        "adamw",
+        5e-4,
+        0.04,
+        3.0,
+    )
     assert (vit.views[0].size, vit.schedule.warmup) == (224, 10.0)
     small = recipe(10_000, gpu=True, choices={"backbone": "vit_small_patch16_224", "batch_size": 64})
     assert small.optimizer.lr == 2.5e-4
@@ -56,7 +63,8 @@ def test_the_shorter_side_determines_the_size():
 
 
 @pytest.mark.parametrize(
-    ("count", "batch"), [(32, 16), (63, 16), (64, 16), (127, 16), (128, 32), (255, 32), (256, 64), (1023, 128), (1024, 256), (10**7, 256)]
+    ("count", "batch"),
+    [(32, 16), (63, 16), (64, 16), (127, 16), (128, 32), (255, 32), (256, 64), (1023, 128), (1024, 256), (10**7, 256)],
 )
 def test_an_epoch_has_four_batches_if_possible(count, batch):
     assert recipe(count).batch_size == batch
@@ -119,12 +127,22 @@ def test_each_choice_names_its_flag():
     found = photos_recipe("folder:cats", info, gpu=False)
     text = "\n".join(explain_photos_recipe(found, info))
     assert "1,000 images, 1 channel, median 300×200 px" in text
-    for flag in ("--views.0.size", "--backbone.name", "--backbone.stem", "--batch_size", "--epochs", "--optimizer.lr", "--schedule.warmup"):
+    for flag in (
+        "--views.0.size",
+        "--backbone.name",
+        "--backbone.stem",
+        "--batch_size",
+        "--epochs",
+        "--optimizer.lr",
+        "--schedule.warmup",
+    ):
         assert flag in text
     assert f"batch size {found.batch_size}" in text
     assert f"{found.epochs} epochs" in text
     assert "narrow and shallow for a CPU" in text
-    assert " epochs (--epochs)" not in "\n".join(explain_photos_recipe(found, info, hours=2.0)), "--hours chooses them later"
+    assert " epochs (--epochs)" not in "\n".join(explain_photos_recipe(found, info, hours=2.0)), (
+        "--hours chooses them later"
+    )
     five = dataset_info(channels=5)
     assert "5 channels" in explain_photos_recipe(photos_recipe("x", five, gpu=True), five)[0]
 
@@ -148,7 +166,9 @@ def test_the_warm_up_follows_the_chosen_epochs(epochs, gpu):
 
 
 def test_the_learning_rate_follows_the_chosen_batch_size():
-    assert recipe(choices={"batch_size": 64}).optimizer.lr == recipe(choices={"batch_size": 1024}).optimizer.lr / 4 == 1e-3
+    assert (
+        recipe(choices={"batch_size": 64}).optimizer.lr == recipe(choices={"batch_size": 1024}).optimizer.lr / 4 == 1e-3
+    )
 
 
 @pytest.mark.parametrize(("name", "lr"), [("lars", 0.15), ("sgd", 0.025)])
@@ -157,7 +177,9 @@ def test_the_learning_rate_follows_the_chosen_optimizer(name, lr):
     assert (found.optimizer.name, found.optimizer.lr) == (name, lr)
 
 
-@pytest.mark.parametrize(("size", "stem", "blurred"), [(48, "small", False), (64, "small", True), (96, "standard", True)])
+@pytest.mark.parametrize(
+    ("size", "stem", "blurred"), [(48, "small", False), (64, "small", True), (96, "standard", True)]
+)
 def test_stem_and_blur_follow_the_chosen_size(size, stem, blurred):
     found = recipe(side=30 if size > 64 else 300, choices={"size": size})
     assert (found.views[0].size, found.backbone.stem, found.views[0].blur.probability > 0) == (size, stem, blurred)

@@ -20,10 +20,28 @@ CIFAR = {  # method: optimizer, learning rate, weight decay, whether of all para
         ("lars", 0.6, 1e-6, False),
         (2048, 128),
         SYMMETRIC,
-        {"temperature": 0.1, "epsilon": 0.05, "iterations": 3, "prototypes": 3000, "queue": 3840, "queue_start": 50, "freeze": 2},
+        {
+            "temperature": 0.1,
+            "epsilon": 0.05,
+            "iterations": 3,
+            "prototypes": 3000,
+            "queue": 3840,
+            "queue_start": 50,
+            "freeze": 2,
+        },
     ),
-    "swav-multicrop": (("lars", 0.6, 1e-6, False), (2048, 128), MULTICROP, {"full": 2, "prototypes": 3000, "queue": 3840}),
-    "moco": (("sgd", 0.3, 1e-4, True), (2048, 256), WEAK, {"temperature": 0.2, "queue": 32768, "momentum": (0.99, 0.999)}),
+    "swav-multicrop": (
+        ("lars", 0.6, 1e-6, False),
+        (2048, 128),
+        MULTICROP,
+        {"full": 2, "prototypes": 3000, "queue": 3840},
+    ),
+    "moco": (
+        ("sgd", 0.3, 1e-4, True),
+        (2048, 256),
+        WEAK,
+        {"temperature": 0.2, "queue": 32768, "momentum": (0.99, 0.999)},
+    ),
     "simsiam": (("sgd", 0.5, 1e-5, True), (2048, 2048, 2048), WEAK, {"predictor": 512, "momentum": None}),
     "byol": (("lars", 1.0, 1e-5, False), (4096, 256), ASYMMETRIC, {"predictor": 4096, "momentum": (0.99, 1.0)}),
     "dino": (
@@ -39,7 +57,11 @@ CIFAR = {  # method: optimizer, learning rate, weight decay, whether of all para
         ("lars", 0.3, 1e-4, False),
         (2048, 2048, 2048),
         [(2, 32, 0.2, 0.4, 0, 0.1)],
-        {"invariance": 25, "variance": 50, "covariance": 1},  # solo-learn adds the hinges of both views, ours takes their mean
+        {
+            "invariance": 25,
+            "variance": 50,
+            "covariance": 1,
+        },  # solo-learn adds the hinges of both views, ours takes their mean
     ),
     "barlow_twins": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), ASYMMETRIC, {"redundancy": 0.0051, "scale": 0.1}),
     "wmse": (("adam", 2e-3, 1e-6, True), (1024, 64), [(2, 32, 0.2, 0.8, 0, 0)], {"slice_size": 128, "epsilon": 0}),
@@ -55,7 +77,14 @@ def check_values(name, optimizer, widths, views, numbers):
     assert (found.name, pytest.approx(found.lr), found.weight_decay, found.decay_all) == optimizer
     assert recipe.projector.widths == widths
     assert [
-        (view.count, view.size, view.crop.scale[0], view.jitter.brightness, view.blur.probability, view.solarize.probability)
+        (
+            view.count,
+            view.size,
+            view.crop.scale[0],
+            view.jitter.brightness,
+            view.blur.probability,
+            view.solarize.probability,
+        )
         for view in recipe.views
     ] == views
     assert {**recipe.method, **recipe.hyper} | numbers == {**recipe.method, **recipe.hyper}
@@ -69,16 +98,33 @@ def test_cifar(data_set, method):
     assert (recipe.epochs, recipe.batch_size, recipe.schedule.name, recipe.schedule.warmup) == (1000, 256, "cosine", 10)
     assert (recipe.backbone.name, recipe.backbone.stem) == ("resnet18", "small")
     assert recipe.backbone == RECIPES[data_set].backbone
-    assert (recipe.optimizer.momentum, recipe.optimizer.trust_coefficient, recipe.optimizer.trust_clip) == (0.9, 0.02, True)
+    assert (recipe.optimizer.momentum, recipe.optimizer.trust_coefficient, recipe.optimizer.trust_clip) == (
+        0.9,
+        0.02,
+        True,
+    )
 
 
 def test_corinfomax_has_other_values_on_each_cifar():
-    check_values("cifar10-corinfomax", ("lars", 0.3, 1e-4, False), (2048, 2048, 64), ASYMMETRIC, {"invariance": 250, "forgetting": 0.01})
-    check_values("cifar100-corinfomax", ("lars", 0.3, 1e-4, False), (4096, 4096, 128), ASYMMETRIC, {"invariance": 1000, "forgetting": 0.01})
+    check_values(
+        "cifar10-corinfomax",
+        ("lars", 0.3, 1e-4, False),
+        (2048, 2048, 64),
+        ASYMMETRIC,
+        {"invariance": 250, "forgetting": 0.01},
+    )
+    check_values(
+        "cifar100-corinfomax",
+        ("lars", 0.3, 1e-4, False),
+        (4096, 4096, 128),
+        ASYMMETRIC,
+        {"invariance": 1000, "forgetting": 0.01},
+    )
 
 
 def test_the_heads_of_cifar():
-    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last layer for SimSiam, without scale and shift."""
+    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last layer for SimSiam, without scale
+    and shift."""
     heads = {name: RECIPES[f"cifar10-{name}"].projector for name in CIFAR}
     assert {name for name, head in heads.items() if not head.batchnorm} == {"simclr", "simclr-fork", "moco", "dino"}
     assert {name for name, head in heads.items() if head.output_batchnorm} == {"simsiam"}
@@ -104,13 +150,34 @@ def test_residual_blocks_start_as_those_of_torchvision(name):
 
 
 LARGE = {  # recipe: optimizer; widths; views; numbers; batch, epochs
-    "stl10-frossl-fork": (("lars", 0.1, 1e-4, False), (2048, 2048, 1024), [(2, 96, 0.08, 0.4, 0.5, 0)], {"invariance": 1.4}, 256, 500),
-    "stl10-simclr-fork": (("lars", 0.3, 1e-4, False), (2048, 512), [(2, 96, 0.08, 0.8, 0, 0)], {"temperature": 0.5}, 256, 500),
+    "stl10-frossl-fork": (
+        ("lars", 0.1, 1e-4, False),
+        (2048, 2048, 1024),
+        [(2, 96, 0.08, 0.4, 0.5, 0)],
+        {"invariance": 1.4},
+        256,
+        500,
+    ),
+    "stl10-simclr-fork": (
+        ("lars", 0.3, 1e-4, False),
+        (2048, 512),
+        [(2, 96, 0.08, 0.8, 0, 0)],
+        {"temperature": 0.5},
+        256,
+        500,
+    ),
     "stl10-byol": (
         *(("lars", 1.0, 1e-5, False), (4096, 256), [(1, 96, 0.08, 0.4, 0, 0), (1, 96, 0.08, 0.4, 0, 0.2)]),
         *({"predictor": 4096}, 256, 500),
     ),
-    "stl10-wmse-fork": (("lars", 0.1, 1e-4, True), (1024, 128), [(2, 96, 0.08, 0.8, 0, 0)], {"slice_size": 256}, 256, 500),
+    "stl10-wmse-fork": (
+        ("lars", 0.1, 1e-4, True),
+        (1024, 128),
+        [(2, 96, 0.08, 0.8, 0, 0)],
+        {"slice_size": 256},
+        256,
+        500,
+    ),
     "tiny-imagenet": (
         *(("lars", 0.6, 1e-4, False), (2048, 2048, 1024), [(1, 64, 0.08, 0.4, 1, 0), (1, 64, 0.08, 0.4, 0.1, 0.2)]),
         *({"invariance": 1}, 512, 800),
@@ -119,9 +186,30 @@ LARGE = {  # recipe: optimizer; widths; views; numbers; batch, epochs
         *(("lars", 0.6, 1e-4, False), (4096, 512), [(1, 64, 0.08, 0.4, 1, 0), (1, 64, 0.08, 0.4, 0.1, 0.2)]),
         *({"temperature": 0.5}, 512, 800),
     ),
-    "imagenet100": (("lars", 0.6, 1e-4, False), (2048, 2048, 1024), [(2, 224, 0.08, 0.8, 0.5, 0)], {"invariance": 1}, 512, 400),
-    "imagenet100-simclr": (("lars", 0.3, 1e-4, False), (4096, 512), [(2, 224, 0.08, 0.8, 0.5, 0)], {"temperature": 0.2}, 256, 400),
-    "imagenet100-moco": (("sgd", 0.3, 1e-4, True), (2048, 256), [(2, 224, 0.08, 0.4, 0.5, 0)], {"queue": 65536}, 256, 400),
+    "imagenet100": (
+        ("lars", 0.6, 1e-4, False),
+        (2048, 2048, 1024),
+        [(2, 224, 0.08, 0.8, 0.5, 0)],
+        {"invariance": 1},
+        512,
+        400,
+    ),
+    "imagenet100-simclr": (
+        ("lars", 0.3, 1e-4, False),
+        (4096, 512),
+        [(2, 224, 0.08, 0.8, 0.5, 0)],
+        {"temperature": 0.2},
+        256,
+        400,
+    ),
+    "imagenet100-moco": (
+        ("sgd", 0.3, 1e-4, True),
+        (2048, 256),
+        [(2, 224, 0.08, 0.4, 0.5, 0)],
+        {"queue": 65536},
+        256,
+        400,
+    ),
     "imagenet100-byol": (
         *(("lars", 0.5, 1e-6, False), (4096, 256), [(1, 224, 0.08, 0.4, 1, 0), (1, 224, 0.08, 0.4, 0.1, 0.2)]),
         *({"predictor": 8192}, 256, 400),
@@ -130,7 +218,14 @@ LARGE = {  # recipe: optimizer; widths; views; numbers; batch, epochs
         *(("lars", 0.3, 1e-6, False), (2048, 2048, 256), [(1, 224, 0.08, 0.4, 1, 0), (1, 224, 0.08, 0.4, 0.1, 0.2)]),
         *({"temperature_warmup": 50, "first_temperature": 0.04, "teacher_temperature": 0.07}, 256, 400),
     ),
-    "imagenet100-vicreg": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), [(2, 224, 0.2, 0.4, 0.5, 0.1)], {"variance": 50}, 256, 400),
+    "imagenet100-vicreg": (
+        ("lars", 0.3, 1e-4, False),
+        (2048, 2048, 2048),
+        [(2, 224, 0.2, 0.4, 0.5, 0.1)],
+        {"variance": 50},
+        256,
+        400,
+    ),
     "imagenet100-corinfomax": (
         *(("lars", 1.0, 1e-4, False), (4096, 4096, 256), [(2, 224, 0.08, 0.8, 0.5, 0)]),
         *({"invariance": 500}, 512, 400),
@@ -143,7 +238,14 @@ LARGE = {  # recipe: optimizer; widths; views; numbers; batch, epochs
         *(("lars", 3.6, 1e-6, False), (4096, 256), [(1, 224, 0.08, 0.4, 1, 0), (1, 224, 0.08, 0.4, 0.1, 0.2)]),
         *({"predictor": 4096, "momentum": (0.99, 1.0)}, 2048, 100),
     ),
-    "imagenet-moco": (("sgd", 0.15, 3e-5, True), (2048, 256), [(2, 224, 0.08, 0.4, 0.5, 0)], {"queue": 65536}, 128, 100),
+    "imagenet-moco": (
+        ("sgd", 0.15, 3e-5, True),
+        (2048, 256),
+        [(2, 224, 0.08, 0.4, 0.5, 0)],
+        {"queue": 65536},
+        128,
+        100,
+    ),
     "imagenet-frossl-fork": (
         *(("lars", 0.6, 1e-4, False), (2048, 2048, 1024), [(2, 224, 0.2, 0.4, 0.5, 0.1)]),
         *({"invariance": 2}, 512, 100),

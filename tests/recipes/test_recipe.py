@@ -58,7 +58,11 @@ def test_an_unknown_hyperparameter_is_an_error():
 
 
 def test_defaults_of_the_objective_are_filled_in():
-    assert Recipe(objective="vicreg", hyper={"covariance": 4.0}).hyper == {"invariance": 25.0, "variance": 25.0, "covariance": 4.0}
+    assert Recipe(objective="vicreg", hyper={"covariance": 4.0}).hyper == {
+        "invariance": 25.0,
+        "variance": 25.0,
+        "covariance": 4.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,9 +78,17 @@ def test_defaults_of_the_objective_are_filled_in():
         (("views", 0, "size"), 0, r"recipe.views\[0\].size: got 0, expected int from 1 to 4096"),
         (("views",), 3, "recipe.views: got 3, expected a list"),
         (("views",), [], "recipe.views: got .*, expected values with at least one view"),
-        (("projector", "widths"), [65536, 65536], "recipe.projector.widths: got .*, expected values of at most 100 layers and 1e9 weights"),
+        (
+            ("projector", "widths"),
+            [65536, 65536],
+            "recipe.projector.widths: got .*, expected values of at most 100 layers and 1e9 weights",
+        ),
         (("projector", "widths"), [1] * 101, "recipe.projector.widths: got .*, expected values of at most 100 layers"),
-        (("projector", "kind"), "subvector", "recipe.projector.kind: got 'subvector', expected one of 'mlp', 'diagonal', 'orthogonal'"),
+        (
+            ("projector", "kind"),
+            "subvector",
+            "recipe.projector.kind: got 'subvector', expected one of 'mlp', 'diagonal', 'orthogonal'",
+        ),
     ],
 )
 def test_the_error_of_a_wrong_field_names_its_path(path, value, expected):
@@ -96,7 +108,8 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("{", "cannot be read"), ("[]", "contains a list, expected an object"), ("", "cannot be read")]
+    ("text", "expected"),
+    [("{", "cannot be read"), ("[]", "contains a list, expected an object"), ("", "cannot be read")],
 )
 def test_a_damaged_file_is_an_error(tmp_path, text, expected):
     (tmp_path / "recipe.json").write_text(text)
@@ -127,7 +140,11 @@ def test_differences_are_lines_with_the_names_of_flags():
 
 def test_equal_recipes_have_equal_fingerprints_and_others_different_ones():
     prints = {name: recipe.fingerprint for name, recipe in RECIPES.items()}
-    same = [name for name in prints if prints[name] == prints.get(name.replace("cifar100", "cifar10")) and "cifar100" in name]
+    same = [
+        name
+        for name in prints
+        if prints[name] == prints.get(name.replace("cifar100", "cifar10")) and "cifar100" in name
+    ]
     assert "cifar100" in same  # only the images differ
     assert len(set(prints.values())) == len(prints) - len(same)
     a = RECIPES["digits"]
@@ -142,7 +159,8 @@ def test_the_fingerprint_does_not_depend_on_the_order_of_the_fields():
 
 
 def test_an_integer_in_place_of_a_float_does_not_change_the_fingerprint():
-    """A recipe made in Python may hold lr=1; its file gives back 1.0, and its fingerprint must be that of the checkpoint."""
+    """A recipe made in Python may hold lr=1; its file gives back 1.0, and its fingerprint must be that of the
+    checkpoint."""
     exact, given = OptimizerConfig(lr=1.0), OptimizerConfig(lr=1.0)
     object.__setattr__(given, "lr", 1)
     recipe = replace(RECIPES["digits"], optimizer=given)
@@ -245,7 +263,12 @@ def unchecked(config, **values):
 
 
 def test_numbers_and_lists_of_other_types_are_converted(as_users_call):
-    recipe = Recipe(epochs=np.int64(3), optimizer=OptimizerConfig(), views=[ViewConfig()], data=unchecked(DataConfig(), mean=[0, 1, 0]))
+    recipe = Recipe(
+        epochs=np.int64(3),
+        optimizer=OptimizerConfig(),
+        views=[ViewConfig()],
+        data=unchecked(DataConfig(), mean=[0, 1, 0]),
+    )
     assert (type(recipe.epochs), recipe.views, recipe.data.mean) == (int, (ViewConfig(),), (0.0, 1.0, 0.0))
     assert isinstance(recipe.data.mean[0], float)
 
@@ -264,7 +287,10 @@ FREE = {
 def test_fields_that_do_not_decide_the_weights_do_not_change_the_fingerprint():
     values, recipe = to_dict(RECIPES["digits"]), RECIPES["digits"]
     moved = from_dict(
-        {name: values[name] | FREE[name] if isinstance(FREE.get(name), dict) else FREE.get(name, values[name]) for name in values}
+        {
+            name: values[name] | FREE[name] if isinstance(FREE.get(name), dict) else FREE.get(name, values[name])
+            for name in values
+        }
     )
     assert moved.fingerprint == recipe.fingerprint
     assert not any(decides_weights(line.split()[0]) for line in differences(recipe, moved))

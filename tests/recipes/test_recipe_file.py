@@ -12,7 +12,17 @@ from fullrank.views import ViewConfig
 
 @pytest.mark.parametrize(
     "recipe",
-    [RECIPES[name] for name in ("digits", "cifar10", "cifar10-nologs", "cifar10-swav-multicrop", "cifar10-simsiam", "imagenet-directclr")],
+    [
+        RECIPES[name]
+        for name in (
+            "digits",
+            "cifar10",
+            "cifar10-nologs",
+            "cifar10-swav-multicrop",
+            "cifar10-simsiam",
+            "imagenet-directclr",
+        )
+    ],
     ids=lambda recipe: recipe.name,
 )
 def test_round_trip(recipe, tmp_path):
@@ -50,7 +60,10 @@ def test_a_default_stands_for_all_fields_below():
 
 
 def test_unknown_fields_of_a_later_format_that_matter_are_named():
-    with pytest.raises(UserError, match=rf"^a.json is of format {FORMAT + 1}, of a newer fullrank, and sets views.0.zoom, which .*upgrade"):
+    with pytest.raises(
+        UserError,
+        match=rf"^a.json is of format {FORMAT + 1}, of a newer fullrank, and sets views.0.zoom, which .*upgrade",
+    ):
         from_file(of_next_format(RECIPES["digits"], ["hyper.margin"]), source="a.json")
 
 
@@ -98,7 +111,9 @@ def test_only_a_regular_file_is_read(tmp_path):
 
 def test_the_fingerprint_does_not_change_with_a_field_that_a_later_version_adds():
     """A field at its default is not part of the hash, in views and arguments too."""
-    recipe = Recipe(views=(ViewConfig(size=48), ViewConfig()), backbone=BackboneConfig(arguments={"layers": [1, 1, 1, 1]}))
+    recipe = Recipe(
+        views=(ViewConfig(size=48), ViewConfig()), backbone=BackboneConfig(arguments={"layers": [1, 1, 1, 1]})
+    )
     values = to_file(recipe)
     del values["views"][0]["noise"], values["data"]["size"], values["hyper"]["log"], values["backbone"]["last_residual"]
     assert from_file(values).fingerprint == recipe.fingerprint

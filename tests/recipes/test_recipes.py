@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullrank.config import BackboneConfig
 from fullrank.methods import build_backbone, build_projector, feature_dim
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.methods.backbones import last_block
 from fullrank.recipes import ORIGINS, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES
@@ -49,7 +49,19 @@ def test_every_recipe_says_whose_it_is():
 
 
 def test_the_methods_with_published_values_are_on_every_data_set():
-    methods = {"simclr", "swav", "moco", "simsiam", "byol", "dino", "vicreg", "barlow_twins", "wmse", "corinfomax", "ivne"}
+    methods = {
+        "simclr",
+        "swav",
+        "moco",
+        "simsiam",
+        "byol",
+        "dino",
+        "vicreg",
+        "barlow_twins",
+        "wmse",
+        "corinfomax",
+        "ivne",
+    }
     missing = {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
     assert not missing
 
@@ -89,7 +101,9 @@ def test_the_small_recipes_run(name):
     recipe = replace(with_statistics(RECIPES[name]), batch_size=4)
     parts = assemble(recipe)
     size = recipe.views[0].size
-    images = torch.randint(0, 256, (4, recipe.data.channels, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (4, recipe.data.channels, size, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     embeddings = parts.method(parts.views(images, parts.views.make_params(0, 0, 4)))
     assert embeddings["Z"].shape == (2, 4, recipe.projector.widths[-1])
     assert all(term.isfinite() for term in parts.method.terms(embeddings).values())
@@ -98,18 +112,37 @@ def test_the_small_recipes_run(name):
 def test_cifar_equals_the_paper():
     for name in ("cifar10", "cifar100"):
         recipe = RECIPES[name]
-        assert (recipe.backbone.name, recipe.backbone.stem, recipe.projector.widths) == ("resnet18", "small", (2048, 2048, 1024))
+        assert (recipe.backbone.name, recipe.backbone.stem, recipe.projector.widths) == (
+            "resnet18",
+            "small",
+            (2048, 2048, 1024),
+        )
         assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("lars", 0.3, 1e-6)
-        assert (recipe.schedule.name, recipe.schedule.warmup, recipe.epochs, recipe.batch_size) == ("cosine", 10.0, 1000, 256)
+        assert (recipe.schedule.name, recipe.schedule.warmup, recipe.epochs, recipe.batch_size) == (
+            "cosine",
+            10.0,
+            1000,
+            256,
+        )
         (view,) = recipe.views
         assert (view.size, view.crop.scale, view.crop.probability) == (32, (0.08, 1.0), 1.0)
-        assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (0.8, 0.8, 0.8, 0.2)
+        assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (
+            0.8,
+            0.8,
+            0.8,
+            0.2,
+        )
         assert (view.jitter.probability, view.grayscale, view.blur.probability, view.flip) == (0.8, 0.2, 0.5, 0.5)
 
 
 def test_stl10_equals_the_paper():
     recipe, cifar = RECIPES["stl10"], RECIPES["cifar10"]
-    assert (recipe.backbone.name, recipe.backbone.stem, recipe.epochs, recipe.batch_size) == ("resnet18", "standard", 500, 256)
+    assert (recipe.backbone.name, recipe.backbone.stem, recipe.epochs, recipe.batch_size) == (
+        "resnet18",
+        "standard",
+        500,
+        256,
+    )
     assert (recipe.optimizer, recipe.schedule, recipe.projector, recipe.hyper) == (
         cifar.optimizer,
         cifar.schedule,
@@ -126,7 +159,12 @@ def test_imagenet_equals_the_paper():
     assert (recipe.schedule.name, recipe.schedule.period, recipe.schedule.warmup) == ("restarts", 15.0, 0.0)
     assert (recipe.epochs, recipe.batch_size, recipe.backbone.name) == (100, 224, "resnet18")
     (view,) = recipe.views  # of Chen et al. 2020: both views have one distribution
-    assert (view.jitter.brightness, view.jitter.hue, view.blur.probability, view.solarize.probability) == (0.8, 0.2, 0.5, 0.0)
+    assert (view.jitter.brightness, view.jitter.hue, view.blur.probability, view.solarize.probability) == (
+        0.8,
+        0.2,
+        0.5,
+        0.0,
+    )
     assert barlow.hyper["redundancy"] == 5e-3
     assert replace(barlow, name=recipe.name, objective=recipe.objective, hyper=recipe.hyper) == recipe
 
@@ -144,11 +182,19 @@ def test_imagenet_directclr_equals_the_appendix_and_code_of_the_paper():
         for view, blur, solarize in zip(recipe.views, (1.0, 0.1), (0.0, 0.2), strict=True):
             assert (view.size, view.crop.scale, view.flip, view.grayscale) == (224, (0.08, 1.0), 0.5, 0.2)
             assert (view.jitter.probability, view.blur.probability, view.solarize.probability) == (0.8, blur, solarize)
-            assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (0.4, 0.4, 0.2, 0.1)
+            assert (view.jitter.brightness, view.jitter.contrast, view.jitter.saturation, view.jitter.hue) == (
+                0.4,
+                0.4,
+                0.2,
+                0.1,
+            )
             assert view.blur.sigma == (0.1, 2.0)
     assert direct.hyper["d0"] == 360
     assert direct.projector.absent
-    assert replace(simclr, name=direct.name, objective="directclr", hyper=direct.hyper, projector=direct.projector) == direct
+    assert (
+        replace(simclr, name=direct.name, objective="directclr", hyper=direct.hyper, projector=direct.projector)
+        == direct
+    )
 
 
 def test_the_simclr_projector_has_two_layers_without_bias_and_with_batchnorm_after_both():

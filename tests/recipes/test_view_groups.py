@@ -4,16 +4,18 @@ from typing import Any
 
 import pytest
 
-from fullrank.config import ViewConfig
 from fullrank.errors import UserError
 from fullrank.recipes import RECIPES, Recipe
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.recipes.view_groups import with_view_groups
+from fullrank.views.config import ViewConfig
 
 
 def test_a_further_group_is_a_copy_of_the_last_one_with_one_view():
     recipe = RECIPES["cifar10-byol"]  # two groups
-    first, second, third, fourth = with_view_groups(recipe, ["views.2.size", "epochs", "views.3.flip", "views.0.size"]).views
+    first, second, third, fourth = with_view_groups(
+        recipe, ["views.2.size", "epochs", "views.3.flip", "views.0.size"]
+    ).views
     assert (first, second) == recipe.views
     assert third == fourth == second
     assert with_view_groups(recipe, ["views.1.size", "views.0.count"]) == recipe

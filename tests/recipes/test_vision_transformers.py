@@ -7,9 +7,9 @@ import torch
 from timm.layers import DropPath
 from torch import nn
 
-from fullrank.config import BackboneConfig
-from fullrank.loading.outside_weights import convert_by_timm
 from fullrank.methods import at_size, build_backbone, feature_dim
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.models.outside_weights import convert_by_timm
 from fullrank.recipes import RECIPES, build_method
 from fullrank.recipes.assembling import build_transform
 from fullrank.recipes.choices import balanced_invariance
@@ -29,7 +29,13 @@ def small(name):
     views = tuple(replace(view, size=view.size // 2) for view in recipe.views)
     backbone = replace(recipe.backbone, arguments={**recipe.backbone.arguments, **TINY})
     method = recipe.method | ({"prototypes": 32} if "prototypes" in recipe.method else {})
-    return replace(recipe, views=views, backbone=backbone, method=method, data=replace(recipe.data, mean=(0.5,) * 3, std=(0.2,) * 3))
+    return replace(
+        recipe,
+        views=views,
+        backbone=backbone,
+        method=method,
+        data=replace(recipe.data, mean=(0.5,) * 3, std=(0.2,) * 3),
+    )
 
 
 @each
@@ -54,7 +60,11 @@ def test_a_step_of_the_loss_has_a_gradient_for_all_that_is_trained(name):
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trained)
     frozen = {key for key, parameter in method.backbone.named_parameters() if not parameter.requires_grad}
     assert frozen == ({"patch_embed.proj.weight", "patch_embed.proj.bias"} if name == "imagenet-frossl-vit" else set())
-    grouped = {id(parameter) for group in build_optimizer(recipe.optimizer, method).param_groups for parameter in group["params"]}
+    grouped = {
+        id(parameter)
+        for group in build_optimizer(recipe.optimizer, method).param_groups
+        for parameter in group["params"]
+    }
     assert grouped == {id(parameter) for part in split_parameters(method) for parameter in part}
 
 
@@ -74,17 +84,26 @@ def test_the_smaller_views_have_the_position_embeddings_that_timm_resamples():
 def test_dino_equals_the_code_of_its_authors():
     recipe = RECIPES["imagenet-dino-vit"]
     optimizer = recipe.optimizer
-    assert (optimizer.name, optimizer.lr, optimizer.weight_decay, optimizer.last_weight_decay) == ("adamw", 5e-4 * 512 / 256, 0.04, 0.4)
+    assert (optimizer.name, optimizer.lr, optimizer.weight_decay, optimizer.last_weight_decay) == (
+        "adamw",
+        5e-4 * 512 / 256,
+        0.04,
+        0.4,
+    )
     assert (optimizer.clip_norm, optimizer.decay_all) == (3.0, False)
     assert (recipe.epochs, recipe.batch_size, recipe.schedule.warmup) == (100, 8 * 64, 10.0)
     assert recipe.schedule.min_lr_ratio * optimizer.lr == pytest.approx(1e-6)
-    assert [(view.count, view.size, view.crop.scale, view.blur.probability, view.solarize.probability) for view in recipe.views] == [
-        (1, 224, (0.4, 1.0), 1.0, 0.0),
-        (1, 224, (0.4, 1.0), 0.1, 0.2),
-        (8, 96, (0.05, 0.4), 0.5, 0.0),
-    ]
+    assert [
+        (view.count, view.size, view.crop.scale, view.blur.probability, view.solarize.probability)
+        for view in recipe.views
+    ] == [(1, 224, (0.4, 1.0), 1.0, 0.0), (1, 224, (0.4, 1.0), 0.1, 0.2), (8, 96, (0.05, 0.4), 0.5, 0.0)]
     assert recipe.hyper == {"student_temperature": 0.1, "teacher_temperature": 0.04}
-    assert {"prototypes": 65536, "freeze": 1.0, "momentum": (0.996, 1.0), "temperature_warmup": 0.0}.items() <= recipe.method.items()
+    assert {
+        "prototypes": 65536,
+        "freeze": 1.0,
+        "momentum": (0.996, 1.0),
+        "temperature_warmup": 0.0,
+    }.items() <= recipe.method.items()
     method = build_method(small("imagenet-dino-vit"))
     rates = [module.drop_prob for module in method.backbone.modules() if isinstance(module, DropPath)]
     assert max(rates) == pytest.approx(0.1)
@@ -93,13 +112,31 @@ def test_dino_equals_the_code_of_its_authors():
 
 def test_frossl_has_the_optimizer_of_moco_v3_and_a_balanced_loss():
     recipe = RECIPES["imagenet-frossl-vit"]
-    assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == ("adamw", 1.5e-4 * 1024 / 256, 0.1)
-    assert (recipe.epochs, recipe.batch_size, recipe.schedule.warmup, recipe.optimizer.frozen) == (300, 1024, 40.0, ("patch_embed",))
+    assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.optimizer.weight_decay) == (
+        "adamw",
+        1.5e-4 * 1024 / 256,
+        0.1,
+    )
+    assert (recipe.epochs, recipe.batch_size, recipe.schedule.warmup, recipe.optimizer.frozen) == (
+        300,
+        1024,
+        40.0,
+        ("patch_embed",),
+    )
     assert recipe.hyper["invariance"] == balanced_invariance(recipe)
 
 
 def test_the_tiny_transformer_equals_solo_learns_file():
     recipe = RECIPES["imagenet100-dino-vit"]
     assert recipe.backbone == BackboneConfig(name="vit_tiny_patch16_224")
-    assert (recipe.optimizer.lr, recipe.optimizer.weight_decay, recipe.optimizer.decay_all) == (5e-3 * 256 / 256, 1e-4, True)
-    assert (recipe.epochs, recipe.batch_size, recipe.method["prototypes"], recipe.method["momentum"]) == (400, 256, 65536, (0.9995, 1.0))
+    assert (recipe.optimizer.lr, recipe.optimizer.weight_decay, recipe.optimizer.decay_all) == (
+        5e-3 * 256 / 256,
+        1e-4,
+        True,
+    )
+    assert (recipe.epochs, recipe.batch_size, recipe.method["prototypes"], recipe.method["momentum"]) == (
+        400,
+        256,
+        65536,
+        (0.9995, 1.0),
+    )

@@ -41,19 +41,35 @@ def spectra(rng: np.random.Generator, T: int, D: int, slope: float) -> np.ndarra
 
 
 def picture(width: int = 34 * 8, height: int = 34 * 3, seed: int = 0) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height // 2, width // 2, 3), dtype=np.uint8).repeat(2, 0).repeat(2, 1)
+    pixels = (
+        np.random.default_rng(seed)
+        .integers(0, 256, (height // 2, width // 2, 3), dtype=np.uint8)
+        .repeat(2, 0)
+        .repeat(2, 1)
+    )
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     return stream.getvalue()
 
 
 def _train_row(step: int, loss: float = 1.0, **fields: Any) -> TrainRow:
-    return TrainRow(**({"step": step, "epoch": step / 100, "loss": loss, "terms": {}, "lr": 0.1, "images_per_second": 1900.0} | fields))
+    return TrainRow(
+        **(
+            {"step": step, "epoch": step / 100, "loss": loss, "terms": {}, "lr": 0.1, "images_per_second": 1900.0}
+            | fields
+        )
+    )
 
 
 def _spectrum_row(step: int = 100, *, probe_accuracy: float | None = 0.5, **metrics: Any) -> SpectrumRow:
     """Return a row with the same metrics at both locations."""
-    healthy = {"effective_rank": 45.25, "condition_number": 9.0, "entropy": 3.0, "collapsed_dimensions": 0, "dimensions": 512}
+    healthy = {
+        "effective_rank": 45.25,
+        "condition_number": 9.0,
+        "entropy": 3.0,
+        "collapsed_dimensions": 0,
+        "dimensions": 512,
+    }
     both = SpectrumMetrics(**({"samples": 10_000} | healthy | metrics))
     return SpectrumRow(step=step, epoch=step / 100, backbone=both, projector=both, probe_accuracy=probe_accuracy)
 
@@ -61,8 +77,20 @@ def _spectrum_row(step: int = 100, *, probe_accuracy: float | None = 0.5, **metr
 def _alarm_row(step: int = 100, term: str = "variance", **fields: Any) -> AlarmRow:
     """Return an alarm about the effective rank; the probable cause is a missing term."""
     details = {"dimensions": 512, "samples": 2048, "terms": [term], "hyper": {term: 0.0}}
-    observed = {"metric": "effective_rank", "observed": 1.2, "threshold": 2.0, "cause": "missing term", "details": details}
-    return AlarmRow(**({"step": step, "epoch": step / 100, "alarm": "dimensional collapse", "where": "backbone"} | observed | fields))
+    observed = {
+        "metric": "effective_rank",
+        "observed": 1.2,
+        "threshold": 2.0,
+        "cause": "missing term",
+        "details": details,
+    }
+    return AlarmRow(
+        **(
+            {"step": step, "epoch": step / 100, "alarm": "dimensional collapse", "where": "backbone"}
+            | observed
+            | fields
+        )
+    )
 
 
 @pytest.fixture
@@ -107,7 +135,8 @@ def make_spectra() -> Callable[..., SpectrumHistory]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
-    """`make_run("a", T=12, D_b=96, D=128, lines=200, slope=2.0, without=("views.png",), recipe={…}, alarms=2)` -> its directory."""
+    """`make_run("a", T=12, D_b=96, D=128, lines=200, slope=2.0, without=("views.png",), recipe={…}, alarms=2)` -> its
+    directory."""
 
     def make(name: str = "run", **keywords: Any) -> Path:
         return write_run(tmp_path / name, **keywords)
@@ -119,18 +148,30 @@ def training_log(lines: int, speed: float, rng: np.random.Generator) -> list[Tra
     rows = []
     for step in np.linspace(0, 4000, lines).astype(int).tolist():
         t = (step / 4000) ** (1 / speed)
-        terms = {"invariance": 0.2 + 1.5 * np.exp(-6 * t) + 0.03 * rng.random(), "entropy": -4.0 - 3 * t**0.5 + 0.05 * rng.random()}
+        terms = {
+            "invariance": 0.2 + 1.5 * np.exp(-6 * t) + 0.03 * rng.random(),
+            "entropy": -4.0 - 3 * t**0.5 + 0.05 * rng.random(),
+        }
         accuracy = 0.1 + 0.75 * t**0.4 + 0.04 * rng.standard_normal()
-        rows.append(_train_row(step, sum(terms.values()), terms=terms, probe_train_accuracy=accuracy, effective_rank=20 + 60 * t))
+        rows.append(
+            _train_row(
+                step, sum(terms.values()), terms=terms, probe_train_accuracy=accuracy, effective_rank=20 + 60 * t
+            )
+        )
     return rows
 
 
 def spectrum_log(steps: np.ndarray, tables: dict[str, np.ndarray]) -> list[SpectrumRow]:
     rows = []
     for k, step in enumerate(steps.tolist()):
-        measured = {location: Spectrum.from_eigenvalues(torch.from_numpy(table[k]), n=2048) for location, table in tables.items()}
+        measured = {
+            location: Spectrum.from_eigenvalues(torch.from_numpy(table[k]), n=2048)
+            for location, table in tables.items()
+        }
         metrics = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in measured.items()}
-        rows.append(SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * (step / 4000) ** 0.3))
+        rows.append(
+            SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * (step / 4000) ** 0.3)
+        )
     return rows
 
 
@@ -175,8 +216,18 @@ def write_run(
     files = {
         "recipe.json": json.dumps(RECIPE | (recipe or {}), indent=2),
         "environment.json": json.dumps(
-            {"fullrank": "0.1.0", "python": "3.11.2", "torch": "2.11.0", "hardware": {"device": "cuda", "name": "NVIDIA H200"}}
-            | {"command": "fullrank pretrain cifar10", "started": "2026-01-05T10:00:00Z", "duration_seconds": 7384.0, "commit": "0123abc"}
+            {
+                "fullrank": "0.1.0",
+                "python": "3.11.2",
+                "torch": "2.11.0",
+                "hardware": {"device": "cuda", "name": "NVIDIA H200"},
+            }
+            | {
+                "command": "fullrank pretrain cifar10",
+                "started": "2026-01-05T10:00:00Z",
+                "duration_seconds": 7384.0,
+                "commit": "0123abc",
+            }
         ),
         "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in sorted(log, key=lambda row: row.step)),
         "evaluation.json": json.dumps({"evaluations": [evaluation.to_json()]}),

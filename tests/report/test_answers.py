@@ -16,10 +16,16 @@ def improving(losses, agreement, spectrum_row):
     ]
 
 
-def test_without_intervals_the_answer_gives_the_agreement_the_held_out_loss_and_the_accuracy(make_summary, train_row, spectrum_row):
+def test_without_intervals_the_answer_gives_the_agreement_the_held_out_loss_and_the_accuracy(
+    make_summary, train_row, spectrum_row
+):
     spectrum = improving([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], 0.49, spectrum_row)
-    scores = tuple(ProbeScore(features=name, probe="linear", accuracy=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268)))
-    evaluation = Evaluation(model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores)
+    scores = tuple(
+        ProbeScore(features=name, probe="linear", accuracy=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268))
+    )
+    evaluation = Evaluation(
+        model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores
+    )
     answer = did_it_learn(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(evaluation,)))
     for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "majority class 20.0", "photos"):
         assert text in answer.text.replace("\N{NO-BREAK SPACE}", " ")
@@ -31,7 +37,9 @@ def test_the_answer_gives_the_accuracy_on_the_data_of_the_training(make_summary,
         return Evaluation(model="", data=data, train_images=1, test_images=1, statement="", scores=(score,))
 
     evaluations = (evaluation("photos (held out)", 0.44), evaluation("mnist [test]", 0.9))
-    both = make_summary(recipe={"data": {"source": "photos"}}, train=[train_row(1)], spectrum=[spectrum_row()], evaluations=evaluations)
+    both = make_summary(
+        recipe={"data": {"source": "photos"}}, train=[train_row(1)], spectrum=[spectrum_row()], evaluations=evaluations
+    )
     assert "photos (held out)" in did_it_learn(both).text
     assert "mnist" not in did_it_learn(both).text
     assert "mnist" in did_it_learn(replace(both, evaluations=evaluations[1:])).text
@@ -47,7 +55,9 @@ def test_the_answer_gives_the_accuracy_on_the_data_of_the_training(make_summary,
         ([9.0, 8.0, 1.0], False),  # too few evaluations
     ],
 )
-def test_a_run_whose_held_out_loss_still_falls_is_still_improving(make_summary, train_row, spectrum_row, losses, improving_at_the_end):
+def test_a_run_whose_held_out_loss_still_falls_is_still_improving(
+    make_summary, train_row, spectrum_row, losses, improving_at_the_end
+):
     answer = did_it_learn(make_summary(train=[train_row(90)], spectrum=improving(losses, 0.5, spectrum_row)))
     assert ("Still improving" in answer.text) is improving_at_the_end
 
@@ -62,7 +72,9 @@ def compared(data="photos", **ends):
         for name, (low, high) in ends.items()
     )  # fmt: skip
     sentence = verdict(comparisons)
-    return Evaluation(model="", data=data, train_images=9, test_images=500, statement="", comparisons=comparisons, verdict=sentence)
+    return Evaluation(
+        model="", data=data, train_images=9, test_images=500, statement="", comparisons=comparisons, verdict=sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,9 @@ def compared(data="photos", **ends):
     [((0.1, 0.3), "Yes", "good"), ((-0.3, -0.1), "No", "failed"), ((-0.1, 0.2), "Undecided", "warning")],
 )
 def test_the_untrained_network_decides_whether_a_run_learned(make_summary, spectrum_row, ends, word, level):
-    run = make_summary(spectrum=improving([9.0, 2.0], 0.5, spectrum_row), evaluations=(compared(untrained_backbone=ends),))
+    run = make_summary(
+        spectrum=improving([9.0, 2.0], 0.5, spectrum_row), evaluations=(compared(untrained_backbone=ends),)
+    )
     answer = did_it_learn(run)
     assert (answer.word, answer.level) == (word, level)
     assert f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" in answer.text
@@ -80,7 +94,11 @@ def test_a_loss_that_falls_is_no_proof(make_summary, spectrum_row):
     rows = [replace(spectrum_row(step), held_out_loss=loss) for step, loss in ((0, 5.0), (100, 2.0))]
     readable = [replace(row, probe_images=1000, probe_majority=0.1) for row in rows]
     chance = [replace(row, probe_images=1000, probe_majority=0.5) for row in rows]  # the online accuracy is 0.5
-    assert did_it_learn(make_summary(spectrum=rows)).word == did_it_learn(make_summary(spectrum=readable)).word == "Probably"
+    assert (
+        did_it_learn(make_summary(spectrum=rows)).word
+        == did_it_learn(make_summary(spectrum=readable)).word
+        == "Probably"
+    )
     assert did_it_learn(make_summary(spectrum=chance)).word == "Not clear"
     assert did_it_learn(make_summary(spectrum=chance[::-1])).word == "Probably not"
     assert did_it_learn(make_summary()).word == "Not known"
@@ -105,7 +123,9 @@ def test_the_sentence_on_fine_tuning_is_part_of_the_answer(make_summary):
 
 
 def test_without_scores_the_answer_is_a_command(make_summary, spectrum_row):
-    unlabelled = make_summary(folder="runs/a", recipe={"data": {"source": "photos"}}, spectrum=[spectrum_row(probe_accuracy=None)])
+    unlabelled = make_summary(
+        folder="runs/a", recipe={"data": {"source": "photos"}}, spectrum=[spectrum_row(probe_accuracy=None)]
+    )
     assert is_it_better(unlabelled).word == "Not known"
     assert "fullrank evaluate runs/a --labelled SOURCE" in is_it_better(unlabelled).text
     assert "--labelled" not in is_it_better(replace(unlabelled, spectrum=[spectrum_row()])).text

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.conformance import ConformanceReport, FreeEmbeddings, Measurements
-from fullrank.conformance.cost import Cost
-from fullrank.monitoring.alarm_messages import alarm_message
-from fullrank.plot_style import COLORS
 from fullrank.report import read_run_summary, write_report
 from fullrank.report.conformance import render
+from fullrank.report.plot_style import COLORS
+from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.rows import row_to_json
 from fullrank.spectrum import Spectrum
+from fullrank.testing import ConformanceReport, FreeEmbeddings, Measurements
+from fullrank.testing.cost import Cost
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -30,7 +30,8 @@ HOSTILE = "<img src=x onerror='window.harmed = true'><script>window.harmed = tru
 def browser():
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(
-            executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+            executable_path=CHROMIUM,
+            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
         yield browser
         browser.close()
@@ -38,8 +39,8 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """`open_page(*runs, width=1000, color_scheme="light")` -> the page of runs, or an existing page; in the end, there were no requests and
-    no errors."""
+    """`open_page(*runs, width=1000, color_scheme="light")` -> the page of runs, or an existing page; in the end, there
+    were no requests and no errors."""
     contexts, requests, errors = [], [], []
 
     def open_page(*runs, width=1000, color_scheme="light"):
@@ -48,9 +49,13 @@ def open_page(browser, tmp_path):
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url) if request.url != path.as_uri() else None)
-        page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None
+        )
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.route(lambda url: url != path.as_uri() and not url.startswith(("data:", "blob:")), lambda route: route.abort())
+        page.route(
+            lambda url: url != path.as_uri() and not url.startswith(("data:", "blob:")), lambda route: route.abort()
+        )
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]", state="attached")
         return page
@@ -63,7 +68,9 @@ def open_page(browser, tmp_path):
 
 
 def shapes(page, name):
-    return page.evaluate(f"document.querySelector('#figure-{name} .plot').layout.shapes.map(({{x0, x1}}) => ({{x0, x1}}))")
+    return page.evaluate(
+        f"document.querySelector('#figure-{name} .plot').layout.shapes.map(({{x0, x1}}) => ({{x0, x1}}))"
+    )
 
 
 def rows_of(page, name, **where):
@@ -76,7 +83,9 @@ def rows_of(page, name, **where):
 
 
 def traces(page, name):
-    return page.evaluate(f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))")
+    return page.evaluate(
+        f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))"
+    )
 
 
 def test_every_figure_is_drawn(open_page, make_run):
@@ -92,7 +101,10 @@ def test_the_slider_selects_the_spectra(open_page, make_run):
     for k in (8, 0, 5):
         page.locator("#position").fill(str(k))
         np.testing.assert_allclose(traces(page, "backbone")[0]["y"], expected[k], rtol=1e-3)
-        assert f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}") in page.locator("#position-caption").inner_text()
+        assert (
+            f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+            in page.locator("#position-caption").inner_text()
+        )
     path = "#figure-backbone .trace path.js-line"
     drawn = page.locator(path).first.get_attribute("d")
     page.locator("#position").press("ArrowLeft")
@@ -107,7 +119,12 @@ def test_alarms_are_on_every_step_axis_and_in_the_csv(open_page, make_run):
         assert [round(shape["x0"]) for shape in shapes(page, name)] == [900, 910]
     assert len(rows_of(page, "losses", quantity="alarm")) == 2
     text = alarm_message(read_run_summary(run).alarms[0])
-    assert rows_of(page, "losses", quantity="alarm")[0] == {"run": "a", "quantity": "alarm", "step": "900", "value": text}
+    assert rows_of(page, "losses", quantity="alarm")[0] == {
+        "run": "a",
+        "quantity": "alarm",
+        "step": "900",
+        "value": text,
+    }
 
 
 def test_the_step_axes_show_the_slider_but_files_do_not(open_page, make_run):
@@ -124,7 +141,9 @@ def test_the_step_axes_show_the_slider_but_files_do_not(open_page, make_run):
 
 def test_the_line_of_the_slider_has_the_colour_of_a_run_if_it_is_the_only_one_there(open_page, make_run):
     def lines(page):
-        found = page.evaluate("document.querySelector('#figure-progress .plot').layout.shapes.map(({ x0, line }) => [x0, line.color])")
+        found = page.evaluate(
+            "document.querySelector('#figure-progress .plot').layout.shapes.map(({ x0, line }) => [x0, line.color])"
+        )
         return {round(step): colour for step, colour in found}
 
     equal, longer = make_run("a", T=9), make_run("b", T=9)
@@ -157,14 +176,20 @@ def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):
     with page.expect_download() as download:
         page.locator("#figure-losses [data-download=svg]").click()
     drawing = ElementTree.parse(download.value.path())
-    assert [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == "legendtext"] == ["a", "c"]
+    assert [
+        text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == "legendtext"
+    ] == ["a", "c"]
     button.press("Enter")
     assert [shown(page, name) for name in names] == [["a", "b", "c"]] * 5
 
 
 def test_screen_readers_get_the_description_and_the_buttons(open_page, make_run):
     page = open_page(make_run())
-    (plot,) = [plot for plot in page.get_by_role("group").all() if "Line chart. loss of run" in (plot.get_attribute("aria-label") or "")]
+    (plot,) = [
+        plot
+        for plot in page.get_by_role("group").all()
+        if "Line chart. loss of run" in (plot.get_attribute("aria-label") or "")
+    ]
     assert [button.get_attribute("aria-label") for button in plot.get_by_role("button").all()][-1] == "Download as SVG"
     assert plot.get_by_text("step").count() == plot.locator("[aria-hidden] >> text=step").count() > 0
 
@@ -215,7 +240,9 @@ def test_the_csv_has_all_spectra_and_all_curves(open_page, make_run):
     for run in runs:
         spectra = read_run_summary(run).spectra
         for step, expected in zip(spectra.steps, spectra.eigenvalues["backbone"], strict=True):
-            found = [float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)]
+            found = [
+                float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)
+            ]
             np.testing.assert_allclose(found, expected, rtol=1e-3)
     losses = rows_of(page, "losses")
     assert len(losses) == 2 * 3 * 30
@@ -275,7 +302,10 @@ def test_a_printed_figure_fits_on_a_page(open_page, make_run, train_row):
 
 
 def test_printed_tables_are_complete(open_page, make_run):
-    runs = [make_run(f"a run of quite a long name, number {i}", recipe={"objective": objective}) for i, objective in enumerate("uvwxyz")]
+    runs = [
+        make_run(f"a run of quite a long name, number {i}", recipe={"objective": objective})
+        for i, objective in enumerate("uvwxyz")
+    ]
     page = open_page(*runs, width=718)  # A4 between its margins
     page.emulate_media(media="print")
     cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
@@ -285,7 +315,10 @@ def test_printed_tables_are_complete(open_page, make_run):
 def test_no_table_of_many_runs_scrolls_sideways(open_page, make_run):
     data = {"source": "/a/path/to/a-folder-of-photographs-with-quite-a-long-name/that-goes-on"}
     settings = ({"seed": i, "data": data, **{f"setting {k}": i % (k + 2) for k in range(9)}} for i in range(8))
-    runs = [make_run(f"a-run-of-a-campaign-with-a-long-name-seed{i}", T=3, lines=5, recipe=each) for i, each in enumerate(settings)]
+    runs = [
+        make_run(f"a-run-of-a-campaign-with-a-long-name-seed{i}", T=3, lines=5, recipe=each)
+        for i, each in enumerate(settings)
+    ]
     page = open_page(*runs, width=800)
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
     cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
@@ -300,10 +333,15 @@ def test_a_phone_does_not_scroll_sideways(open_page, make_run):
 
 
 def test_text_of_a_run_is_not_executed_or_drawn_as_markup(open_page, make_run, train_row, alarm_row):
-    run = make_run("<img src=x onerror=harmed=1>", recipe={"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}})
+    run = make_run(
+        "<img src=x onerror=harmed=1>", recipe={"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}}
+    )
     with (run / "metrics.jsonl").open("a") as file:
         names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
-        rows = (train_row(5000, terms=dict.fromkeys(names, 1.0)), alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE))
+        rows = (
+            train_row(5000, terms=dict.fromkeys(names, 1.0)),
+            alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE),
+        )
         file.writelines(json.dumps(row_to_json(row)) + "\n" for row in rows)
     page = open_page(run, make_run("b"))
     assert page.evaluate("window.harmed") is None
@@ -324,7 +362,10 @@ def test_the_page_of_a_conformance_check_draws_its_figures_and_gives_their_numbe
     begun, reached = (Spectrum.from_eigenvalues(torch.tensor(values), n=100) for values in ([4.0, 1.0], [2.0, 1.0]))
     measured = Measurements(costs={"mine": cost}, spectra={"mine": FreeEmbeddings(before=begun, after=reached)})
     path = tmp_path / "conformance.html"
-    path.write_text(render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=measured, seconds=1.0)), encoding="utf-8")
+    path.write_text(
+        render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=measured, seconds=1.0)),
+        encoding="utf-8",
+    )
     page = open_page(path)
     for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
         assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines

@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from fullrank.conformance import CheckResult, ConformanceReport, Exactness, FreeEmbeddings, Measurements
-from fullrank.conformance.cost import Cost
 from fullrank.report.conformance import render, spectrum_figure, summary, time_figure
 from fullrank.spectrum import Spectrum
+from fullrank.testing import CheckResult, ConformanceReport, Exactness, FreeEmbeddings, Measurements
+from fullrank.testing.cost import Cost
 
 HOSTILE = "<script>window.harmed = true</script>"
 
@@ -25,8 +25,15 @@ def report():
         name="mine:loss",
         tensors="Z (3, 12, 5)",
         results=(
-            CheckResult(name="pure", status="passed", measured="the same value twice", expected="a function of its tensors alone"),
-            CheckResult(name="2 processes", status="failed", measured=HOSTILE, expected="gradient to 1e-10", remedy="gather"),
+            CheckResult(
+                name="pure",
+                status="passed",
+                measured="the same value twice",
+                expected="a function of its tensors alone",
+            ),
+            CheckResult(
+                name="2 processes", status="failed", measured=HOSTILE, expected="gradient to 1e-10", remedy="gather"
+            ),
             CheckResult(name="invariant under rotation", status="info", measured="holds"),
         ),
         measurements=Measurements(
@@ -39,7 +46,10 @@ def report():
 
 
 def test_the_summary_counts(report):
-    assert summary(report) == "mine:loss fails the conformance check: 1 check failed; 1 check passed, in 12 s; tested with Z (3, 12, 5)"
+    assert (
+        summary(report)
+        == "mine:loss fails the conformance check: 1 check failed; 1 check passed, in 12 s; tested with Z (3, 12, 5)"
+    )
 
 
 def test_every_result_is_in_the_section_of_its_status(report):

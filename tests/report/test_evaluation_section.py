@@ -15,7 +15,7 @@ from fullrank.evaluation.metrics import class_metrics
 from fullrank.evaluation.names import TOP5, few_shot_name
 from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.images import as_images
-from fullrank.loading import load
+from fullrank.models import load
 from fullrank.report import read_run_summary
 from fullrank.report.classes import class_section, class_table, confusion_matrix
 from fullrank.report.few_shot import few_shot_figure
@@ -27,12 +27,21 @@ from fullrank.run.neighbour_rows import FILE, NeighbourRows
 def few(features, n, accuracy, probe=""):
     protocol = {"labels": n, "draws": 5}
     return ProbeScore(
-        features=features, probe=probe or few_shot_name(n), accuracy=accuracy, low=accuracy - 0.1, high=accuracy + 0.2, protocol=protocol
+        features=features,
+        probe=probe or few_shot_name(n),
+        accuracy=accuracy,
+        low=accuracy - 0.1,
+        high=accuracy + 0.2,
+        protocol=protocol,
     )
 
 
 def curve(data="photos", rise=0.1):
-    scores = [few(name, n, start + rise * k) for name, start in (("backbone", 0.4), ("raw pixels", 0.2)) for k, n in enumerate((5, 1, 10))]
+    scores = [
+        few(name, n, start + rise * k)
+        for name, start in (("backbone", 0.4), ("raw pixels", 0.2))
+        for k, n in enumerate((5, 1, 10))
+    ]
     scores += [few("backbone", 5, 0.99, few_shot_name(5) + TOP5)]
     return Evaluation(model="", data=data, train_images=9, test_images=9, statement="", scores=tuple(scores))
 
@@ -41,7 +50,10 @@ def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(m
     figure, caption = few_shot_figure([make_summary(evaluations=(curve(),))])
     assert figure is not None
     assert [trace["name"] for trace in figure["data"]] == ["backbone", "raw pixels"]
-    assert [(trace["x"], trace["y"]) for trace in figure["data"]] == [([1, 5, 10], [0.5, 0.4, 0.6]), ([1, 5, 10], [0.3, 0.2, 0.4])]
+    assert [(trace["x"], trace["y"]) for trace in figure["data"]] == [
+        ([1, 5, 10], [0.5, 0.4, 0.6]),
+        ([1, 5, 10], [0.3, 0.2, 0.4]),
+    ]
     assert figure["data"][0]["error_y"]["array"] == [0.2] * 3
     assert figure["data"][0]["error_y"]["arrayminus"] == [0.1] * 3
     assert "photos" in caption

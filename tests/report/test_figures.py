@@ -3,8 +3,8 @@ from importlib.resources import files
 
 import pytest
 
-from fullrank.plot_style import COLORS
 from fullrank.report.figures import describe_figure, escape_label, line_trace, round_significant, spread_indices
+from fullrank.report.plot_style import COLORS
 
 
 def luminance(colour: str) -> float:
@@ -37,7 +37,9 @@ def test_text_has_contrast(ink, paper, scheme):
 
 
 def test_runs_beyond_the_palette_have_other_dashes():
-    styles = {(line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLORS))}
+    styles = {
+        (line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLORS))
+    }
     assert len(styles) == 4 * len(COLORS)
 
 

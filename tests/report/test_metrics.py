@@ -52,7 +52,9 @@ def test_without_spectra_or_number_of_images_there_is_no_table(make_summary):
 
 
 def test_one_run_has_a_column_for_each_part(make_summary):
-    table = rows(metrics_table([make_summary(spectra=spectra(1000, backbone=np.ones(8), projector=np.array([1.0, 1.0, 0.0])))]))
+    table = rows(
+        metrics_table([make_summary(spectra=spectra(1000, backbone=np.ones(8), projector=np.array([1.0, 1.0, 0.0])))])
+    )
     assert table[0][:3] == ["metric of the run", "backbone", "projector"]
     ranks = next(row for row in table if row[0].startswith("effective rank"))
     assert ranks[1:3] == ["8", "2"]
@@ -60,7 +62,8 @@ def test_one_run_has_a_column_for_each_part(make_summary):
 
 def test_several_runs_have_a_table_for_each_part(make_summary):
     runs = [
-        make_summary(label=label, spectra=spectra(1000, backbone=np.ones(D), projector=np.ones(2))) for label, D in (("a", 8), ("b", 5))
+        make_summary(label=label, spectra=spectra(1000, backbone=np.ones(D), projector=np.ones(2)))
+        for label, D in (("a", 8), ("b", 5))
     ]
     runs.append(make_summary(label="no spectra"))
     table = rows(metrics_table(runs))

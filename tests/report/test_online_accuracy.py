@@ -12,7 +12,10 @@ def scored(make_summary):
     """`scored("a", {3: 0.5, 10: 0.6}, images=100, validation=0.0, top5=None)`: a run with scores after epochs."""
 
     def make(label, scores, *, images=100, validation=0.0, top5=None):
-        rows = [OnlineRow(step=10 * epoch, epoch=float(epoch), accuracy=value, images=images, top5=top5) for epoch, value in scores.items()]
+        rows = [
+            OnlineRow(step=10 * epoch, epoch=float(epoch), accuracy=value, images=images, top5=top5)
+            for epoch, value in scores.items()
+        ]
         return make_summary(label=label, online=rows, recipe={"data": {"source": "cifar10", "validation": validation}})
 
     return make
@@ -35,7 +38,10 @@ def test_the_top_5_accuracy_has_a_panel_of_its_own(scored):
 
 
 def test_a_linear_probe_on_other_labels_is_named_and_measured_apart(make_summary):
-    rows = [OnlineRow(step=step, epoch=step / 10, accuracy=0.2 + step / 100, images=1000, probe="linear") for step in (0, 10, 20)]
+    rows = [
+        OnlineRow(step=step, epoch=step / 10, accuracy=0.2 + step / 100, images=1000, probe="linear")
+        for step in (0, 10, 20)
+    ]
     run = make_summary(label="a", online=rows, recipe={"probe": {"labelled": "labels.csv"}})
     figure = online_figure([run])
     assert figure["data"][0]["x"] == [0.0, 1.0, 2.0]
@@ -56,7 +62,9 @@ def test_without_scores_there_is_no_figure(make_summary):
 def test_the_caption_says_on_how_many_images(scored):
     runs = [scored("a", {3: 0.5}), scored("b", {3: 0.5})]
     assert online_caption(runs).endswith("n = 100 images.")
-    assert online_caption([*runs, scored("c", {3: 0.5}, images=90)]).endswith("a: n = 100, b: n = 100, c: n = 90 images.")
+    assert online_caption([*runs, scored("c", {3: 0.5}, images=90)]).endswith(
+        "a: n = 100, b: n = 100, c: n = 90 images."
+    )
     assert "all validation images" in online_caption([scored("a", {3: 0.5}, validation=0.1)])
 
 
@@ -71,7 +79,10 @@ def test_scores_on_test_and_on_validation_images_are_not_compared(scored):
 
 def test_the_summary_names_subset_and_validation(make_summary):
     data = {"source": "cifar10", "subset": 5000, "validation": 0.1}
-    facts = [run_facts(make_summary(recipe={"data": each}))["data"] for each in (data, data | {"validation": 0.0}, {"source": "cifar10"})]
+    facts = [
+        run_facts(make_summary(recipe={"data": each}))["data"]
+        for each in (data, data | {"validation": 0.0}, {"source": "cifar10"})
+    ]
     assert facts == [
         "cifar10, 10 % of the training images for validation, 5\N{NARROW NO-BREAK SPACE}000 of the others",
         "cifar10, 5\N{NARROW NO-BREAK SPACE}000 of the training images",

@@ -56,7 +56,17 @@ def page(make_run, tmp_path):
 def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
     assert whole.headings == [
-        *("Summary", "Accuracy, agreement and rank", "Alarms", "Spectrum", "Metrics", "Loss", "Evaluation", "Images", "Recipe"),
+        *(
+            "Summary",
+            "Accuracy, agreement and rank",
+            "Alarms",
+            "Spectrum",
+            "Metrics",
+            "Loss",
+            "Evaluation",
+            "Images",
+            "Recipe",
+        ),
         "Environment",
     ]
     assert list(whole.data["figures"]) == ["progress", "losses", "eigenvalues", "backbone", "projector"]
@@ -81,7 +91,12 @@ def test_a_partial_run_lacks_only_the_sections_of_the_missing_file(page, make_ru
 
 def test_the_page_has_no_external_references(page):
     whole = page()
-    links = [attrs.get(key, "") for _, attrs in whole.tags for key in ("src", "href", "srcset", "action", "data", "poster") if key in attrs]
+    links = [
+        attrs.get(key, "")
+        for _, attrs in whole.tags
+        for key in ("src", "href", "srcset", "action", "data", "poster")
+        if key in attrs
+    ]
     assert links
     assert all(link.startswith(("#", "data:")) for link in links)
     styles = re.findall(r"<style>(.*?)</style>", whole.text, re.DOTALL)
@@ -90,13 +105,18 @@ def test_the_page_has_no_external_references(page):
 
 def test_the_content_security_policy_allows_only_the_two_scripts(page):
     whole = page()
-    (policy,) = [attrs["content"] for attrs in whole.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"]
+    (policy,) = [
+        attrs["content"] for attrs in whole.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"
+    ]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["img-src"] == "data:"
     plotly = gzip.decompress(base64.b64decode(whole.scripts[1])).decode()
     assert plotly == get_plotlyjs()
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in (whole.scripts[2], plotly)]
+    hashes = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in (whole.scripts[2], plotly)
+    ]
     assert rules["script-src"].split() == hashes
 
 
@@ -163,7 +183,11 @@ def labels(page):
 
 
 def test_equal_labels_get_the_differences_between_recipes(page, make_run):
-    runs = [make_run("same"), make_run("deep/same", recipe={"objective": "vicreg"}), make_run("other", recipe={"seed": 3})]
+    runs = [
+        make_run("same"),
+        make_run("deep/same", recipe={"objective": "vicreg"}),
+        make_run("other", recipe={"seed": 3}),
+    ]
     assert labels(page(*runs)) == ["same: frossl", "same: vicreg", "other"]
 
 
@@ -181,7 +205,13 @@ def test_several_runs_have_a_comparison_and_one_button_each(page, make_run):
 def test_the_complete_recipe_can_be_read_back(page, make_run):
     run = make_run(recipe={"name": "ünï & <co>"})
     text = re.search(r"Complete recipe of run</summary><pre[^>]*>(.*?)</pre>", page(run).text, re.DOTALL).group(1)
-    unescaped = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&#x27;", "'").replace("&amp;", "&")
+    unescaped = (
+        text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", '"')
+        .replace("&#x27;", "'")
+        .replace("&amp;", "&")
+    )
     assert json.loads(unescaped) == json.loads((run / "recipe.json").read_text())
 
 
@@ -234,7 +264,9 @@ def test_a_long_run_with_many_terms_makes_a_page_below_5_mb_that_says_that_curve
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     page = write_report([run], run / "report.html")
     assert page.stat().st_size < 5e6
-    assert "Of a curve of up to 10,000 points, the figure shows the smallest and the largest value" in page.read_text(encoding="utf-8")
+    assert "Of a curve of up to 10,000 points, the figure shows the smallest and the largest value" in page.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_50_long_runs_make_a_page_below_5_mb(make_run):

@@ -6,16 +6,31 @@ from fullrank.report.recipe_differences import describe_differences, differing_e
 
 def recipe(objective="frossl", *, widths=(512, 512), seed=0, **rest):
     projector = {"kind": "mlp", "widths": list(widths), "batchnorm": True}
-    return {"objective": objective, "hyper": {f"weight of {objective}": 1.0}, "projector": projector, "seed": seed, **rest}
+    return {
+        "objective": objective,
+        "hyper": {f"weight of {objective}": 1.0},
+        "projector": projector,
+        "seed": seed,
+        **rest,
+    }
 
 
 def test_entries_that_follow_from_the_objective_are_omitted():
-    assert describe_differences([recipe("frossl"), recipe("simclr"), recipe("vicreg")]) == ["frossl", "simclr", "vicreg"]
+    assert describe_differences([recipe("frossl"), recipe("simclr"), recipe("vicreg")]) == [
+        "frossl",
+        "simclr",
+        "vicreg",
+    ]
 
 
 def test_a_further_entry_describes_only_runs_that_are_equal_so_far():
     recipes = [recipe("frossl"), recipe("simclr"), recipe("simclr", widths=()), recipe("simclr", widths=(), seed=1)]
-    expected = ["frossl", "simclr, projector 512-512", "simclr, projector none, seed 0", "simclr, projector none, seed 1"]
+    expected = [
+        "frossl",
+        "simclr, projector 512-512",
+        "simclr, projector none, seed 0",
+        "simclr, projector none, seed 1",
+    ]
     assert describe_differences(recipes) == expected
 
 

@@ -10,7 +10,12 @@ from fullrank.report import read_run_summary
 from fullrank.report.run_summary import series
 from fullrank.run.rows import row_to_json
 
-OPTIONAL = {"environment.json": "environment", "spectrum.npz": "spectra", "evaluation.json": "evaluations", "views.png": "views"}
+OPTIONAL = {
+    "environment.json": "environment",
+    "spectrum.npz": "spectra",
+    "evaluation.json": "evaluations",
+    "views.png": "views",
+}
 
 
 def test_reads_all_files_of_a_run(make_run):
@@ -172,12 +177,16 @@ def test_numbers_that_are_not_finite_are_gaps_and_absent_numbers_have_no_point(m
     assert series(read_run_summary(path).train, lambda row: row.effective_rank) == ([0, 2, 3], [None, 0.5, None])
 
 
-@pytest.mark.parametrize("change", [{"cause": "other"}, {"metric": "loss"}, {"alarm": "not finite"}, {"details": {"terms": 3}}])
+@pytest.mark.parametrize(
+    "change", [{"cause": "other"}, {"metric": "loss"}, {"alarm": "not finite"}, {"details": {"terms": 3}}]
+)
 def test_an_alarm_that_cannot_be_described_is_an_error(make_run, change):
     path = make_run("damaged", alarms=1)
     *rows, alarm = (path / "metrics.jsonl").read_text().splitlines()
     alarm = next(row for row in map(json.loads, [*rows, alarm]) if row["kind"] == "alarm")
-    (path / "metrics.jsonl").write_text(json.dumps(alarm | {"cause": "missing term", "metric": "batch_variance", "details": {}} | change))
+    (path / "metrics.jsonl").write_text(
+        json.dumps(alarm | {"cause": "missing term", "metric": "batch_variance", "details": {}} | change)
+    )
     with pytest.raises(UserError, match=rf"the alarm of step {alarm['step']} is damaged"):
         read_run_summary(path)
 

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from fullrank.report import read_run_summary
-from fullrank.report.spectrum import MAX_EIGENVALUES, MAX_NUMBERS, MAX_POSITIONS, match_spectra, slider_positions, spectrum_figure
+from fullrank.report.spectrum import (
+    MAX_EIGENVALUES,
+    MAX_NUMBERS,
+    MAX_POSITIONS,
+    match_spectra,
+    slider_positions,
+    spectrum_figure,
+)
 
 
 def captions(runs):
@@ -37,11 +44,17 @@ def test_runs_of_different_length_are_matched_by_the_fraction_of_training(make_s
 
 
 def test_a_run_without_spectra_is_omitted(make_summary, make_spectra):
-    complete, empty = make_summary(label="complete", spectra=make_spectra([0, 1], projector=np.ones((2, 4)))), make_summary(label="empty")
+    complete, empty = (
+        make_summary(label="complete", spectra=make_spectra([0, 1], projector=np.ones((2, 4)))),
+        make_summary(label="empty"),
+    )
     figure = spectrum_figure([empty, complete], "projector")
     assert {trace["meta"]["run"] for trace in figure["data"]} == {"complete"}
     assert spectrum_figure([empty, complete], "backbone") is None
-    assert captions([empty, complete]) == ["complete: step 0 (100 held-out images)", "complete: step 1 (100 held-out images)"]
+    assert captions([empty, complete]) == [
+        "complete: step 0 (100 held-out images)",
+        "complete: step 1 (100 held-out images)",
+    ]
     assert match_spectra([empty]) == captions([empty]) == []
 
 
@@ -66,13 +79,18 @@ def test_a_very_large_spectrum_does_not_hide_the_last_one(make_summary, make_spe
 
 
 def test_the_scale_of_one_run_does_not_hide_another(make_summary, make_spectra):
-    large, small = (make_summary(spectra=make_spectra([0], backbone=scale * np.array([[1.0, 1e-9]]))) for scale in (1e8, 1e-2))
+    large, small = (
+        make_summary(spectra=make_spectra([0], backbone=scale * np.array([[1.0, 1e-9]]))) for scale in (1e8, 1e-2)
+    )
     low, high = spectrum_figure([large, small], "backbone")["layout"]["meta"]["ranges"][0]
     assert (low, high) == pytest.approx((-11.3, 8.3))
 
 
 def test_many_wide_spectra_are_downsampled(make_summary, make_spectra):
-    runs = [make_summary(spectra=make_spectra(range(80), backbone=np.ones((80, 2048)), projector=np.ones((80, 8192)))) for _ in range(3)]
+    runs = [
+        make_summary(spectra=make_spectra(range(80), backbone=np.ones((80, 2048)), projector=np.ones((80, 8192))))
+        for _ in range(3)
+    ]
     figures = [spectrum_figure(runs, location) for location in ("backbone", "projector")]
     assert sum(len(state["y"]) for figure in figures for frame in figure["frames"] for state in frame) <= MAX_NUMBERS
     assert max(len(trace["x"]) for trace in figures[1]["data"]) <= MAX_EIGENVALUES

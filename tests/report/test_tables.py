@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.monitoring.alarm_messages import alarm_message
-from fullrank.plot_style import COLORS, DASHES
 from fullrank.report import document, read_run_summary, scores, tables
 from fullrank.report.answers import answers_html
+from fullrank.report.plot_style import COLORS, DASHES
+from fullrank.run.alarm_messages import alarm_message
 
 HOSTILE = "<script>alert(1)</script>\"' & co"
 
@@ -33,13 +33,20 @@ def test_every_run_has_a_different_border():
 
 
 def test_summary_has_one_row_per_run(make_run):
-    rows = cells(tables.summary_table([read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]))
+    rows = cells(
+        tables.summary_table(
+            [read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]
+        )
+    )
     assert [row[:2] for row in rows] == [["run", "objective"], ["a", "frossl"], ["b", "vicreg"]]
 
 
 def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
     projectors = {"none": {"kind": "mlp", "widths": []}, "diagonal": {"kind": "diagonal", "widths": []}}
-    runs = [read_run_summary(make_run(name, recipe={"projector": p}, slope=1 + i)) for i, (name, p) in enumerate(projectors.items())]
+    runs = [
+        read_run_summary(make_run(name, recipe={"projector": p}, slope=1 + i))
+        for i, (name, p) in enumerate(projectors.items())
+    ]
     rows = columns(tables.comparison_table(runs))
     assert [row["difference"] for row in rows] == ["projector none", "projector diagonal"]
     for run, row in zip(runs, rows, strict=True):
@@ -53,11 +60,20 @@ def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
 def test_comparison_omits_columns_without_values(make_run):
     runs = [read_run_summary(make_run(name, without=("evaluation.json", "spectrum.npz"))) for name in "ab"]
     row = columns(tables.comparison_table(runs))[0]
-    assert list(row) == ["run", "training", "online accuracy ↑", "effective rank, backbone", "effective rank, projector"]
+    assert list(row) == [
+        "run",
+        "training",
+        "online accuracy ↑",
+        "effective rank, backbone",
+        "effective rank, projector",
+    ]
 
 
 def test_comparison_has_a_dash_for_a_missing_value(make_run):
-    runs = [read_run_summary(make_run("whole")), read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz")))]
+    runs = [
+        read_run_summary(make_run("whole")),
+        read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz"))),
+    ]
     partial = columns(tables.comparison_table(runs))[1]
     assert partial["collapsed dimensions, backbone ↓"] == "–"
 
@@ -94,7 +110,11 @@ def evaluated(make_summary, label, **accuracies):
 
 
 def test_scores_of_different_data_never_share_a_column(make_summary):
-    runs = [evaluated(make_summary, "a", mnist=0.443), evaluated(make_summary, "b", cifar=0.238), evaluated(make_summary, "c", cifar=0.3)]
+    runs = [
+        evaluated(make_summary, "a", mnist=0.443),
+        evaluated(make_summary, "b", cifar=0.238),
+        evaluated(make_summary, "c", cifar=0.3),
+    ]
     mnist, cifar = scores.accuracy_comparison(runs).split("</table>")[:2]
     assert "on mnist" in mnist
     assert "on cifar" in cifar
@@ -107,10 +127,18 @@ def test_scores_of_different_data_never_share_a_column(make_summary):
 
 
 def test_the_headline_is_a_linear_probe_on_all_labels(make_summary):
-    names = ("linear, 2 labels per class", "linear, 1 % of the labels", "kNN", "linear (SGD), lr 0.1, top 5", "linear (SGD), lr 0.1")
+    names = (
+        "linear, 2 labels per class",
+        "linear, 1 % of the labels",
+        "kNN",
+        "linear (SGD), lr 0.1, top 5",
+        "linear (SGD), lr 0.1",
+    )
     found = tuple(ProbeScore(features="backbone", probe=name, accuracy=0.1 * i) for i, name in enumerate(names))
     evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=found)
-    assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith("Accuracy, linear (SGD), lr 0.1: 40.0")
+    assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith(
+        "Accuracy, linear (SGD), lr 0.1: 40.0"
+    )
 
 
 def test_a_run_with_several_data_sets_has_a_table_for_each(make_summary):
@@ -125,12 +153,22 @@ def test_scores_of_an_older_checkpoint_are_a_note(make_run):
     (evaluation,) = run.evaluations
     older = replace(run, evaluations=(replace(evaluation, step=2000),))
     assert "checkpoint of step 2" in tables.evaluation_list([older])
-    assert "checkpoint of step" not in tables.evaluation_list([replace(run, evaluations=(replace(evaluation, step=4000),))])
+    assert "checkpoint of step" not in tables.evaluation_list(
+        [replace(run, evaluations=(replace(evaluation, step=4000),))]
+    )
 
 
 def measured(make_summary, spectrum_row, label, **recipe):
-    row = replace(spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_majority=0.12)
-    base = {"objective": "frossl", "hyper": {"log": True}, "batch_size": 8, "views": [{"size": 8}], "data": {"source": "a", "train": "x"}}
+    row = replace(
+        spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_majority=0.12
+    )
+    base = {
+        "objective": "frossl",
+        "hyper": {"log": True},
+        "batch_size": 8,
+        "views": [{"size": 8}],
+        "data": {"source": "a", "train": "x"},
+    }
     return make_summary(label=label, recipe=base | recipe, spectrum=[row])
 
 
@@ -190,7 +228,9 @@ def test_without_an_evaluation_there_is_no_table(make_summary):
 
 
 def test_recipes_are_compared_entry_by_entry(make_summary):
-    a = make_summary(label="a", recipe={"objective": "frossl", "hyper": {"log": True}, "views": [{"size": 32}], "seed": 0})
+    a = make_summary(
+        label="a", recipe={"objective": "frossl", "hyper": {"log": True}, "views": [{"size": 32}], "seed": 0}
+    )
     b = make_summary(label="b", recipe={"objective": "vicreg", "hyper": {}, "views": [{"size": 96}], "seed": 0})
     assert cells(tables.recipe_table([a, b])) == [
         ["entry", "a", "b"],
@@ -203,14 +243,20 @@ def test_recipes_are_compared_entry_by_entry(make_summary):
 
 
 def test_notes_about_all_runs_have_no_labels(make_summary):
-    a, b = make_summary(label="a", file_notes=("Both lack x.", "Only a.")), make_summary(label="b", file_notes=("Both lack x.",))
+    a, b = (
+        make_summary(label="a", file_notes=("Both lack x.", "Only a.")),
+        make_summary(label="b", file_notes=("Both lack x.",)),
+    )
     items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.notes_list([a, b]))]
     assert items == ["Both lack x.", "a: Only a."]
 
 
 def test_alarms_are_listed_with_observation_and_remedy(make_summary, train_row, alarm_row):
     alarms = [alarm_row(5, alarm="divergence", where="projector"), alarm_row(1234)]
-    runs = [make_summary(label=label, train=[train_row(9)], alarms=[alarm]) for label, alarm in zip("ab", alarms, strict=True)]
+    runs = [
+        make_summary(label=label, train=[train_row(9)], alarms=[alarm])
+        for label, alarm in zip("ab", alarms, strict=True)
+    ]
     rows = columns(tables.alarm_table(runs))
     assert [(row["step"], row["epoch"], row["run"], row["alarm"]) for row in rows] == [
         ("5", "0.05", "a", "divergence"),
@@ -249,7 +295,15 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
         train=[train_row(1)],
         alarms=[alarm_row(1, HOSTILE, alarm=HOSTILE, where=HOSTILE)],
         evaluations=tuple(
-            Evaluation(model="m", data=data, train_images=1, test_images=1, statement=HOSTILE, scores=(score,), left_out=(HOSTILE,))
+            Evaluation(
+                model="m",
+                data=data,
+                train_images=1,
+                test_images=1,
+                statement=HOSTILE,
+                scores=(score,),
+                left_out=(HOSTILE,),
+            )
             for data in (HOSTILE, "other")
         ),
         file_notes=(HOSTILE,),
@@ -263,7 +317,10 @@ def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
 
 
 def test_no_table_of_runs_is_wider_than_its_limit_and_none_loses_a_value(make_summary):
-    runs = [make_summary(label=f"run {i}", recipe={"seed": i, **{f"entry {k}": i + k for k in range(20)}}) for i in range(50)]
+    runs = [
+        make_summary(label=f"run {i}", recipe={"seed": i, **{f"entry {k}": i + k for k in range(20)}})
+        for i in range(50)
+    ]
     html = tables.recipe_table(runs)
     found = [cells(table) for table in html.split("</table>")[:-1]]
     assert all(len(table[0]) <= document.MAX_COLUMNS + 1 for table in found)
@@ -274,7 +331,10 @@ def test_no_table_of_runs_is_wider_than_its_limit_and_none_loses_a_value(make_su
 
 
 def test_facts_that_all_runs_share_are_said_once(make_summary):
-    runs = [make_summary(label=label, recipe={"objective": label, "data": {"source": "a/long/path"}}) for label in ("frossl", "vicreg")]
+    runs = [
+        make_summary(label=label, recipe={"objective": label, "data": {"source": "a/long/path"}})
+        for label in ("frossl", "vicreg")
+    ]
     html = tables.summary_table(runs)
     assert html.count("a/long/path") == 1
     assert cells(html) == [["run", "objective"], ["frossl", "frossl"], ["vicreg", "vicreg"]]

@@ -2,14 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.report import read_run_summary
 from fullrank.report.number_format import format_duration
 from fullrank.report.text import judge_run, list_notes, run_facts
+from fullrank.run.alarm_messages import alarm_message
 
 
 def test_facts_and_metrics_are_those_of_the_run(make_run):
-    recipe = {"backbone": {"name": "vit_tiny", "arguments": {"depth": 6}}, "projector": {"kind": "mlp", "widths": [1024, 128]}}
+    recipe = {
+        "backbone": {"name": "vit_tiny", "arguments": {"depth": 6}},
+        "projector": {"kind": "mlp", "widths": [1024, 128]},
+    }
     run = read_run_summary(make_run(D_b=96, recipe=recipe))
     row = run_facts(run)
     assert row["objective"] == "frossl"
@@ -36,7 +39,10 @@ def test_a_run_without_alarm_is_good(make_summary, train_row, spectrum_row):
 @pytest.mark.parametrize("alarms", [0, 1])
 def test_an_interrupted_run_is_never_good(make_summary, train_row, spectrum_row, alarm_row, alarms):
     run = make_summary(
-        recipe={"epochs": 208}, train=[train_row(400, epoch=4.0)], spectrum=[spectrum_row(400)], alarms=[alarm_row(300)] * alarms
+        recipe={"epochs": 208},
+        train=[train_row(400, epoch=4.0)],
+        spectrum=[spectrum_row(400)],
+        alarms=[alarm_row(300)] * alarms,
     )
     verdict = judge_run(run)
     assert verdict.level == ("warning" if alarms else "unfinished")
@@ -47,9 +53,15 @@ def test_an_interrupted_run_is_never_good(make_summary, train_row, spectrum_row,
 
 
 def test_a_checkpoint_after_the_end_of_the_log_means_that_the_log_is_incomplete(make_summary, train_row, spectrum_row):
-    run = make_summary(recipe={"epochs": 9}, train=[train_row(100, epoch=1.0)], spectrum=[spectrum_row(100)], last_checkpoint=900)
+    run = make_summary(
+        recipe={"epochs": 9}, train=[train_row(100, epoch=1.0)], spectrum=[spectrum_row(100)], last_checkpoint=900
+    )
     verdict = judge_run(run)
-    assert (verdict.level, "Incomplete log" in verdict.text, "Unfinished" in verdict.text) == ("unfinished", True, False)
+    assert (verdict.level, "Incomplete log" in verdict.text, "Unfinished" in verdict.text) == (
+        "unfinished",
+        True,
+        False,
+    )
 
 
 def test_the_verdict_gives_the_last_alarm_and_the_last_spectrum(make_summary, spectrum_row, alarm_row):
@@ -64,9 +76,18 @@ def test_the_verdict_gives_the_last_alarm_and_the_last_spectrum(make_summary, sp
 
 
 def test_an_alarm_that_ended_the_run_is_a_failure(make_summary, train_row, spectrum_row, alarm_row):
-    details = {"term": "variance", "value": "nan", "objective": "vicreg", "precision": "32-true", "lr": 0.3, "warmup": 1.0}
+    details = {
+        "term": "variance",
+        "value": "nan",
+        "objective": "vicreg",
+        "precision": "32-true",
+        "lr": 0.3,
+        "warmup": 1.0,
+    }
     alarm = alarm_row(2, alarm="not finite", where="loss", metric="loss", details=details)
-    ended, resumed = (make_summary(train=[train_row(step)], spectrum=[spectrum_row()], alarms=[alarm]) for step in (1, 3))
+    ended, resumed = (
+        make_summary(train=[train_row(step)], spectrum=[spectrum_row()], alarms=[alarm]) for step in (1, 3)
+    )
     assert judge_run(ended).level == "failed"
     assert judge_run(ended).text.startswith("Failed at step 2: the loss is not finite")
     assert judge_run(resumed).level == "warning"
@@ -105,7 +126,14 @@ def test_gaps_skipped_files_and_missing_labels_are_notes(make_summary, train_row
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (3600, "1 h 0 min"), (float("nan"), "not recorded")],
+    [
+        (0.4, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min 0 s"),
+        (3599, "59 min 59 s"),
+        (3600, "1 h 0 min"),
+        (float("nan"), "not recorded"),
+    ],
 )
 def test_a_duration_has_its_two_largest_units(seconds, text):
     assert format_duration(seconds) == text

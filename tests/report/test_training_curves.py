@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.report import read_run_summary
 from fullrank.report.training_curves import (
     ALARM_ROW,
@@ -17,6 +16,7 @@ from fullrank.report.training_curves import (
     loss_figure,
     progress_figure,
 )
+from fullrank.run.alarm_messages import alarm_message
 
 
 def curve(figure, run, quantity):
@@ -29,7 +29,9 @@ def quantities(figure):
 
 
 def panel_titles(figure):
-    return [annotation["text"].removeprefix("<b>").removesuffix("</b>") for annotation in figure["layout"]["annotations"]]
+    return [
+        annotation["text"].removeprefix("<b>").removesuffix("</b>") for annotation in figure["layout"]["annotations"]
+    ]
 
 
 def test_loss_is_drawn_above_its_terms(make_run):
@@ -51,11 +53,15 @@ def test_the_held_out_loss_shares_the_panel_of_the_loss(make_summary, train_row,
 def test_a_held_out_loss_of_a_smaller_batch_is_said(make_summary, spectrum_row):
     row, n = replace(spectrum_row(10, samples=64), held_out_loss=1.5), 64
     assert loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n})]) == ""
-    assert f"{n} instead of {n + 1} images" in loss_caption([make_summary(spectrum=[row], recipe={"batch_size": n + 1})])
+    assert f"{n} instead of {n + 1} images" in loss_caption(
+        [make_summary(spectrum=[row], recipe={"batch_size": n + 1})]
+    )
 
 
 def test_the_agreement_of_the_views_has_a_panel(make_summary, spectrum_row):
-    spectrum = [replace(spectrum_row(step), intraclass_correlation=value) for step, value in ((0, None), (10, 0.3), (20, 0.5))]
+    spectrum = [
+        replace(spectrum_row(step), intraclass_correlation=value) for step, value in ((0, None), (10, 0.3), (20, 0.5))
+    ]
     figure = progress_figure([make_summary(label="a", spectrum=spectrum)])
     assert "agreement of the views" in panel_titles(figure)
     assert curve(figure, "a", "agreement of the views, training batch")["y"] == [0.3, 0.5]
@@ -71,7 +77,9 @@ def test_all_step_axes_end_at_the_last_step(make_summary, make_spectra, train_ro
     spectra = make_spectra([0, 80], backbone=np.ones((2, 2)))
     long = make_summary(train=[train_row(70)], spectrum=[spectrum_row(80)], spectra=spectra)
     runs = [long, make_summary(train=[train_row(30)])]
-    (ends,) = {tuple(figure(runs)["layout"]["xaxis"]["range"]) for figure in (loss_figure, progress_figure, eigenvalue_figure)}
+    (ends,) = {
+        tuple(figure(runs)["layout"]["xaxis"]["range"]) for figure in (loss_figure, progress_figure, eigenvalue_figure)
+    }
     assert ends == (0, pytest.approx(1.02 * 80))
 
 
@@ -95,7 +103,9 @@ def test_points_are_those_of_the_log(make_run):
 
 
 def test_several_runs_share_panels_and_differ_in_colour(make_run):
-    figure = loss_figure([read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))])
+    figure = loss_figure(
+        [read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]
+    )
     assert [trace["yaxis"] for trace in figure["data"]] == ["y", "y", "y2", "y2", "y3", "y3"]
     assert len({trace["line"]["color"] for trace in figure["data"]}) == 2
     assert [trace["name"] for trace in figure["data"] if trace["showlegend"]] == ["a", "b"]
@@ -113,7 +123,12 @@ def test_without_labels_there_is_no_accuracy_panel(make_summary, spectrum_row):
 
 
 def test_without_a_log_there_is_no_figure(make_summary):
-    assert loss_figure([make_summary()]) is progress_figure([make_summary()]) is eigenvalue_figure([make_summary()]) is None
+    assert (
+        loss_figure([make_summary()])
+        is progress_figure([make_summary()])
+        is eigenvalue_figure([make_summary()])
+        is None
+    )
 
 
 def test_a_long_curve_keeps_its_ends_peaks_and_gaps(make_summary, train_row):
@@ -130,7 +145,9 @@ def test_a_long_curve_keeps_its_ends_peaks_and_gaps(make_summary, train_row):
 
 
 def test_the_curves_of_many_runs_have_fewer_points(make_summary, train_row):
-    runs = [make_summary(label=f"run {i}", train=[train_row(step, float(step)) for step in range(300)]) for i in range(50)]
+    runs = [
+        make_summary(label=f"run {i}", train=[train_row(step, float(step)) for step in range(300)]) for i in range(50)
+    ]
     figure = loss_figure(runs)
     assert sum(len(trace["x"]) for trace in figure["data"]) <= MAX_POINTS
     assert figure["layout"]["meta"]["thinned"] == "300"
@@ -167,12 +184,22 @@ def test_eigenvalues_over_the_steps_are_those_of_the_spectra(make_run):
 def test_rounding_errors_are_gaps(make_summary, make_spectra):
     table = np.array([[1.0, 0.5], [1.0, 1e-11], [2.0, 0.0], [np.nan, np.nan], [1e12, 1.0], [1.0, 0.4]])
     figure = eigenvalue_figure([make_summary(label="a", spectra=make_spectra(range(6), projector=table))])
-    assert curve(figure, "a", "λ2 of the projector")["y"] == [0.5, None, None, None, None, 0.4]  # relative to λ1 of the same step
+    assert curve(figure, "a", "λ2 of the projector")["y"] == [
+        0.5,
+        None,
+        None,
+        None,
+        None,
+        0.4,
+    ]  # relative to λ1 of the same step
     assert figure["layout"]["yaxis"]["type"] == "log"
 
 
 def test_a_run_without_the_first_panel_is_in_the_legend(make_summary, spectrum_row):
-    runs = [make_summary(label=label, spectrum=[spectrum_row(1, probe_accuracy=x)]) for label, x in (("labels", 0.5), ("none", None))]
+    runs = [
+        make_summary(label=label, spectrum=[spectrum_row(1, probe_accuracy=x)])
+        for label, x in (("labels", 0.5), ("none", None))
+    ]
     assert [trace["name"] for trace in progress_figure(runs)["data"] if trace["showlegend"]] == ["labels", "none"]
 
 
@@ -184,7 +211,10 @@ def with_alarms(make_summary, train_row, alarm_row):
 
 def test_each_run_with_alarms_has_a_separate_row_of_markers(with_alarms):
     markers, height = alarm_markers([with_alarms("a", 20, 50), with_alarms("healthy"), with_alarms("c", 30)])
-    assert [(marker["meta"]["run"], marker["x"], marker["y"]) for marker in markers] == [("a", [20, 50], [1, 1]), ("c", [30], [0])]
+    assert [(marker["meta"]["run"], marker["x"], marker["y"]) for marker in markers] == [
+        ("a", [20, 50], [1, 1]),
+        ("c", [30], [0]),
+    ]
     assert height == 2 * ALARM_ROW
     assert markers[0]["marker"]["color"] != markers[1]["marker"]["color"]
 

@@ -23,7 +23,9 @@ import sys, time, filelock
 lock = filelock.FileLock(sys.argv[1]); lock.acquire()
 print("held", flush=True); sys.stdin.read()
 """
-needs_permissions = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+needs_permissions = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
+)
 
 
 @pytest.fixture
@@ -47,7 +49,9 @@ def lock_in_another_process():
     processes = []
 
     def hold(path):
-        process = subprocess.Popen([sys.executable, "-c", HOLD, path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         processes.append(process)
         assert process.stdout.readline() == "held\n"
         return process
@@ -64,7 +68,11 @@ def contents(path):
 
 def files(path):
     """Relative path → content of each file of a folder, but for the lock."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 class Killed(BaseException):
@@ -72,7 +80,11 @@ class Killed(BaseException):
 
 
 def test_a_run_without_a_path_gets_the_next_free_name():
-    assert [create_run_directory(None, "digits") for _ in range(3)] == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
+    assert [create_run_directory(None, "digits") for _ in range(3)] == [
+        Path("runs/digits"),
+        Path("runs/digits-2"),
+        Path("runs/digits-3"),
+    ]
     assert create_run_directory(None, "cifar10") == Path("runs/cifar10")
     assert all(path.is_dir() for path in Path("runs").iterdir())
 
@@ -109,7 +121,8 @@ def test_an_empty_directory_is_used(tmp_path):
 def test_a_run_is_not_overwritten_by_default(old):
     before = contents(old)
     with pytest.raises(
-        UserError, match=f"{old} already contains a run; .*--resume {old}, replace it with --overwrite, or give another --out"
+        UserError,
+        match=f"{old} already contains a run; .*--resume {old}, replace it with --overwrite, or give another --out",
     ):
         create_run_directory(old, "digits")
     assert contents(old) == before
@@ -126,7 +139,9 @@ def test_overwriting_keeps_the_old_run_aside_until_it_is_discarded(old):
     assert files(old) == {"notes.txt": b"my own"}
 
 
-@pytest.mark.parametrize("error", [UserError("no space left"), KeyboardInterrupt(), RuntimeError("a bug")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [UserError("no space left"), KeyboardInterrupt(), RuntimeError("a bug")], ids=lambda e: type(e).__name__
+)
 def test_a_new_run_that_fails_before_its_first_checkpoint_brings_the_old_run_back(old, error):
     before = files(old)
     create_run_directory(old, "digits", overwrite=True)
@@ -228,9 +243,13 @@ def test_a_run_in_use_is_not_overwritten(old, lock_in_another_process):
 
 def test_a_file_in_place_of_the_directory_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"{tmp_path / 'file'} is a file, expected a folder or a new path; give another --out"):
+    with pytest.raises(
+        UserError, match=f"{tmp_path / 'file'} is a file, expected a folder or a new path; give another --out"
+    ):
         create_run_directory(tmp_path / "file", "digits")
-    with pytest.raises(UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"):
+    with pytest.raises(
+        UserError, match=f"cannot write the run directory {tmp_path / 'file' / 'run'} .*; give a writable --out"
+    ):
         create_run_directory(tmp_path / "file" / "run", "digits")
 
 
@@ -244,7 +263,9 @@ def test_a_file_called_runs_is_an_error():
 def test_a_directory_without_permission_is_an_error(tmp_path):
     (tmp_path / "theirs").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     for path in (tmp_path / "theirs", tmp_path / "theirs" / "run"):
-        with pytest.raises(UserError, match=f"cannot write the run directory {path} .no permission .*; give a writable --out"):
+        with pytest.raises(
+            UserError, match=f"cannot write the run directory {path} .no permission .*; give a writable --out"
+        ):
             create_run_directory(path, "digits")
 
 
@@ -285,11 +306,18 @@ def test_an_empty_run_has_no_results(tmp_path):
 def test_a_run_reads_its_files(tmp_path):
     run = Run(tmp_path)
     score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
-    evaluation = Evaluation(model="run", data="mnist[test]", train_images=8, test_images=2, statement="", scores=(score,))
+    evaluation = Evaluation(
+        model="run", data="mnist[test]", train_images=8, test_images=2, statement="", scores=(score,)
+    )
     write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
     write_json(tmp_path / "evaluation.json", {"evaluations": [evaluation.to_json()]})
     write_json(tmp_path / "environment.json", {"seed": 3})
-    np.savez(tmp_path / "spectrum.npz", steps=np.array([0, 5]), samples=np.array([9, 9]), backbone=np.ones((2, 3), np.float32))
+    np.savez(
+        tmp_path / "spectrum.npz",
+        steps=np.array([0, 5]),
+        samples=np.array([9, 9]),
+        backbone=np.ones((2, 3), np.float32),
+    )
     assert run.recipe == RECIPES["cifar10"]
     assert run.evaluations == (evaluation,)
     assert run.environment == {"seed": 3}

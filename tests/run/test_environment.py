@@ -21,7 +21,9 @@ from fullrank.run.environment import commit, hardware, processor
 
 @pytest.fixture
 def command(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/opt/venv/bin/fullrank", "pretrain", "digits", "--optimizer.lr", "0.1", "--out", "my run"])
+    monkeypatch.setattr(
+        sys, "argv", ["/opt/venv/bin/fullrank", "pretrain", "digits", "--optimizer.lr", "0.1", "--out", "my run"]
+    )
 
 
 def test_the_environment_has_versions_command_and_seed(command):
@@ -36,7 +38,11 @@ def test_the_environment_has_versions_command_and_seed(command):
 
 def test_the_environment_has_neither_user_nor_host(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    monkeypatch.setattr(sys, "argv", ["/home/someone/venv/bin/fullrank", "pretrain", "/home/someone/my photos", "--out=/home/someone/run"])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["/home/someone/venv/bin/fullrank", "pretrain", "/home/someone/my photos", "--out=/home/someone/run"],
+    )
     text = json.dumps(describe_environment(RECIPES["digits"]))
     assert "someone" not in text
     assert "fullrank pretrain '~/my photos' --out=~/run" in text
@@ -53,7 +59,9 @@ def test_a_home_folder_at_the_root_changes_no_path(monkeypatch):
 
 def test_the_commit_of_the_users_code_is_recorded(tmp_path, monkeypatch):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    (tmp_path / "code_with_commit.py").write_text("from fullrank.objectives import frossl\n\ndef loss(Z):\n    return frossl(Z)\n")
+    (tmp_path / "code_with_commit.py").write_text(
+        "from fullrank.objectives import frossl\n\ndef loss(Z):\n    return frossl(Z)\n"
+    )
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *command], check=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
@@ -77,7 +85,9 @@ def test_hardware_equals_what_torch_and_the_system_report():
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -12,7 +12,16 @@ def scored(*scores, **fields):
     """`scored(("kNN", 0.5), step=3)`."""
     probes = tuple(ProbeScore(features="backbone", probe=probe, accuracy=accuracy) for probe, accuracy in scores)
     return Evaluation(
-        **{"model": "run", "data": "a", "step": 3, "train_images": 8, "test_images": 2, "statement": "", "scores": probes} | fields
+        **{
+            "model": "run",
+            "data": "a",
+            "step": 3,
+            "train_images": 8,
+            "test_images": 2,
+            "statement": "",
+            "scores": probes,
+        }
+        | fields
     )
 
 
@@ -58,12 +67,19 @@ def test_the_last_written_entry_is_the_last(tmp_path):
 
 
 def test_a_file_of_one_evaluation_is_read(tmp_path):
-    value = replace(scored(("kNN", 0.5)), statement="train with x[train] (8 images), test with x[test] (2 images)").to_json()
+    value = replace(
+        scored(("kNN", 0.5)), statement="train with x[train] (8 images), test with x[test] (2 images)"
+    ).to_json()
     for field in ("data", "step", "majority"):
         del value[field]
     (tmp_path / "evaluation.json").write_text(json.dumps(value))
     (evaluation,) = read_evaluations(tmp_path / "evaluation.json")
-    assert (evaluation.data, evaluation.step, evaluation.majority, accuracies(evaluation)) == ("x[test]", None, None, {"kNN": 0.5})
+    assert (evaluation.data, evaluation.step, evaluation.majority, accuracies(evaluation)) == (
+        "x[test]",
+        None,
+        None,
+        {"kNN": 0.5},
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def test_any_other_damage_is_reported_with_its_line(tmp_path, lines, number):
 @pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"\xff\xfe"])
 def test_damaged_json_is_named(tmp_path, content):
     (tmp_path / "evaluation.json").write_bytes(content)
-    with pytest.raises(UserError, match=f"^{tmp_path / 'evaluation.json'} cannot be read .*; restore it, or start a new run$"):
+    with pytest.raises(
+        UserError, match=f"^{tmp_path / 'evaluation.json'} cannot be read .*; restore it, or start a new run$"
+    ):
         read_json(tmp_path / "evaluation.json")
 
 

@@ -14,19 +14,45 @@ from fullrank.run.wandb_log import check_wandb
 
 def rows(steps):
     return [
-        TrainRow(step=s, epoch=s / 10, loss=s + 0.5, terms={"variance": float(s)}, lr=0.1, images_per_second=9.0, probe_loss=1.0)
+        TrainRow(
+            step=s,
+            epoch=s / 10,
+            loss=s + 0.5,
+            terms={"variance": float(s)},
+            lr=0.1,
+            images_per_second=9.0,
+            probe_loss=1.0,
+        )
         for s in steps
     ]
 
 
-SPECTRUM = SpectrumMetrics(effective_rank=2.0, condition_number=None, entropy=1.0, collapsed_dimensions=0, dimensions=3, samples=9)
+SPECTRUM = SpectrumMetrics(
+    effective_rank=2.0, condition_number=None, entropy=1.0, collapsed_dimensions=0, dimensions=3, samples=9
+)
 ALL_KINDS = (
     TrainRow(
-        step=1, epoch=0.1, loss=1.5, terms={"a": 1.5}, lr=0.1, images_per_second=9.0, effective_rank=2.0, leading_eigenvalues=(2.0, 1.0)
+        step=1,
+        epoch=0.1,
+        loss=1.5,
+        terms={"a": 1.5},
+        lr=0.1,
+        images_per_second=9.0,
+        effective_rank=2.0,
+        leading_eigenvalues=(2.0, 1.0),
     ),
     SpectrumRow(step=1, epoch=0.1, backbone=SPECTRUM, projector=SPECTRUM, probe_accuracy=0.5),
     OnlineRow(step=1, epoch=0.1, accuracy=0.25, top5=0.5, images=8),
-    AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", observed=40.0, cause="lr", details={"terms": ["a"]}),
+    AlarmRow(
+        step=1,
+        epoch=0.1,
+        alarm="divergence",
+        where="loss",
+        metric="loss",
+        observed=40.0,
+        cause="lr",
+        details={"terms": ["a"]},
+    ),
 )
 
 
@@ -45,7 +71,9 @@ def events(path):
     """Tag → [(step, value)], of all event files together."""
     accumulator = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0})
     accumulator.Reload()
-    return {tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
+    }
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
@@ -194,7 +222,9 @@ def test_wandb_gets_an_alarm_as_a_row_and_as_an_alert(tmp_path, wandb):
 
 def test_the_error_for_a_missing_wandb_names_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"--wandb needs the package wandb, which is not installed; pip install 'fullrank\[wandb\]'"):
+    with pytest.raises(
+        UserError, match=r"--wandb needs the package wandb, which is not installed; pip install 'fullrank\[wandb\]'"
+    ):
         check_wandb(True)
     check_wandb(False)
 

@@ -28,7 +28,10 @@ def test_spectra_can_be_read_after_each_append(path):
         history = SpectrumHistory.read(path)
         assert history.steps.tolist() == [0, 10, 20][:count]
         assert history.samples.tolist() == [50] * count
-        assert {name: values.shape for name, values in history.eigenvalues.items()} == {"backbone": (count, 3), "projector": (count, 2)}
+        assert {name: values.shape for name, values in history.eigenvalues.items()} == {
+            "backbone": (count, 3),
+            "projector": (count, 2),
+        }
         np.testing.assert_allclose(history.eigenvalues["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
         assert [entry.name for entry in path.parent.iterdir()] == ["spectrum.npz"]
 
@@ -59,9 +62,13 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_file_is_named(path, damage):
-    np.savez_compressed(path, steps=np.arange(50), samples=np.full(50, 9), backbone=np.random.default_rng(0).random((50, 9), np.float32))
+    np.savez_compressed(
+        path, steps=np.arange(50), samples=np.full(50, 9), backbone=np.random.default_rng(0).random((50, 9), np.float32)
+    )
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match=f"^{path} cannot be read .*remove the file and measure with `fullrank spectrum`$"):
+    with pytest.raises(
+        UserError, match=f"^{path} cannot be read .*remove the file and measure with `fullrank spectrum`$"
+    ):
         SpectrumHistory.read(path)
 
 

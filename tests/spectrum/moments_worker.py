@@ -1,4 +1,5 @@
-"""Merge the moments of several processes with unequal parts of the embeddings, and save the spectrum. Arguments: RANK WORLD FOLDER."""
+"""Merge the moments of several processes with unequal parts of the embeddings, and save the spectrum. Arguments: RANK
+WORLD FOLDER."""
 
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ CUTS = (0, 41, 47, 150, 200)
 
 def embeddings():
     rng = torch.Generator().manual_seed(0)
-    return torch.randn(200, 12, generator=rng, dtype=torch.float64) * torch.logspace(0, -4, 12, dtype=torch.float64) + 30
+    return (
+        torch.randn(200, 12, generator=rng, dtype=torch.float64) * torch.logspace(0, -4, 12, dtype=torch.float64) + 30
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from fullrank.errors import UserError
 from fullrank.objectives import frossl
 from fullrank.spectrum import functional
 
-spectra = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12).map(lambda x: torch.tensor(sorted(x, reverse=True), dtype=torch.float64))
+spectra = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=12).map(
+    lambda x: torch.tensor(sorted(x, reverse=True), dtype=torch.float64)
+)
 
 RANKS = {
     "exp entropy": lambda x: functional.entropy(x).exp(),
@@ -72,9 +74,13 @@ def test_metrics_equal_their_formulas():
     p = [v / 5.25 for v in x[:3]]
     q = [s / 3.5 for s in (2.0, 1.0, 0.5)]
     assert functional.entropy(eigenvalues).item() == pytest.approx(-sum(v * math.log(v) for v in p), abs=1e-14)
-    assert functional.effective_rank(eigenvalues).item() == pytest.approx(math.exp(-sum(v * math.log(v) for v in q)), abs=1e-13)
+    assert functional.effective_rank(eigenvalues).item() == pytest.approx(
+        math.exp(-sum(v * math.log(v) for v in q)), abs=1e-13
+    )
     assert functional.renyi_entropy(eigenvalues).item() == pytest.approx(-math.log(sum(v * v for v in p)), abs=1e-14)
-    assert functional.renyi_entropy(eigenvalues, alpha=3.0).item() == pytest.approx(-math.log(sum(v**3 for v in p)) / 2, abs=1e-14)
+    assert functional.renyi_entropy(eigenvalues, alpha=3.0).item() == pytest.approx(
+        -math.log(sum(v**3 for v in p)) / 2, abs=1e-14
+    )
     assert functional.participation_ratio(eigenvalues).item() == pytest.approx(5.25**2 / (16 + 1 + 1 / 16), abs=1e-13)
     assert functional.stable_rank(eigenvalues).item() == pytest.approx(5.25 / 4, abs=1e-14)
     assert functional.condition_number(eigenvalues, k=3) == 16
@@ -95,7 +101,16 @@ def test_zeros_have_rank_and_entropy_zero_and_no_nan():
 
 def test_dimensions_that_few_samples_cannot_show_are_not_collapsed():
     eigenvalues = torch.tensor([1.0, 0.1, 1e-7, 0.0, 0.0, 0.0], dtype=torch.float64)
-    assert [functional.collapsed_dimensions(eigenvalues, n=n).item() for n in (100, 7, 6, 5, 4, 3, 1, 0)] == [4, 4, 3, 2, 1, 0, 0, 0]
+    assert [functional.collapsed_dimensions(eigenvalues, n=n).item() for n in (100, 7, 6, 5, 4, 3, 1, 0)] == [
+        4,
+        4,
+        3,
+        2,
+        1,
+        0,
+        0,
+        0,
+    ]
     assert functional.collapsed_dimensions(eigenvalues, n=100, tolerance=1e-8) == 3
 
 
@@ -147,7 +162,9 @@ def test_collision_entropy_of_covariance_and_gram_matrix_equals_that_of_the_eige
     A = Z - Z.mean(1, keepdim=True)
     eigenvalues = torch.linalg.eigvalsh(A.mT @ A).flip(-1).clamp_min(0)
     for C in (A.mT @ A, A @ A.mT / n):
-        torch.testing.assert_close(functional.collision_entropy(C), functional.renyi_entropy(eigenvalues), rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            functional.collision_entropy(C), functional.renyi_entropy(eigenvalues), rtol=1e-12, atol=0
+        )
 
 
 def test_collision_entropy_is_the_variance_term_of_frossl():
@@ -166,7 +183,9 @@ def sampled(eigenvalues, n, *, times, seed=0):
     return torch.linalg.eigvalsh(A.mT @ A / n).flip(-1).clamp_min(0)
 
 
-@pytest.mark.parametrize(("n", "D", "decay"), [(30, 20, 0.0), (20, 40, 0.0), (200, 20, 0.0), (60, 20, 1.0), (200, 20, 1.0)])
+@pytest.mark.parametrize(
+    ("n", "D", "decay"), [(30, 20, 0.0), (20, 40, 0.0), (200, 20, 0.0), (60, 20, 1.0), (200, 20, 1.0)]
+)
 def test_the_corrected_participation_ratio_estimates_that_of_the_distribution(n, D, decay):
     eigenvalues = torch.arange(1, D + 1, dtype=torch.float64) ** -decay
     true = functional.participation_ratio(eigenvalues).item()

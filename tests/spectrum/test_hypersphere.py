@@ -72,7 +72,10 @@ def test_rows_of_zeros_and_low_precision_are_finite(X, dtype):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda views: alignment(views[0], views[1, :1]), r"\(5, 3\) and Y has shape \(1, 3\)"),  # torch would broadcast them
+        (
+            lambda views: alignment(views[0], views[1, :1]),
+            r"\(5, 3\) and Y has shape \(1, 3\)",
+        ),  # torch would broadcast them
         (lambda views: alignment(views, views), r"shape \(2, 5, 3\)"),
         (lambda views: alignment(views[0, :0], views[1, :0]), "X has no rows"),
         (lambda views: uniformity(views), r"shape \(2, 5, 3\)"),

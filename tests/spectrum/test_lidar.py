@@ -14,7 +14,9 @@ def test_lidar_equals_the_formula_written_as_loops(randn):
     m_i = [sum(X[i]) / q for i in range(n)]
     m = sum(m_i) / n
     S_b = sum(torch.outer(m_i[i] - m, m_i[i] - m) for i in range(n)) / (n - 1)
-    S_w = sum(torch.outer(X[i, j] - m_i[i], X[i, j] - m_i[i]) for i in range(n) for j in range(q)) / (n * (q - 1)) + 1e-4 * torch.eye(D)
+    S_w = sum(torch.outer(X[i, j] - m_i[i], X[i, j] - m_i[i]) for i in range(n) for j in range(q)) / (
+        n * (q - 1)
+    ) + 1e-4 * torch.eye(D)
     root = scipy.linalg.inv(scipy.linalg.sqrtm(S_w.numpy()))
     eigenvalues = scipy.linalg.eigvalsh(root @ S_b.numpy() @ root)
     p = eigenvalues / eigenvalues.sum()
@@ -108,7 +110,11 @@ def test_collapse_far_from_the_origin_is_zero_at_any_scale(randn):
 
 @pytest.mark.usefixtures("untyped")
 def test_lists_integers_empty_embeddings_and_infinite_deltas_are_errors(randn):
-    for X, words in (([[1.0]], "list"), (torch.ones(9, 2, 3, dtype=torch.int64), "int64"), (torch.ones(9, 2, 0), "shape")):
+    for X, words in (
+        ([[1.0]], "list"),
+        (torch.ones(9, 2, 3, dtype=torch.int64), "int64"),
+        (torch.ones(9, 2, 0), "shape"),
+    ):
         with pytest.raises(UserError, match=words):
             lidar(X)
     for delta in (math.nan, math.inf):

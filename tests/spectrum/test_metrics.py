@@ -22,7 +22,14 @@ def test_reference_values_are_those_of_equal_directions_and_of_one(metric, ortho
 @every_metric
 @pytest.mark.parametrize(
     "Z",
-    [torch.zeros(20, 5), torch.ones(20, 5), torch.ones(20, 5).bfloat16() / 3, torch.ones(1, 5), torch.eye(3, 7), torch.ones(9, 1)],
+    [
+        torch.zeros(20, 5),
+        torch.ones(20, 5),
+        torch.ones(20, 5).bfloat16() / 3,
+        torch.ones(1, 5),
+        torch.eye(3, 7),
+        torch.ones(9, 1),
+    ],
     ids=["zeros", "equal", "equal in bfloat16", "one sample", "n < D", "one dimension"],
 )
 def test_no_metric_is_nan_or_negative(metric, Z):
@@ -53,7 +60,9 @@ def test_the_convention_contains_epsilon_and_the_range_of_the_fit():
 
 def test_the_corrected_participation_ratio_needs_10_samples_per_participation_ratio():
     eigenvalues = torch.tensor([1.0, 1.0] + [1e-3] * 98)
-    enough, few = (compute_metrics(Spectrum.from_eigenvalues(eigenvalues, n=n))["participation_ratio_corrected"] for n in (25, 20))
+    enough, few = (
+        compute_metrics(Spectrum.from_eigenvalues(eigenvalues, n=n))["participation_ratio_corrected"] for n in (25, 20)
+    )
     assert enough.warning is None
     assert "20 samples of 100 dimensions, expected 22" in few.warning
 

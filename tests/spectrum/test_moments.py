@@ -64,17 +64,25 @@ def test_averaged_covariances_would_lose_the_variance_between_the_means(Z):
     assert (whole - averaged).diagonal().min() > 2000  # about a quarter of the squared distance
 
 
-@pytest.mark.parametrize("bad", [torch.ones(2, 5, 3), torch.ones(5), torch.ones(5, 0), torch.ones(5, 3, dtype=torch.int64)])
+@pytest.mark.parametrize(
+    "bad", [torch.ones(2, 5, 3), torch.ones(5), torch.ones(5, 0), torch.ones(5, 3, dtype=torch.int64)]
+)
 @pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize("build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)])
+@pytest.mark.parametrize(
+    "build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)]
+)
 def test_only_floating_point_embeddings_are_accepted(build, bad):
     with pytest.raises(UserError) as error:
         build(bad)
-    assert f"received {bad.dtype} of shape {tuple(bad.shape)}, expected floating-point embeddings (n, D)" in str(error.value)
+    assert f"received {bad.dtype} of shape {tuple(bad.shape)}, expected floating-point embeddings (n, D)" in str(
+        error.value
+    )
 
 
 @pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize("build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)])
+@pytest.mark.parametrize(
+    "build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)]
+)
 def test_the_error_for_a_numpy_array_names_the_conversion(build, Z):
     with pytest.raises(UserError, match=r"ndarray, expected a tensor .* pass torch\.as_tensor\(Z\)$"):
         build(Z.numpy())
@@ -110,7 +118,9 @@ def test_merging_in_any_order_gives_the_moments_of_one_pass(sizes, random):
 
 
 def test_rounding_bounds_the_rounding_error_of_the_input():
-    exact = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor([1.0, 30.0])
+    exact = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor(
+        [1.0, 30.0]
+    )
     for dtype in (torch.bfloat16, torch.float16):
         rounded = exact.to(dtype)
         errors = (rounded.double() - exact).square().sum(0)

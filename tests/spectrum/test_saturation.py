@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from fullrank.errors import UserError
 from fullrank.spectrum import count_learned, saturation
 
-curves = st.lists(st.floats(0, 10), min_size=1, max_size=12).map(lambda values: torch.tensor(values, dtype=torch.float64))
+curves = st.lists(st.floats(0, 10), min_size=1, max_size=12).map(
+    lambda values: torch.tensor(values, dtype=torch.float64)
+)
 shares = st.floats(0.05, 1.0)
 
 

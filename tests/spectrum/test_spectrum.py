@@ -88,9 +88,15 @@ def test_the_functions_give_metrics_in_the_other_convention_too(randn):
     uncentred_eigenvalues = spectrum.singular_values**2 / spectrum.n
     torch.testing.assert_close(uncentred_eigenvalues, torch.from_numpy(second_moment), rtol=1e-10, atol=0)
     sigma, centred = scipy.linalg.svdvals(Z.numpy()), scipy.linalg.svdvals((Z - Z.mean(0)).numpy())
-    assert functional.effective_rank(uncentred_eigenvalues).item() == pytest.approx(np.exp(scipy.stats.entropy(sigma)), rel=1e-10)
-    assert functional.participation_ratio(uncentred_eigenvalues) == pytest.approx((sigma**2).sum() ** 2 / (sigma**4).sum(), rel=1e-10)
-    assert functional.rank_me(spectrum.eigenvalues.sqrt()).item() == pytest.approx(np.exp(scipy.stats.entropy(centred)), rel=1e-5)
+    assert functional.effective_rank(uncentred_eigenvalues).item() == pytest.approx(
+        np.exp(scipy.stats.entropy(sigma)), rel=1e-10
+    )
+    assert functional.participation_ratio(uncentred_eigenvalues) == pytest.approx(
+        (sigma**2).sum() ** 2 / (sigma**4).sum(), rel=1e-10
+    )
+    assert functional.rank_me(spectrum.eigenvalues.sqrt()).item() == pytest.approx(
+        np.exp(scipy.stats.entropy(centred)), rel=1e-5
+    )
 
 
 def test_isotropic_embeddings_have_full_rank(orthonormal):
@@ -116,7 +122,14 @@ def test_metrics_ignore_scale_shift_and_rotation(randn):
     Z = randn(40, 6) * torch.linspace(2, 0.1, 6)
     rotation = torch.linalg.qr(randn(6, 6)).Q
     a, b = Spectrum.from_embeddings(Z), Spectrum.from_embeddings(5 * Z @ rotation + 3)
-    for metric in ("effective_rank", "entropy", "renyi_entropy", "participation_ratio", "stable_rank", "condition_number"):
+    for metric in (
+        "effective_rank",
+        "entropy",
+        "renyi_entropy",
+        "participation_ratio",
+        "stable_rank",
+        "condition_number",
+    ):
         assert getattr(a, metric)() == pytest.approx(getattr(b, metric)(), rel=1e-10)
     assert a.power_law().alpha == pytest.approx(b.power_law().alpha, rel=1e-10)
     assert a.participation_ratio(corrected=True) == pytest.approx(b.participation_ratio(corrected=True), rel=1e-10)
@@ -127,7 +140,9 @@ def test_rank_me_ignores_scale_and_rotation_but_not_shift(randn):
     rotation = torch.linalg.qr(randn(6, 6)).Q
     value = Spectrum.from_embeddings(Z).rank_me()
     assert Spectrum.from_embeddings(5 * Z @ rotation).rank_me() == pytest.approx(value, rel=1e-10)
-    assert Spectrum.from_embeddings(Z + 100).rank_me() < 1.5  # the mean is one direction, and hides the other directions
+    assert (
+        Spectrum.from_embeddings(Z + 100).rank_me() < 1.5
+    )  # the mean is one direction, and hides the other directions
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

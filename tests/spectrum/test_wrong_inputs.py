@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.spectrum import Moments, Spectrum, StreamingSpectrum, alignment, count_learned, functional, power_law, saturation, uniformity
+from fullrank.spectrum import (
+    Moments,
+    Spectrum,
+    StreamingSpectrum,
+    alignment,
+    count_learned,
+    functional,
+    power_law,
+    saturation,
+    uniformity,
+)
 
 pytestmark = pytest.mark.usefixtures("untyped")
 
@@ -115,7 +125,14 @@ def test_alignment_and_uniformity_do_not_depend_on_the_scale(scale, randn):
 
 @pytest.mark.parametrize(
     "curves",
-    [[1.0], torch.tensor([1, 2]), torch.tensor(1.0), torch.tensor([1.0, math.nan]), torch.ones(3, dtype=torch.complex64), torch.ones(0, 3)],
+    [
+        [1.0],
+        torch.tensor([1, 2]),
+        torch.tensor(1.0),
+        torch.tensor([1.0, math.nan]),
+        torch.ones(3, dtype=torch.complex64),
+        torch.ones(0, 3),
+    ],
     ids=["list", "integer", "number", "NaN", "complex", "no rows"],
 )
 def test_what_are_not_curves_is_an_error(curves):
@@ -126,7 +143,14 @@ def test_what_are_not_curves_is_an_error(curves):
 
 @pytest.mark.parametrize(
     "C",
-    [[[1.0]], torch.ones(2, 3), torch.ones(3), torch.eye(3, dtype=torch.int64), torch.eye(3, dtype=torch.complex64), torch.ones(0, 0)],
+    [
+        [[1.0]],
+        torch.ones(2, 3),
+        torch.ones(3),
+        torch.eye(3, dtype=torch.int64),
+        torch.eye(3, dtype=torch.complex64),
+        torch.ones(0, 0),
+    ],
     ids=["list", "rectangular", "vector", "integer", "complex", "empty"],
 )
 def test_what_is_not_a_covariance_is_an_error(C):

@@ -47,7 +47,9 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def tiny(small):
-    return replace(small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256))
+    return replace(
+        small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256)
+    )
 
 
 def cells(recipe, count, evaluate=KNN):
@@ -64,7 +66,10 @@ def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, t
     rows = run_sweep(lambda rows: cells(tiny, 2), tmp_path, parallel=2, console=Console(file=output, width=200))
     assert "2 of 2 cells to run, 8 steps; 2 at a time" in output.getvalue()
     assert "[2/2]" in output.getvalue()
-    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [(0, "done", 4, "digits"), (1, "done", 4, "digits")]
+    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [
+        (0, "done", 4, "digits"),
+        (1, "done", 4, "digits"),
+    ]
     assert all(0 < row.scores["digits"]["knn"] <= 1 and row.effective_rank["backbone"] > 1 for row in rows)
     assert all(row.seconds > 0 and row.cpu_seconds > 0 for row in rows)
     assert all(row.train_images == 256 and row.test_images == 359 and row.environment["torch"] for row in rows)
@@ -77,12 +82,19 @@ def test_cells_run_at_the_same_time_and_a_second_call_takes_what_is_done(tiny, t
     with_more = run_sweep(lambda rows: cells(tiny, 1, more), tmp_path, console=QUIET)[0]  # only evaluates
     assert with_more.score("few-shot")
     assert (with_more.score("knn"), with_more.seconds) == (rows[0].score("knn"), rows[0].seconds)
-    assert run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=QUIET)[0] == with_more  # which has all that is asked for
+    assert (
+        run_sweep(lambda rows: cells(tiny, 1), tmp_path, console=QUIET)[0] == with_more
+    )  # which has all that is asked for
 
     with pytest.raises(
-        UserError, match=r"seed0 was made with another recipe \(optimizer\.momentum .*; repeat .* give another folder \(--out .*cell seed0"
+        UserError,
+        match=r"seed0 was made with another recipe \(optimizer\.momentum .*; repeat .* give another folder \(--out .*cell seed0",
     ):
-        run_sweep(lambda rows: cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path, console=QUIET)
+        run_sweep(
+            lambda rows: cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2),
+            tmp_path,
+            console=QUIET,
+        )
 
 
 def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp_path, monkeypatch):
@@ -90,7 +102,10 @@ def test_one_failure_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp
     monkeypatch.syspath_prepend(tmp_path)
     import_function("fragile_objective:fragile")
     (tmp_path / "fail").touch()
-    folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5, checkpoints=10)
+    folder, recipe = (
+        tmp_path / "sweep",
+        replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5, checkpoints=10),
+    )
     plan = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
     own, frossl = run_sweep(lambda rows: plan, folder, console=QUIET)
     assert (own.status, frossl.status) == ("failed", "done")
@@ -226,7 +241,10 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep" / "good").mkdir(parents=True)
     (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"already contains other files, .*give another folder \(--out of a sweep, --runs of a campaign\)"):
+    with pytest.raises(
+        UserError,
+        match=r"already contains other files, .*give another folder \(--out of a sweep, --runs of a campaign\)",
+    ):
         run_sweep(lambda rows: [good], tmp_path / "sweep", console=QUIET)
     with pytest.raises(UserError, match="expected the name of one folder"):
         Cell("../up", tiny)
@@ -258,7 +276,10 @@ def test_a_single_cell_is_found_by_number_or_name_and_is_not_run_twice(tiny, tmp
     assert (tmp_path / "seed1" / "row.json").stat().st_mtime_ns == before
     list_cells(plan, tmp_path, "fullrank sweep digits")
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert lines == [["0", "to run", "fullrank sweep digits --cell seed0"], ["1", "done", "fullrank sweep digits --cell seed1"]]
+    assert lines == [
+        ["0", "to run", "fullrank sweep digits --cell seed0"],
+        ["1", "done", "fullrank sweep digits --cell seed1"],
+    ]
     (tmp_path / "seed1" / "row.json").unlink()
     list_cells(plan, tmp_path, "fullrank sweep digits")
     assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["to run", "unfinished"]

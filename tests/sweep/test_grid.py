@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.cli.sweep_arguments import flag_arguments, is_flag, setting, split_arguments
-from fullrank.config import OptimizerConfig
 from fullrank.errors import UserError
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
 from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
 from fullrank.sweep.results import choices_text
+from fullrank.training.optimizer_config import OptimizerConfig
 
 NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
 TEXT = st.text("aAé.-_/:,= \\", min_size=1, max_size=8)
@@ -23,7 +23,9 @@ AXES = st.dictionaries(st.sampled_from(NAMES), st.lists(VALUES, min_size=1, max_
 
 
 def build(values):
-    return Recipe(objective=values.get("objective", "frossl"), optimizer=OptimizerConfig(lr=values.get("optimizer.lr", 0.1)))
+    return Recipe(
+        objective=values.get("objective", "frossl"), optimizer=OptimizerConfig(lr=values.get("optimizer.lr", 0.1))
+    )
 
 
 @given(axes=AXES)
@@ -37,7 +39,9 @@ def test_combinations_are_the_cartesian_product(axes):
 @given(axes=AXES)
 def test_names_of_cells_are_different_folders_on_every_system(axes):
     found = combinations(axes)
-    names = [f"{name}-seed0" if name else "seed0" for name in unique_names([cell_name(each, axes) for each in found], found)]
+    names = [
+        f"{name}-seed0" if name else "seed0" for name in unique_names([cell_name(each, axes) for each in found], found)
+    ]
     assert len({name.casefold() for name in names}) == len(names)
     assert all(is_folder_name(name) for name in names)
 
@@ -58,7 +62,9 @@ def test_any_arguments_are_split_or_refused(words):
 
 
 def test_flags_of_a_combination_are_those_of_pretrain():
-    split = split_arguments(["--objective", "vicreg", "frossl", "--projector.widths", "512,64", "64", "--epochs", "2", "--seeds", "0", "5"])
+    split = split_arguments(
+        ["--objective", "vicreg", "frossl", "--projector.widths", "512,64", "64", "--epochs", "2", "--seeds", "0", "5"]
+    )
     assert split.own == ("--seeds", "0", "5")
     values = combinations(split.axes)[0]
     assert values == {"objective": "vicreg", "projector.widths": "512,64"}
@@ -122,12 +128,20 @@ def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(
     assert len(choices) == 4
     assert {cell.recipe.seed for cell in choices} == {2}
     assert all(cell.recipe.data.validation == 0.1 and cell.settings[STAGE] == CHOICE for cell in choices)
-    accuracy: dict[tuple, float] = {("frossl", 0.1): 0.5, ("frossl", 0.3): 0.6, ("vicreg", 0.1): 0.7, ("vicreg", 0.3): 0.2}
+    accuracy: dict[tuple, float] = {
+        ("frossl", 0.1): 0.5,
+        ("frossl", 0.3): 0.6,
+        ("vicreg", 0.1): 0.7,
+        ("vicreg", 0.3): 0.2,
+    }
     rows = [score(cell, accuracy[cell.settings["objective"], cell.settings["optimizer.lr"]]) for cell in choices]
     assert plan(rows[:3]) == choices  # nothing is chosen before all values are known
     cells = plan(rows)
     assert cells[:4] == choices
-    final = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation) for cell in cells[4:]]
+    final = [
+        (cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation)
+        for cell in cells[4:]
+    ]
     assert final == [("frossl", 0.3, 0, 0.0), ("frossl", 0.3, 1, 0.0), ("vicreg", 0.1, 0, 0.0), ("vicreg", 0.1, 1, 0.0)]
 
 

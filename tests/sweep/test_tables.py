@@ -32,7 +32,9 @@ def row(objective, seed, accuracy, **changes):
     return Row(**(values | changes))
 
 
-ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)] + [row("vicreg", seed, 0.7 + 0.011 * seed) for seed in range(3)]
+ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)] + [
+    row("vicreg", seed, 0.7 + 0.011 * seed) for seed in range(3)
+]
 
 
 def test_the_table_has_mean_deviation_and_number_of_seeds():
@@ -75,7 +77,9 @@ def printed(rows, width, terminal):
 
 
 def test_no_cell_of_the_printed_table_is_cut():
-    rows = [replace(each, settings={"objective": f"my_long_module_name:{each.objective}"}, cpu_seconds=1.5) for each in ROWS]
+    rows = [
+        replace(each, settings={"objective": f"my_long_module_name:{each.objective}"}, cpu_seconds=1.5) for each in ROWS
+    ]
     for text in (printed(rows, 80, False), printed(rows, 300, True)):
         assert "…" not in text
         assert "my_long_module_name:vicreg" in text
@@ -87,7 +91,11 @@ def test_no_cell_of_the_printed_table_is_cut():
 
 
 def test_a_diverged_and_a_failed_run_are_counted_and_not_averaged():
-    rows = [*ROWS, row("vicreg", 3, 0.0, status="failed", diverged=True), row("vicreg", 4, 0.0, status="failed", error="killed")]
+    rows = [
+        *ROWS,
+        row("vicreg", 3, 0.0, status="failed", diverged=True),
+        row("vicreg", 4, 0.0, status="failed", error="killed"),
+    ]
     _, lines = table_cells(rows)
     assert lines[1][2] == "71.1 ± 1.1 (3)"
     assert lines[1][-1].endswith("1 diverged; 1 failed")

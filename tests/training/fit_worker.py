@@ -33,13 +33,15 @@ def method(*, batchnorm, objective=frossl):
 
 
 def sliced(Z, *, slices=3, generator):
-    """An objective on random directions: a term for the distance of the views, and one for the variance along each direction."""
+    """An objective on random directions: a term for the distance of the views, and one for the variance along each
+    direction."""
     A = torch.randn(Z.shape[-1], slices, generator=generator).to(Z)
     return {"distance": (Z[0] - Z[1]).square().mean(), "variance": ((Z @ A).var(1) - 1).square().mean()}
 
 
 def batches(order):
-    """Yield this process's share of each batch in the given order; the second half of the images has another mean and scale."""
+    """Yield this process's share of each batch in the given order; the second half of the images has another mean and
+    scale."""
     rng = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
@@ -51,11 +53,19 @@ def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N), random=False
     """Return the results and the weights of three steps."""
     bare = method(batchnorm=batchnorm, objective=sliced if random else frossl)
     convert_sync_batchnorm(bare)
-    module, optimizer = fabric.setup(bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare))
+    module, optimizer = fabric.setup(
+        bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare)
+    )
     steps = [
         {"terms": step.terms, "R": step.R, "Z": step.embeddings["Z"], "labels": step.labels, "lr": step.lr}
         for step in fit(
-            fabric, module, optimizer, batches(list(order)), lambda step: 0.5 / (step + 1), micro_batch=micro_batch, clip_norm=clip_norm
+            fabric,
+            module,
+            optimizer,
+            batches(list(order)),
+            lambda step: 0.5 / (step + 1),
+            micro_batch=micro_batch,
+            clip_norm=clip_norm,
         )
     ]
     return {"steps": steps, "weights": {name: tensor.clone() for name, tensor in bare.state_dict().items()}}

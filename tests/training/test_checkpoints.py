@@ -19,13 +19,18 @@ READ = {"model.safetensors": "weights", "state.pt": "state", "meta.json": "meta"
 def save(folder, step, value=None, **keywords):
     value = float(step if value is None else value)
     state = {"step": step, "optimizer": {"momentum": torch.full((3,), value)}}
-    return save_checkpoint(folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"}, **keywords)
+    return save_checkpoint(
+        folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"}, **keywords
+    )
 
 
 def assert_complete(checkpoint, value=None):
     value = float(checkpoint.step if value is None else value)
     assert torch.equal(checkpoint.weights()["w"], torch.full((2, 2), value))
-    assert {name: value for name, value in checkpoint.meta().items() if name != "checksums"} == {"step": checkpoint.step, "recipe": "abc"}
+    assert {name: value for name, value in checkpoint.meta().items() if name != "checksums"} == {
+        "step": checkpoint.step,
+        "recipe": "abc",
+    }
     assert sorted(path.name for path in checkpoint.path.iterdir()) in (sorted(FILES), sorted({*FILES} - {"state.pt"}))
 
 
@@ -42,7 +47,13 @@ def test_saved_values_are_read_back(tmp_path):
     optimizer = torch.optim.AdamW(network.parameters())
     network(torch.randn(5, 3, 8, 8)).square().sum().backward()
     optimizer.step()
-    save_checkpoint(tmp_path / "checkpoints", 12, weights=network.state_dict(), state={"optimizer": optimizer.state_dict()}, meta={"a": 1})
+    save_checkpoint(
+        tmp_path / "checkpoints",
+        12,
+        weights=network.state_dict(),
+        state={"optimizer": optimizer.state_dict()},
+        meta={"a": 1},
+    )
 
     (checkpoint,) = list_checkpoints(tmp_path / "checkpoints")
     assert checkpoint.path == tmp_path / "checkpoints" / "step-00000012"
@@ -58,7 +69,11 @@ def test_saved_values_are_read_back(tmp_path):
 def test_tied_weights_can_be_saved(tmp_path):
     tied = torch.ones(3)
     checkpoint = save_checkpoint(tmp_path, 1, weights={"a": tied, "b": tied, "c": tied[1:]}, state={}, meta={})
-    assert {name: tensor.tolist() for name, tensor in checkpoint.weights().items()} == {"a": [1, 1, 1], "b": [1, 1, 1], "c": [1, 1]}
+    assert {name: tensor.tolist() for name, tensor in checkpoint.weights().items()} == {
+        "a": [1, 1, 1],
+        "b": [1, 1, 1],
+        "c": [1, 1],
+    }
 
 
 def test_only_checkpoints_are_listed_by_step(tmp_path):
@@ -182,7 +197,9 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
     if damage == "a folder":
         file.mkdir()
     else:
-        file.write_bytes({"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage])
+        file.write_bytes(
+            {"half": content[: len(content) // 2], "garbage": b"\xff\x00garbage" * 9, "empty": b""}[damage]
+        )
     with pytest.raises(UserError, match="remove this folder to use the previous checkpoint") as caught:
         getattr(checkpoint, READ[name])()
     assert_one_line(caught, str(file))
@@ -227,7 +244,9 @@ def test_code_in_the_state_is_not_run(tmp_path):
 
 
 def test_meta_is_readable_json(tmp_path):
-    assert {"step": 3, "recipe": "abc"}.items() <= json.loads((save(tmp_path, 3).path / "meta.json").read_text()).items()
+    assert {"step": 3, "recipe": "abc"}.items() <= json.loads(
+        (save(tmp_path, 3).path / "meta.json").read_text()
+    ).items()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
@@ -267,7 +286,9 @@ def test_the_step_in_the_metadata_must_be_that_of_the_folder(tmp_path):
         list_checkpoints(tmp_path)[0].weights()
 
 
-@pytest.mark.parametrize(("keep", "expected"), [(1, [5]), (2, [4, 5]), (3, [3, 4, 5]), (9, [1, 2, 3, 4, 5]), (-1, [1, 2, 3, 4, 5])])
+@pytest.mark.parametrize(
+    ("keep", "expected"), [(1, [5]), (2, [4, 5]), (3, [3, 4, 5]), (9, [1, 2, 3, 4, 5]), (-1, [1, 2, 3, 4, 5])]
+)
 def test_the_newest_checkpoints_are_kept(tmp_path, keep, expected):
     for step in (1, 2, 3, 4, 5):
         save(tmp_path, step, keep=keep)

@@ -12,7 +12,15 @@ from lightning.fabric import Fabric
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fullrank.errors import UserError
-from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, ProjectorConfig, build_backbone, build_projector
+from fullrank.methods import (
+    METHODS,
+    BackboneConfig,
+    Encoder,
+    JointEmbedding,
+    ProjectorConfig,
+    build_backbone,
+    build_projector,
+)
 from fullrank.objectives import OBJECTIVES, vicreg
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
@@ -34,7 +42,9 @@ def method():
 
 def branch():
     """A small network with BatchNorm."""
-    backbone = build_backbone(BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"))
+    backbone = build_backbone(
+        BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
+    )
     return Encoder(backbone, build_projector(ProjectorConfig(widths=(12, 6)), 16), 6)
 
 
@@ -177,7 +187,9 @@ def train_here():
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            return runpy.run_path(str(WORKER))["train"](Fabric(accelerator="cpu", devices=1, precision="64-true"), **numbers)
+            return runpy.run_path(str(WORKER))["train"](
+                Fabric(accelerator="cpu", devices=1, precision="64-true"), **numbers
+            )
         finally:
             torch.set_default_dtype(default)
 
@@ -231,7 +243,8 @@ def test_terms_that_change_during_training_are_one_line(fabric, method, batches)
     changing.calls = [True, False]
     method.objective = changing
     with pytest.raises(
-        UserError, match="returns invariance, variance, covariance, new in step 2, but invariance, variance, covariance before"
+        UserError,
+        match="returns invariance, variance, covariance, new in step 2, but invariance, variance, covariance before",
     ):
         list(run(fabric, method, batches))
 
@@ -245,8 +258,13 @@ def test_micro_batches_on_two_processes_equal_one_process(train_here, two_proces
 
 @pytest.mark.ddp
 def test_the_gradient_of_all_processes_is_clipped_as_that_of_one(train_here, two_processes):
-    alone, unclipped = train_here(batchnorm=False, clip_norm=runpy.run_path(str(WORKER))["CLIP"]), train_here(batchnorm=False)
-    assert not torch.allclose(alone["weights"]["projector.0.weight"], unclipped["weights"]["projector.0.weight"], rtol=1e-3)
+    alone, unclipped = (
+        train_here(batchnorm=False, clip_norm=runpy.run_path(str(WORKER))["CLIP"]),
+        train_here(batchnorm=False),
+    )
+    assert not torch.allclose(
+        alone["weights"]["projector.0.weight"], unclipped["weights"]["projector.0.weight"], rtol=1e-3
+    )
     for process in two_processes:
         assert_same_weights(process["clipped"], alone)
 
@@ -255,7 +273,9 @@ def test_the_gradient_of_all_processes_is_clipped_as_that_of_one(train_here, two
 def test_a_micro_batch_is_normalised_over_all_processes(train_here, one_process, two_processes):
     """One process with micro-batches of the same images: the first halves of both shares, then the second."""
     divided = train_here(micro_batch=6, order=[0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11])
-    assert not torch.allclose(divided["weights"]["projector.3.weight"], one_process["weights"]["projector.3.weight"], rtol=1e-3)
+    assert not torch.allclose(
+        divided["weights"]["projector.3.weight"], one_process["weights"]["projector.3.weight"], rtol=1e-3
+    )
     for process in two_processes:
         assert_same_weights(process["divided"], divided)
 

@@ -11,8 +11,8 @@ from timm.models.resnet import ResNet
 from torch import nn
 
 from fullrank import pretrain
-from fullrank.config import BackboneConfig
 from fullrank.errors import UserError
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.recipes import build_method
 from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_warning, out_of_memory_remedy
 
@@ -25,7 +25,8 @@ def tiny(small):
 
 @pytest.fixture
 def room(monkeypatch):
-    """`room(images, error)`: limit the number of images that the backbone can train on at once; return the list of batch sizes so far."""
+    """`room(images, error)`: limit the number of images that the backbone can train on at once; return the list of
+    batch sizes so far."""
 
     def make(images, error):
         forward, sizes = ResNet.forward, []
@@ -59,14 +60,21 @@ CPU = RuntimeError(
 def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_path, error):
     sizes, micro_batch = room(80, error), 0
     for tried, half in ((256, 128), (128, 64)):
-        with pytest.raises(UserError, match=f"^out of memory with {tried} images in one forward pass; give ") as failure:
+        with pytest.raises(
+            UserError, match=f"^out of memory with {tried} images in one forward pass; give "
+        ) as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
     run, output = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert output.count("BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step") == 1
+    assert (
+        output.count(
+            "BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step"
+        )
+        == 1
+    )
 
 
 def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
@@ -76,7 +84,10 @@ def test_other_errors_keep_their_traceback(tiny, room, tmp_path):
 
 
 def test_without_micro_batches_or_batchnorm_there_is_no_warning():
-    with_norm, without = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    with_norm, without = (
+        nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)),
+        nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)),
+    )
     assert [has_batchnorm(module) for module in (with_norm, without)] == [True, False]
     assert micro_batch_warning(with_norm, share=64, micro_batch=0) is None
     assert micro_batch_warning(with_norm, share=64, micro_batch=64) is None
@@ -85,10 +96,14 @@ def test_without_micro_batches_or_batchnorm_there_is_no_warning():
 
 
 def test_batchnorm_in_the_projector_alone_can_be_left_out(small):
-    backbone = BackboneConfig(name="vit_tiny_patch16_224", arguments={"patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 2})
+    backbone = BackboneConfig(
+        name="vit_tiny_patch16_224", arguments={"patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 2}
+    )
     recipe = replace(small, backbone=backbone, machine=replace(small.machine, precision="32-true"))
     warning = micro_batch_warning(build_method(recipe), share=64, micro_batch=32)
-    assert warning.endswith("only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch")
+    assert warning.endswith(
+        "only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch"
+    )
     without = replace(recipe, projector=replace(recipe.projector, batchnorm=False))
     assert micro_batch_warning(build_method(without), share=64, micro_batch=32) is None
     assert "only the projector" not in micro_batch_warning(build_method(small), share=64, micro_batch=32)
@@ -96,7 +111,9 @@ def test_batchnorm_in_the_projector_alone_can_be_left_out(small):
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
 def test_batchnorm_with_a_single_image_is_an_error(share, micro_batch):
-    with pytest.raises(UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"):
+    with pytest.raises(
+        UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"
+    ):
         micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
 
 
@@ -116,5 +133,7 @@ def test_an_error_of_the_cpu_allocator_is_recognised():
 
 
 def test_a_negative_micro_batch_is_an_error(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"machine.micro_batch: got -1, expected int from 0 .*; change --machine.micro_batch"):
+    with pytest.raises(
+        UserError, match=r"machine.micro_batch: got -1, expected int from 0 .*; change --machine.micro_batch"
+    ):
         train(tiny, tmp_path / "run", -1)

@@ -9,9 +9,9 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.config import BackboneConfig
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.methods import METHODS, Encoder, JointEmbedding, build_backbone, freeze
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
@@ -45,7 +45,9 @@ def views(*crops):
 
 def branch(*layers):
     """Return a network for images of any size, with additional layers in its middle."""
-    backbone = nn.Sequential(nn.Conv2d(1, 6, 3), *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8))
+    backbone = nn.Sequential(
+        nn.Conv2d(1, 6, 3), *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8)
+    )
     return Encoder(backbone, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, D)), D)
 
 
@@ -78,7 +80,8 @@ def flat_gradient(method):
 
 
 def keep_all_activations(method, micro_batches):
-    """Return the loss of micro-batches that are embedded one by one, and its gradient by backward through all of them."""
+    """Return the loss of micro-batches that are embedded one by one, and its gradient by backward through all of
+    them."""
     outputs = [method(part) for part in micro_batches]
     loss = sum(method.terms({name: torch.cat([output[name] for output in outputs], 1) for name in outputs[0]}).values())
     loss.backward()
@@ -206,7 +209,9 @@ def count_saved(fabric, method, groups, *, micro_batch):
     """Return how many numbers, without weights, are saved for backward: after the forward pass, and at most."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in method.parameters()}
     SavedTensor.peak = 0
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: SavedTensor(tensor, weights), lambda saved: saved.tensor):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: SavedTensor(tensor, weights), lambda saved: saved.tensor
+    ):
         embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
         embedded = SavedTensor.alive
         backward(sum(method.terms(embeddings).values()))

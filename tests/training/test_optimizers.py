@@ -10,7 +10,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from fullrank.errors import UserError
-from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, ProjectorConfig, build_backbone, build_projector, feature_dim
+from fullrank.methods import (
+    METHODS,
+    BackboneConfig,
+    Encoder,
+    JointEmbedding,
+    ProjectorConfig,
+    build_backbone,
+    build_projector,
+    feature_dim,
+)
 from fullrank.objectives import OBJECTIVES, frossl
 from fullrank.recipes.choices import BATCH_EXPONENTS, OPTIMIZERS
 from fullrank.recipes.forecast import STATE_PER_WEIGHT
@@ -42,7 +51,9 @@ def take_steps(optimizer, module, steps=3):
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def lars_reference(module, *, lr, weight_decay, momentum, steps=3, trust_coefficient=TRUST, trust_clip=True, adapted_dimensions=1):
+def lars_reference(
+    module, *, lr, weight_decay, momentum, steps=3, trust_coefficient=TRUST, trust_clip=True, adapted_dimensions=1
+):
     """Apply LARS one parameter at a time; return the parameters and how often LARC's clip was active."""
     weights = [p.detach().clone() for p in module.parameters()]
     buffers = [torch.zeros_like(w) for w in weights]
@@ -73,7 +84,9 @@ def test_lars_without_the_clip_equals_the_formula_of_the_paper():
     numbers = {"lr": 4.8, "weight_decay": 1e-2, "momentum": 0.9}
     expected, _ = lars_reference(network(), **numbers, trust_coefficient=0.001, trust_clip=False)
     module = network()
-    found = take_steps(build_optimizer(OptimizerConfig(**numbers, trust_coefficient=0.001, trust_clip=False), module), module)
+    found = take_steps(
+        build_optimizer(OptimizerConfig(**numbers, trust_coefficient=0.001, trust_clip=False), module), module
+    )
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)
 
@@ -92,7 +105,9 @@ def test_lars_updates_biases_and_norms_like_sgd_without_decay():
 def test_lars_adapts_weights_without_decay_unlike_timm():
     ours, theirs = network(), network()
     found = take_steps(build_optimizer(OptimizerConfig(lr=0.3, weight_decay=0.0), ours), ours)
-    naive = take_steps(Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs)
+    naive = take_steps(
+        Lars(theirs.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0, trust_coeff=TRUST, trust_clip=True), theirs
+    )
     assert not torch.allclose(found[0], naive[0])
 
 
@@ -152,7 +167,8 @@ def test_lars_adapts_and_decays_all_parameters_if_it_decays_all():
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("lars", Lars), ("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
+    ("name", "kind"),
+    [("lars", Lars), ("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
 )
 def test_hyperparameters_are_passed_on(name, kind):
     optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.25, weight_decay=0.125, momentum=0.75), network())
@@ -250,20 +266,29 @@ def test_every_trainable_parameter_is_in_one_group(config):
 
 
 def test_parameters_listed_by_a_timm_model_have_no_decay():
-    backbone = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}))
+    backbone = build_backbone(
+        BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2})
+    )
     method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
     names = {id(parameter): name for name, parameter in method.named_parameters()}
     weights, others = ({names[id(p)] for p in group} for group in split_parameters(method))
     assert {"backbone.pos_embed", "backbone.cls_token"} <= others
     assert {"backbone.patch_embed.proj.weight", "backbone.blocks.1.attn.qkv.weight", "projector.0.weight"} <= weights
-    assert {name for name in others if method.get_parameter(name).ndim > 1} == {"backbone.pos_embed", "backbone.cls_token"}
+    assert {name for name in others if method.get_parameter(name).ndim > 1} == {
+        "backbone.pos_embed",
+        "backbone.cls_token",
+    }
 
 
 def test_the_groups_equal_those_of_timm():
     network = timm.create_model("test_vit", num_classes=0)
     weights, others = split_parameters(network)
-    theirs = timm.optim.param_groups_weight_decay(network, weight_decay=0.1, no_weight_decay_list=network.no_weight_decay())
-    assert {frozenset(map(id, group)) for group in (weights, others)} == {frozenset(map(id, group["params"])) for group in theirs}
+    theirs = timm.optim.param_groups_weight_decay(
+        network, weight_decay=0.1, no_weight_decay_list=network.no_weight_decay()
+    )
+    assert {frozenset(map(id, group)) for group in (weights, others)} == {
+        frozenset(map(id, group["params"])) for group in theirs
+    }
 
 
 # Learning rates
@@ -333,7 +358,9 @@ def test_the_rate_of_a_constant_predictor_is_the_peak_in_each_step(objective):
         return Encoder(nn.Linear(4, 4), nn.Linear(4, 4), 4)
 
     method = METHODS[objective](make_encoder, OBJECTIVES[objective], 2, predictor=8)
-    optimizer = build_optimizer(OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True, decay_all=True, weight_decay=0.1), method)
+    optimizer = build_optimizer(
+        OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True, decay_all=True, weight_decay=0.1), method
+    )
     for rate in (0.01, 0.5, 0.0):
         set_learning_rate(optimizer, rate)
         for name, found in rate_of(optimizer, method).items():

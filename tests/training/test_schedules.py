@@ -43,7 +43,9 @@ def torch_rates(make, steps):
 @settings(deadline=None)
 @given(config=SCHEDULES, **LENGTHS)
 def test_a_factor_lies_between_zero_and_one(config, steps_per_epoch, epochs):
-    assert all(0 <= value <= 1 for value in curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs))
+    assert all(
+        0 <= value <= 1 for value in curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs)
+    )
 
 
 @settings(deadline=None)
@@ -80,8 +82,12 @@ def test_the_cosine_after_a_warm_up_equals_its_closed_form(floor):
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_warm_restarts_equal_those_of_torch(floor):
-    values = curve(ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
-    expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40)
+    values = curve(
+        ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10
+    )
+    expected = torch_rates(
+        lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40
+    )
     assert values == pytest.approx(expected)
     assert [step for step, value in enumerate(values) if value == 1] == [0, 12, 24, 36]
 
@@ -93,7 +99,9 @@ def test_the_first_restart_is_a_period_after_the_warm_up():
 
 @pytest.mark.parametrize("decay", [0.1, 0.5])
 def test_steps_equal_those_of_torch(decay):
-    values = curve(ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10)
+    values = curve(
+        ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10
+    )
     expected = torch_rates(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
     assert values == pytest.approx(expected)
 
@@ -109,7 +117,9 @@ def test_a_constant_schedule_is_constant():
 
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])
 def test_a_run_shorter_than_its_warm_up_ends_at_the_peak(name):
-    assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx([(t + 1) / 8 for t in range(8)])
+    assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx(
+        [(t + 1) / 8 for t in range(8)]
+    )
 
 
 def test_the_learning_rate_is_continuous_after_the_warm_up():

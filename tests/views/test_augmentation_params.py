@@ -44,7 +44,9 @@ def test_a_new_view_changes_no_other_view():
 
 
 def test_numbers_are_uniform():
-    uniforms = torch.stack([make_params(2, 256, seed=seed, step=step).uniforms for seed in range(3) for step in range(10)])
+    uniforms = torch.stack(
+        [make_params(2, 256, seed=seed, step=step).uniforms for seed in range(3) for step in range(10)]
+    )
     assert uniforms.min() >= 0
     assert uniforms.max() < 1
     p_values = [kstest(column.flatten().numpy(), "uniform").pvalue for column in uniforms.unbind(-1)]

@@ -13,7 +13,14 @@ from torchvision.tv_tensors import Image
 
 from fullrank.views import CropConfig, ViewConfig
 from fullrank.views.augmentation_params import make_params
-from fullrank.views.geometry import crop_boxes, inverse_affine_matrix, resize_weights, resized_crop, resized_crop_of_one, warp
+from fullrank.views.geometry import (
+    crop_boxes,
+    inverse_affine_matrix,
+    resize_weights,
+    resized_crop,
+    resized_crop_of_one,
+    warp,
+)
 
 BOXES = 20_000
 SCALE, RATIO = (0.1, 0.7), (0.6, 1.5)
@@ -38,12 +45,16 @@ def p_values(box, other, height=375, width=500):
 
 
 def test_crop_boxes_have_the_distribution_of_torchvision(reference):
-    ours = crop_boxes(make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=SCALE, ratio=RATIO))], 375, 500)[0]
+    ours = crop_boxes(
+        make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=SCALE, ratio=RATIO))], 375, 500
+    )[0]
     assert min(p_values(ours, reference)) > 1e-3
 
 
 def test_another_scale_gives_another_distribution(reference):
-    ours = crop_boxes(make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=(0.12, 0.7), ratio=RATIO))], 375, 500)[0]
+    ours = crop_boxes(
+        make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=(0.12, 0.7), ratio=RATIO))], 375, 500
+    )[0]
     assert min(p_values(ours, reference)) < 1e-3
 
 
@@ -51,7 +62,10 @@ def test_another_scale_gives_another_distribution(reference):
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 9))
 def test_crop_boxes_lie_inside_the_image(height, width, seed):
     top, left, h, w = crop_boxes(
-        make_params(2, 20, seed=seed, step=0), [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))], height, width
+        make_params(2, 20, seed=seed, step=0),
+        [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))],
+        height,
+        width,
     ).unbind(-1)
     assert min(h.min(), w.min()) >= 1
     assert min(top.min(), left.min()) >= 0
@@ -72,7 +86,9 @@ def test_the_fallback_box_equals_torchvision(height, width):
 def test_without_a_crop_the_box_is_the_whole_image():
     box = crop_boxes(make_params(1, 50, seed=0, step=0), [ViewConfig(crop=CropConfig(probability=0.0))], 30, 40)
     assert (box == torch.tensor([0, 0, 30, 40])).all()
-    half = crop_boxes(make_params(1, 4000, seed=0, step=0), [ViewConfig(crop=CropConfig(probability=0.5, scale=(0.1, 0.5)))], 30, 40)
+    half = crop_boxes(
+        make_params(1, 4000, seed=0, step=0), [ViewConfig(crop=CropConfig(probability=0.5, scale=(0.1, 0.5)))], 30, 40
+    )
     assert (half == torch.tensor([0, 0, 30, 40])).all(-1).double().mean() == pytest.approx(0.5, abs=0.03)
 
 
@@ -82,7 +98,10 @@ def test_resized_crop_equals_torchvision(size, channels):
     g = torch.Generator().manual_seed(size)
     images = torch.randint(0, 256, (5, channels, 40, 60), generator=g, dtype=torch.uint8)
     height, width = torch.randint(1, 41, (2, 5), generator=g), torch.randint(1, 61, (2, 5), generator=g)
-    top, left = (torch.rand(2, 5, generator=g) * (41 - height)).long(), (torch.rand(2, 5, generator=g) * (61 - width)).long()
+    top, left = (
+        (torch.rand(2, 5, generator=g) * (41 - height)).long(),
+        (torch.rand(2, 5, generator=g) * (61 - width)).long(),
+    )
     flips = torch.rand(2, 5, 2, generator=g) < 0.5
     out = resized_crop(images, torch.stack([top, left, height, width], -1).float(), flips.float(), size=size)
     for v in range(2):
@@ -139,5 +158,9 @@ def test_a_uint8_crop_is_within_one_gray_level_of_pillow(box, channels):
     flips = torch.tensor([[True, False]])
     out = resized_crop_of_one(torch.from_numpy(array), torch.tensor([box]), flips, size=16)[0]
     for c in range(channels):
-        expected = PILImage.fromarray(array[..., c]).crop((left, top, left + w, top + h)).resize((16, 16), PILImage.Resampling.BILINEAR)
+        expected = (
+            PILImage.fromarray(array[..., c])
+            .crop((left, top, left + w, top + h))
+            .resize((16, 16), PILImage.Resampling.BILINEAR)
+        )
         assert (out[c].int() - torch.from_numpy(np.array(expected)).flip(-1).int()).abs().max() <= 1

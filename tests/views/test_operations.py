@@ -26,7 +26,11 @@ def params_with(view, n, **columns):
 @pytest.mark.parametrize("hue", [0.0, 0.2])
 def test_every_order_of_the_jitter_equals_torchvision_step_by_step(hue):
     assert sorted(JITTER_ORDERS) == sorted(permutations(range(4)))
-    view = ViewConfig(count=1, jitter=JitterConfig(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue), grayscale=0.0)
+    view = ViewConfig(
+        count=1,
+        jitter=JitterConfig(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue),
+        grayscale=0.0,
+    )
     params, configs = params_with(view, 24, jitter_order=(torch.arange(24) + 0.5) / 24)
     table = build_operation_table(params, configs)[0]
     x = torch.rand(24, 3, 12, 12, generator=torch.Generator().manual_seed(1))
@@ -50,7 +54,9 @@ def test_orders_are_equally_likely():
 def test_flips_and_transpose_equal_rotations_and_flips(quarter, x, y):
     view = ViewConfig(quarter_turns=0.5, flip=0.5, vertical_flip=0.5)
     rotation = {"rotate": 0.9} if quarter is None else {"rotate": 0.1, "quarter_turns": (quarter + 0.5) / 3}
-    flips, transpose = flips_and_transpose(*params_with(view, 1, flip=0.1 if x else 0.9, vertical_flip=0.1 if y else 0.9, **rotation))
+    flips, transpose = flips_and_transpose(
+        *params_with(view, 1, flip=0.1 if x else 0.9, vertical_flip=0.1 if y else 0.9, **rotation)
+    )
     image = torch.arange(9).view(3, 3)
     expected = torch.rot90(image, 0 if quarter is None else quarter + 1)
     expected = expected.flip([axis for axis, on in ((-1, x), (-2, y)) if on])

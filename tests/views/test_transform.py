@@ -13,7 +13,16 @@ from torchvision.transforms.v2 import functional as F
 
 import fullrank.views.transform as module
 from fullrank.errors import UserError
-from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, SolarizeConfig, ViewConfig
+from fullrank.views import (
+    AffineConfig,
+    BlurConfig,
+    CropConfig,
+    JitterConfig,
+    MultiViewTransform,
+    NoiseConfig,
+    SolarizeConfig,
+    ViewConfig,
+)
 from fullrank.views.color import adjust_hue_, blend_, solarize_
 from fullrank.views.filters import gaussian_blur, gaussian_noise_, normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, warp
@@ -45,7 +54,11 @@ def pictures(n=12, channels=3, height=32, width=32, seed=0):
 
 def make(*configs, channels=3, **options):
     return MultiViewTransform(
-        configs, mean=MEAN[:channels] if channels < 4 else (0.5,) * channels, std=(0.25,) * channels, channels=channels, **options
+        configs,
+        mean=MEAN[:channels] if channels < 4 else (0.5,) * channels,
+        std=(0.25,) * channels,
+        channels=channels,
+        **options,
     )
 
 
@@ -67,7 +80,10 @@ def by_torchvision(image, config, params, v, i):
     x = F.resized_crop(image.float() / 255, top, left, h, w, [config.size] * 2, antialias=True)
     a = config.affine
     if u("affine") < a.probability:
-        shift = [round(between(f"translate_{k}", -t * config.size, t * config.size)) for k, t in zip("xy", a.translate, strict=True)]
+        shift = [
+            round(between(f"translate_{k}", -t * config.size, t * config.size))
+            for k, t in zip("xy", a.translate, strict=True)
+        ]
         shear = [between(f"shear_{k}", -s, s) for k, s in zip("xy", a.shear, strict=True)]
         angle, scale = between("angle", -a.degrees, a.degrees), between("scale", *a.scale)
         x = F.affine(x, angle, shift, scale, shear, interpolation=v2.InterpolationMode.BILINEAR)
@@ -79,7 +95,9 @@ def by_torchvision(image, config, params, v, i):
         for k in JITTER_ORDERS[int(24 * u("jitter_order"))]:
             name = ("brightness", "contrast", "saturation", "hue")[k]
             most = getattr(config.jitter, name)
-            x = getattr(F, f"adjust_{name}")(x, between(name, *((-most, most) if name == "hue" else (1 - most, 1 + most))))
+            x = getattr(F, f"adjust_{name}")(
+                x, between(name, *((-most, most) if name == "hue" else (1 - most, 1 + most)))
+            )
     x = F.rgb_to_grayscale(x, num_output_channels=3) if u("grayscale") < config.grayscale else x
     if u("blur") < config.blur.probability:
         x = F.gaussian_blur(x, [2 * 8 + 1] * 2, [between("sigma", *config.blur.sigma)] * 2)
@@ -88,7 +106,10 @@ def by_torchvision(image, config, params, v, i):
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (24, 40)])
 def test_views_equal_torchvision_step_by_step(height, width):
-    images, views = pictures(24, height=height, width=width), MultiViewTransform(EVERYTHING, mean=MEAN, std=STD, channels=3)
+    images, views = (
+        pictures(24, height=height, width=width),
+        MultiViewTransform(EVERYTHING, mean=MEAN, std=STD, channels=3),
+    )
     params = views.make_params(0, 0, len(images))
     (out,) = views(images, params)
     for v in range(2):
@@ -130,7 +151,9 @@ def test_the_jitter_has_the_distribution_of_torchvision(reference):
 
 @pytest.mark.parametrize("change", [{"brightness": 0.44}, {"contrast": 0.6}, {"saturation": 0.9}, {"hue": 0.3}])
 def test_another_jitter_has_another_distribution(reference, change):
-    jitter = JitterConfig(**({"probability": 1.0, "brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.2} | change))
+    jitter = JitterConfig(
+        **({"probability": 1.0, "brightness": 0.4, "contrast": 0.5, "saturation": 0.6, "hue": 0.2} | change)
+    )
     assert min(p_values(jittered(pictures(1, height=8, width=8), jitter, 20_000), reference)) < 1e-3
 
 
@@ -182,7 +205,10 @@ def test_views_are_ordered_by_size_and_then_by_config():
 
 
 def test_asymmetric_views_are_the_views_of_each_config_alone():
-    images, other = pictures(), ViewConfig(count=1, size=20, blur=BlurConfig(probability=1.0), solarize=SolarizeConfig(probability=0.2))
+    images, other = (
+        pictures(),
+        ViewConfig(count=1, size=20, blur=BlurConfig(probability=1.0), solarize=SolarizeConfig(probability=0.2)),
+    )
     both = make(EVERYTHING, other)
     params = both.make_params(0, 0, 12)
     (out,) = both(images, params)
@@ -194,14 +220,20 @@ def test_colour_operations_do_not_change_grayscale_images():
     images = pictures(channels=1)
     plain = make(ViewConfig(jitter=JitterConfig(probability=0.0), grayscale=0.0), channels=1)
     colour = make(
-        ViewConfig(jitter=JitterConfig(probability=1.0, brightness=0.0, contrast=0.0, saturation=0.9, hue=0.5), grayscale=1.0), channels=1
+        ViewConfig(
+            jitter=JitterConfig(probability=1.0, brightness=0.0, contrast=0.0, saturation=0.9, hue=0.5), grayscale=1.0
+        ),
+        channels=1,
     )
     params = plain.make_params(0, 0, 12)
     torch.testing.assert_close(colour(images, params)[0], plain(images, params)[0])
 
 
 def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
-    views = make(ViewConfig(jitter=JitterConfig(saturation=0.0, hue=0.0), grayscale=0.0, blur=BlurConfig(probability=0.5)), channels=5)
+    views = make(
+        ViewConfig(jitter=JitterConfig(saturation=0.0, hue=0.0), grayscale=0.0, blur=BlurConfig(probability=0.5)),
+        channels=5,
+    )
     images = pictures(channels=5)
     (out,) = views(images, views.make_params(0, 0, 12))
     assert out.shape == (2, 12, 5, 32, 32)
@@ -212,7 +244,10 @@ def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (ViewConfig(), "view.jitter.saturation 0.4, view.jitter.hue 0.1, view.grayscale 0.2, expected 0 for images of 4 channels"),
+        (
+            ViewConfig(),
+            "view.jitter.saturation 0.4, view.jitter.hue 0.1, view.grayscale 0.2, expected 0 for images of 4 channels",
+        ),
         (ViewConfig(jitter=JitterConfig(saturation=0.0)), "use view.jitter.hue 0.1, view.grayscale 0.2, expected 0"),
         (ViewConfig(jitter=JitterConfig(probability=0.0)), "use view.grayscale 0.2, expected 0"),
     ],
@@ -243,7 +278,10 @@ def test_a_custom_transform_that_changes_the_form_is_one_line(result, received):
 
     images = pictures()
     transform = make(ViewConfig(size=8), custom_transforms=(broken,))
-    with pytest.raises(UserError, match=f"custom transform 'broken' returns a .*{received.removeprefix('a ')}.* expected a float32 tensor"):
+    with pytest.raises(
+        UserError,
+        match=f"custom transform 'broken' returns a .*{received.removeprefix('a ')}.* expected a float32 tensor",
+    ):
         transform(images, transform.make_params(0, 0, 12))
     with pytest.raises(UserError, match="custom transform 'broken'"):
         transform.draws_random_numbers()
@@ -252,7 +290,9 @@ def test_a_custom_transform_that_changes_the_form_is_one_line(result, received):
 def test_custom_transforms_that_draw_are_known():
     assert not make(EVERYTHING).draws_random_numbers()
     assert not make(EVERYTHING, custom_transforms=(lambda x, generator: 1 - x,)).draws_random_numbers()
-    assert make(EVERYTHING, custom_transforms=(lambda x, generator: x * torch.rand(1, generator=generator),)).draws_random_numbers()
+    assert make(
+        EVERYTHING, custom_transforms=(lambda x, generator: x * torch.rand(1, generator=generator),)
+    ).draws_random_numbers()
 
 
 def test_custom_transforms_come_before_the_normalisation():
@@ -264,7 +304,9 @@ def test_custom_transforms_come_before_the_normalisation():
 
     images, params = pictures(), make(EVERYTHING).make_params(0, 0, 12)
     plain, inverted = (
-        MultiViewTransform(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, custom_transforms=e)(images, params)[0]
+        MultiViewTransform(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, custom_transforms=e)(
+            images, params
+        )[0]
         for e in ((), (invert,))
     )
     torch.testing.assert_close(inverted, -plain, atol=1e-5, rtol=0)
@@ -278,12 +320,16 @@ def test_custom_transforms_come_before_the_normalisation():
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])
 def test_crops_of_single_images_give_the_same_views(height, width):
     images = pictures(height=height, width=width)
-    views = MultiViewTransform([EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
+    views = MultiViewTransform(
+        [EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3
+    )
     params = views.make_params(0, 3, 12)
     each = [crop_image(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
     out = views.augment([torch.stack(crops, 1) for crops in zip(*each, strict=True)], params)
     for a, b in zip(out, views(images, params), strict=True):
-        error = (a - b).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two views
+        error = (
+            a - b
+        ).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two views
         assert error.median() < 1 / 255
         assert (error > 4 / 255).double().mean() < 0.03
 
@@ -335,7 +381,10 @@ def functions():
     flat, few = x.flatten(0, 1), one.flatten() + 0.5
     box = torch.tensor([1.0, 2, 20, 17]).expand(2, 4, 4)
     return {
-        "resized_crop": (functools.partial(resized_crop, size=16), (pictures(4), box, (torch.rand(2, 4, 2, generator=g) < 0.5).float())),
+        "resized_crop": (
+            functools.partial(resized_crop, size=16),
+            (pictures(4), box, (torch.rand(2, 4, 2, generator=g) < 0.5).float()),
+        ),
         "warp": (warp, (flat, torch.rand(8, 2, 3, generator=g))),
         "blend_": (blend_, (x, torch.rand(2, 4, 3, generator=g))),
         "adjust_hue_": (adjust_hue_, (x, one)),
@@ -368,7 +417,9 @@ def test_each_function_never_waits_for_the_device(name):
 def test_compiled_views_are_the_same(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     images, params = pictures(), make(EVERYTHING).make_params(0, 0, 12)
-    torch.testing.assert_close(make(EVERYTHING, compile=True)(images, params)[0], make(EVERYTHING)(images, params)[0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        make(EVERYTHING, compile=True)(images, params)[0], make(EVERYTHING)(images, params)[0], atol=1e-6, rtol=0
+    )
 
 
 @pytest.mark.gpu
@@ -389,7 +440,9 @@ def test_cuda_gives_the_same_views_without_waiting():
 def test_transform_and_params_can_be_pickled():
     views, image = make(EVERYTHING), pictures(1)[0]
     params = views.make_params(0, 0, 1)
-    assert torch.equal(crop_image(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_image(views, image, params)[0])
+    assert torch.equal(
+        crop_image(*pickle.loads(pickle.dumps((views, image, params))))[0], crop_image(views, image, params)[0]
+    )
 
 
 def test_cropping_a_sample_does_not_change_the_image():

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fullrank.atomic import atomic_write
 from fullrank.cli.flags import call, parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import UserError
+from fullrank.files import atomic_write
 from fullrank.recipes import import_function, keywords, objective_signature, resolve_objective
 from fullrank.terminal import stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fullrank.conformance import ConformanceReport
+    from fullrank.testing import ConformanceReport
 
 STYLES = {"passed": "green", "failed": "bold red", "info": "dim"}
 
@@ -49,13 +49,19 @@ def run(arguments: Sequence[str]) -> None:
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.conformance import check
         from fullrank.report.conformance import render
+        from fullrank.testing import check
 
     objective = resolve_objective(name)
     with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
         with stderr().status("") as status:
-            report = check(objective, name=name, hyper=hyperparameters, processes=process_counts(options.processes), progress=status.update)
+            report = check(
+                objective,
+                name=name,
+                hyper=hyperparameters,
+                processes=process_counts(options.processes),
+                progress=status.update,
+            )
         if draft:
             draft.write_text(render(report), encoding="utf-8")
     print_results(report, Console())
@@ -73,11 +79,11 @@ def explain(
 ) -> None:
     """Test an objective, yours or one of the library, in less than a minute.
 
-    The checks are: value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, torch.compile, invariances, cost, and the
-    spectrum of free embeddings compared with FroSSL.
+    The checks are: value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, torch.compile,
+    invariances, cost, and the spectrum of free embeddings compared with FroSSL.
 
-    Exit status 0: all checks passed; 1: a check failed; 2: the objective cannot be tested. The objective's hyperparameters are flags:
-    --hyper.NAME.
+    Exit status 0: all checks passed; 1: a check failed; 2: the objective cannot be tested. The objective's
+    hyperparameters are flags: --hyper.NAME.
 
     Args:
         objective: package.module:function, or the name of an objective of the library.
@@ -96,7 +102,9 @@ def parse_flags(name: str, arguments: Sequence[str]) -> tuple[Options, dict[str,
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
         """Hyperparameters of the objective; its docstring explains them."""
 
-    flags = parse(Flags, arguments, command=f"check {name}", default=Flags(Options(), Hyper()), description=f"Test {name}.")
+    flags = parse(
+        Flags, arguments, command=f"check {name}", default=Flags(Options(), Hyper()), description=f"Test {name}."
+    )
     return flags.options, vars(flags.hyper)
 
 
@@ -124,6 +132,8 @@ def print_results(report: "ConformanceReport", console: "Console") -> None:
         text = Text(result.measured)
         if result.status == "failed":
             text.append(f"\nexpected: {result.expected}" + (f"\nremedy: {result.remedy}" if result.remedy else ""))
-        table.add_row(Text(f"{SIGNS[result.status]} {result.status}", style=STYLES[result.status]), Text(result.name), text)
+        table.add_row(
+            Text(f"{SIGNS[result.status]} {result.status}", style=STYLES[result.status]), Text(result.name), text
+        )
     console.print(table)
     console.print(Text(summary(report)))

@@ -31,22 +31,26 @@ def choose(
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Rank models on your images without labels: measures with 95 % intervals, and a choice only where the intervals allow one.
+    """Rank models on your images without labels: measures with 95 % intervals, and a choice only where the intervals
+    allow one.
 
     Args:
         models: run directories, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH; two or more.
-        labelled: source of labelled images, by which the order is checked. Without --data, and if the first model is no run, they are also
-            the images that are measured.
+        labelled: source of labelled images, by which the order is checked. Without --data, and if the first model is no
+            run, they are also the images that are measured.
         images: number of images to measure, chosen at random.
         split: name of the split to choose from; by default all splits.
         out: write a page to FILE.html, all numbers to FILE.json, a table to FILE.csv; one or several files.
         seed: seed of the sample, of the views and of the intervals.
         batch_size: images per forward pass.
         overwrite: replace existing files.
-        read: how images are read, and where the backbone runs. With --labelled, --data.labels and --data.label_column describe its images.
+        read: how images are read, and where the backbone runs. With --labelled, --data.labels and --data.label_column
+            describe its images.
     """
     if len(models) < 2:
-        raise UserError(f"choose compares models; got {len(models)}, expected two or more: fullrank choose runs/a runs/b --data photos")
+        raise UserError(
+            f"choose compares models; got {len(models)}, expected two or more: fullrank choose runs/a runs/b --data photos"
+        )
     for model in models:
         read.check(model)
     if labelled is not None:
@@ -58,9 +62,9 @@ def choose(
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.choosing import choose as rank
+        from fullrank.evaluation.choosing import choose as rank
         from fullrank.images import DecodeErrors
-        from fullrank.loading import load
+        from fullrank.models import load
         from fullrank.report.choosing import summary_tables, write_choice
 
     console, first = stderr(), load(models[0])

@@ -27,7 +27,8 @@ def embed(
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
-        out: the file to write; its suffix determines the format: .parquet, .csv, .npz (arrays embeddings, labels, names, classes) or .npy.
+        out: the file to write; its suffix determines the format: .parquet, .csv, .npz (arrays embeddings, labels,
+            names, classes) or .npy.
         split: name of the split; required if the source has several splits.
         batch_size: images per forward pass.
         overwrite: replace the file if it exists.
@@ -37,8 +38,8 @@ def embed(
     check_suffix(out, EMBEDDING_SUFFIXES)
     read.check(model)
     with heavy_imports():
-        from fullrank.embeddings import embed as embed_images
         from fullrank.images import DecodeErrors
+        from fullrank.models.embeddings import embed as embed_images
 
     console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
     loaded = load_model(model, network)

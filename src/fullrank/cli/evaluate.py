@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 import tyro
 
 from fullrank.arguments import check_source, parse_slice
-from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.config import DEFAULT_PROBES, Protocols
 from fullrank.errors import UserError
+from fullrank.evaluation.protocol import DEFAULT_PROBES, Protocols
+from fullrank.files import atomic_write
 from fullrank.terminal import stderr
 
 ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
@@ -51,27 +51,31 @@ def evaluate(
 ) -> None:
     """Score a frozen backbone by linear probes and kNN, and compare it with raw pixels and the untrained backbone.
 
-    For a run directory, this adds the scores to RUN/evaluation.json and updates the report of the run. Scores of other data sets, probes,
-    protocols and checkpoints stay; a score of the same images, checkpoint, probe and protocol is replaced.
+    For a run directory, this adds the scores to RUN/evaluation.json and updates the report of the run. Scores of other
+    data sets, probes, protocols and checkpoints stay; a score of the same images, checkpoint, probe and protocol is
+    replaced.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         others: further models, which are scored on the same images and compared with the first one.
-        labelled: source of labelled images from another place than the images of pretraining: as --data, but test images that are also
-            images of pretraining are counted, and few-shot has 1, 2, 5 and 10 labels per class.
+        labelled: source of labelled images from another place than the images of pretraining: as --data, but test
+            images that are also images of pretraining are counted, and few-shot has 1, 2, 5 and 10 labels per class.
         supervised: also train the network of the model from scratch with the labels alone, and compare.
         supervised_epochs: epochs of this training.
         train: name of the split that the probes are trained on; by default the training split of the run, or 'train'.
-        test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or 'validation'.
-            A run with data.validation is scored on its validation images, unless --data or --test is given.
+        test: name of the split that the probes are scored on; by default the test split of the run, or 'test' or
+            'validation'. A run with data.validation is scored on its validation images, unless --data or --test is
+            given.
         train_subset: train the probes on the images of the run's data.subset, instead of all training images.
-        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in FroSSL's paper),
-            knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The flags of each probe are its numbers.
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in
+            FroSSL's paper), knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The
+            flags of each probe are its numbers.
         transfer: sources of further data sets, each with its own scores, beside the images of the run or of --data.
-        resize: shorter side of the images before the central square is cropped, e.g. 256 for a network of 224 px; by default that of the
-            model.
+        resize: shorter side of the images before the central square is cropped, e.g. 256 for a network of 224 px; by
+            default that of the model.
         baselines: also score raw pixels and the untrained backbone.
-        dimensions: range of feature dimensions to score, e.g. :360 or 360: (not for raw pixels); evaluation.json is then not written.
+        dimensions: range of feature dimensions to score, e.g. :360 or 360: (not for raw pixels); evaluation.json is
+            then not written.
         seed: seed of all random draws; if the images have no named splits, the seed of the run splits them.
         out: file for the scores, instead of RUN/evaluation.json.
         overwrite: replace the file of --out if it exists.
@@ -92,15 +96,21 @@ def evaluate(
         from rich.console import Console
 
         from fullrank.evaluation import score_tables
+        from fullrank.evaluation.judging import check_scorable
+        from fullrank.evaluation.judging import evaluate as evaluate_model
         from fullrank.images import DecodeErrors
-        from fullrank.judging import check_scorable
-        from fullrank.judging import evaluate as evaluate_model
         from fullrank.run.evaluations import to_json
 
     loaded, against = load_model(model, network), [load_model(other, ModelOptions()) for other in others]
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
     usual = replace(
-        read, labels=None, image_column=None, label_column=None, label_separator=None, group_column=None, split_column=None
+        read,
+        labels=None,
+        image_column=None,
+        label_column=None,
+        label_separator=None,
+        group_column=None,
+        split_column=None,
     )  # these flags describe the images of the run or of --data
     sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
@@ -143,7 +153,9 @@ def evaluate(
             if evaluation.verdict:
                 stdout.print(evaluation.verdict, markup=False, highlight=False, soft_wrap=True)
             if evaluation.finetuned:
-                stdout.print(f"After fine-tuning: {evaluation.finetuned}", markup=False, highlight=False, soft_wrap=True)
+                stdout.print(
+                    f"After fine-tuning: {evaluation.finetuned}", markup=False, highlight=False, soft_wrap=True
+                )
         if draft:
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:
@@ -153,9 +165,13 @@ def evaluate(
         from fullrank.report.store_neighbours import update_neighbours
 
         with console.status("nearest neighbours"):
-            update_neighbours(loaded, sets[0][0], sets[0][1], device=read.accelerator, workers=read.workers, notify=console.print)
+            update_neighbours(
+                loaded, sets[0][0], sets[0][1], device=read.accelerator, workers=read.workers, notify=console.print
+            )
         console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
-        console.print(f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True)
+        console.print(
+            f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True
+        )
 
 
 run = partial(call, evaluate, command="evaluate")

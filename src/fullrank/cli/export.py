@@ -20,11 +20,13 @@ def export(
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Write the backbone to FILE.safetensors or FILE.onnx, with its preprocessing and class names as metadata, or to a folder for the hub.
+    """Write the backbone to FILE.safetensors or FILE.onnx, with its preprocessing and class names as metadata, or to a
+    folder for the hub.
 
-    `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a standard stem. A folder
-    has model.safetensors, config.json and a model card with recipe, scores and spectrum: `timm.create_model("local-dir:FOLDER",
-    pretrained=True)`.
+    `fullrank.load("file:FILE.safetensors")` loads the file; timm alone can load the weights of a backbone with a
+    standard stem. A folder
+    has model.safetensors, config.json and a model card with recipe, scores and spectrum:
+    `timm.create_model("local-dir:FOLDER", pretrained=True)`.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
@@ -34,10 +36,12 @@ def export(
         network: the network of a file that another library wrote.
     """
     if check_export(out) and push_to_hub is not None:
-        raise UserError(f"--push-to-hub uploads a folder, but --out is the file {out}; give a folder: --out {out.with_suffix('')}")
+        raise UserError(
+            f"--push-to-hub uploads a folder, but --out is the file {out}; give a folder: --out {out.with_suffix('')}"
+        )
     parse_model(model)
     with heavy_imports():
-        from fullrank.exporting import export as export_model
+        from fullrank.models.exporting import export as export_model
 
     notify = partial(stderr().print, markup=False, soft_wrap=True)
     export_model(load_model(model, network), out, push_to_hub=push_to_hub, overwrite=overwrite, notify=notify)

@@ -31,16 +31,18 @@ def finetune(
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Train all weights with labels, beside the same network from random weights: same recipe, several seeds, paired intervals.
+    """Train all weights with labels, beside the same network from random weights: same recipe, several seeds, paired
+    intervals.
 
-    The recipe is that of timm where timm has a default (crops, flips, label smoothing) and that of DeiT elsewhere. No number is chosen on
-    the labelled images. For a run directory, this adds the scores to RUN/evaluation.json and updates the report of the run.
+    The recipe is that of timm where timm has a default (crops, flips, label smoothing) and that of DeiT elsewhere. No
+    number is chosen on the labelled images. For a run directory, this adds the scores to RUN/evaluation.json and
+    updates the report of the run.
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         labelled: source of the labelled images; by default the source of the run.
-        out: write the fine-tuned network of the first seed to this folder: model.safetensors, config.json, README.md and
-            classifier.safetensors.
+        out: write the fine-tuned network of the first seed to this folder: model.safetensors, config.json, README.md
+            and classifier.safetensors.
         seeds: number of trainings from each start.
         epochs: epochs of each training.
         lr: peak of the learning rate.
@@ -59,15 +61,20 @@ def finetune(
         check_source(labelled)
         read = replace(read, data=labelled)
     read.check(model)
-    for name, value, least in (("seeds", seeds, 1), ("epochs", epochs, 1), ("batch-size", batch_size, 2), ("seed", seed, 0)):
+    for name, value, least in (
+        ("seeds", seeds, 1),
+        ("epochs", epochs, 1),
+        ("batch-size", batch_size, 2),
+        ("seed", seed, 0),
+    ):
         if value < least:
             raise UserError(f"--{name} is {value}, expected at least {least}")
     with heavy_imports():
         from rich.console import Console
 
         from fullrank.evaluation import score_tables
-        from fullrank.finetuning import check_folder
-        from fullrank.finetuning import finetune as finetune_model
+        from fullrank.evaluation.finetuning import check_folder
+        from fullrank.evaluation.finetuning import finetune as finetune_model
         from fullrank.images import DecodeErrors
 
     if out is not None:
@@ -103,7 +110,9 @@ def finetune(
         from fullrank.report import write_report
 
         console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
-        console.print(f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True)
+        console.print(
+            f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True
+        )
 
 
 run = partial(call, finetune, command="finetune")

@@ -37,7 +37,8 @@ def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) 
 
 
 def check_arguments(arguments: Sequence[str], *, command: str) -> None:
-    """Check that no argument is empty, contains a zero byte, or is longer than a path can be. An empty path would be the working directory.
+    """Check that no argument is empty, contains a zero byte, or is longer than a path can be. An empty path would be
+    the working directory.
 
     Raises:
         UserError: an argument is one of these.
@@ -46,14 +47,18 @@ def check_arguments(arguments: Sequence[str], *, command: str) -> None:
         flag, equals, value = argument.partition("=")
         if not argument or (equals and not value and flag.startswith("--")):
             where = flag or (arguments[i - 1] if i and arguments[i - 1].startswith("--") else f"argument {i + 1}")
-            raise UserError(f"{where} is empty, expected a value; is a variable of the shell not set? See fullrank {command} --help")
+            raise UserError(
+                f"{where} is empty, expected a value; is a variable of the shell not set? See fullrank {command} --help"
+            )
         if "\0" in argument:
             raise UserError(f"argument {argument!r} contains a zero byte, expected text; see fullrank {command} --help")
         text = value if equals else argument
         longest = 0 if text.startswith(("{", "[")) else max(len(os.fsencode(part)) for part in text.split("/"))
         if longest > LONGEST_NAME or len(text) > LONGEST_PATH:
             size = f"at most {LONGEST_NAME} bytes in a name and {LONGEST_PATH} in a path"
-            raise UserError(f"argument {i + 1}, '{argument[:40]}…', has {len(argument)} characters, expected {size}; shorten it")
+            raise UserError(
+                f"argument {i + 1}, '{argument[:40]}…', has {len(argument)} characters, expected {size}; shorten it"
+            )
 
 
 def parse(
@@ -85,7 +90,10 @@ def parse(
         options["default"] = default
     output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # without a terminal, tyro prints no colours or frames
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+        ):  # without a terminal, tyro prints no colours or frames
             return tyro.cli(what, **options)
     except SystemExit as stop:
         if stop.code:
@@ -108,7 +116,13 @@ def one_line(box: str) -> str:
     message, *others = sections(box)
     text = " ".join(row.strip() for row in message if not row.startswith(" " * 8))
     flags = [row.strip() for _, *rows in others for row in rows if re.match(r" {4}-", row)]
-    hint = "" if not flags else f"; expected {flags[0]}" if "helptext" in others[0][0] else f"; did you mean {' or '.join(flags)}?"
+    hint = (
+        ""
+        if not flags
+        else f"; expected {flags[0]}"
+        if "helptext" in others[0][0]
+        else f"; did you mean {' or '.join(flags)}?"
+    )
     return text[:1].lower() + text[1:].rstrip(".") + hint
 
 

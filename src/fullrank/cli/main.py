@@ -1,9 +1,12 @@
-"""Run a command. A command is imported when it is known, and heavy modules when its arguments are checked, so that an answer is fast."""
+"""Run a command. A command is imported when it is known, and heavy modules when its arguments are checked, so that an
+answer is fast.
+"""
 
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
 
 from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
@@ -22,7 +25,7 @@ COMMANDS = {
     "export": "write the backbone as safetensors for timm, as ONNX, or as a folder for the Hugging Face hub",
     "report": "write one self-contained HTML page for one or several runs",
     "check": "test whether an objective meets the requirements; yours is package.module:function",
-    "reproduce": "compute the figures of the papers, and check their claims",
+    "reproduce": "compute the figures of the papers, and check their claims (of the package fullrank_papers)",
     "recipes": "list the recipes, or print one",
 }
 
@@ -46,7 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: success; 1: one of several processes failed; 2: a mistake that the user can fix; 128 + n: stopped by signal n.
     """
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # for its processes: a module in the working directory replaces none of Python's
+    os.environ.setdefault(
+        "PYTHONSAFEPATH", "1"
+    )  # for its processes: a module in the working directory replaces none of Python's
     with lasting_streams():
         return _main(list(sys.argv[1:] if argv is None else argv))
 
@@ -54,7 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
-        print(HELP.format(commands="\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items())), end="")
+        print(
+            HELP.format(commands="\n".join(f"  {command:{width}}  {summary}" for command, summary in COMMANDS.items())),
+            end="",
+        )
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version
@@ -64,8 +72,8 @@ def _main(arguments: list[str]) -> int:
     try:
         pick(arguments[0], COMMANDS, "command")
         with heavy_imports():
-            command = importlib.import_module(f"fullrank.cli.{arguments[0]}")
-        command.run(arguments[1:])
+            run = find_command(arguments[0])
+        run(arguments[1:])
     except UserError as error:
         print_message(error)
         return 2
@@ -86,6 +94,15 @@ def _main(arguments: list[str]) -> int:
         print_message("stopped")
         return 130
     return 0
+
+
+def find_command(name: str) -> Callable[[list[str]], None]:
+    """Return the function of a command: of this package, or of a package with an entry point in the group
+    fullrank.commands.
+    """
+    for entry in entry_points(group="fullrank.commands", name=name):
+        return entry.load()
+    return importlib.import_module(f"fullrank.cli.{name}").run
 
 
 def print_message(message: object) -> None:

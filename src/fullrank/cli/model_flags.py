@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from fullrank.cli.heavy import heavy_imports
-from fullrank.config import BackboneConfig
-from fullrank.config.backbone import Json
+from fullrank.methods.backbone_config import BackboneConfig, Json
 from fullrank.terminal import stderr
 
 if TYPE_CHECKING:
-    from fullrank.loading import Model
+    from fullrank.models import Model
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,8 @@ class BackboneOptions:
     """The network of a file that another library wrote."""
 
     name: str | None = None
-    """A timm model. Only for a file:PATH that `fullrank export` did not write, such as weights of torchvision, solo-learn or lightly."""
+    """A timm model. Only for a file:PATH that `fullrank export` did not write, such as weights of torchvision,
+    solo-learn or lightly."""
     stem: Literal["standard", "small"] = "standard"
     """'small': the ResNet starts with a 3×3 convolution of stride 1, as for CIFAR."""
     arguments: Json = field(default_factory=dict)
@@ -49,11 +49,17 @@ def load_model(model: str, options: ModelOptions) -> "Model":
     """Load a MODEL, and print what is known about the weights of another library."""
     config = options.backbone
     changed = config != BackboneOptions()
-    backbone = BackboneConfig(name=config.name or "resnet18", stem=config.stem, arguments=config.arguments) if changed else None
+    backbone = (
+        BackboneConfig(name=config.name or "resnet18", stem=config.stem, arguments=config.arguments)
+        if changed
+        else None
+    )
     with heavy_imports():
-        from fullrank.loading import load
+        from fullrank.models import load
 
-    loaded = load(model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std)
+    loaded = load(
+        model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std
+    )
     if loaded.note:
         stderr().print(loaded.note, markup=False, highlight=False, soft_wrap=True)
     return loaded

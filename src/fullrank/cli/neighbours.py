@@ -36,7 +36,8 @@ def neighbours(
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Find nearest neighbours, near-duplicates (also across train and test), outliers and doubtful labels of a set of images.
+    """Find nearest neighbours, near-duplicates (also across train and test), outliers and doubtful labels of a set of
+    images.
 
     All splits of the source are searched together. The terminal shows the first of each kind.
 
@@ -64,12 +65,16 @@ def neighbours(
     with heavy_imports():
         from rich.console import Console
 
+        from fullrank.evaluation.neighbourhood import neighbours as find
+        from fullrank.evaluation.neighbourhood.result import FILES
         from fullrank.images import DecodeErrors
-        from fullrank.neighbourhood import neighbours as find
-        from fullrank.neighbourhood.result import FILES
         from fullrank.report.neighbours import summary, write_neighbours_page
 
-    if out is not None and not overwrite and (taken := [out / name for name in (PAGE, *FILES) if (out / name).exists()]):
+    if (
+        out is not None
+        and not overwrite
+        and (taken := [out / name for name in (PAGE, *FILES) if (out / name).exists()])
+    ):
         raise UserError(f"{taken[0]} exists already; choose another folder, or replace it with --overwrite")
     loaded, console = load_model(model, network), stderr()
     decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
@@ -97,13 +102,17 @@ def neighbours(
         console.print(printable(f"skipped {name}: {reason}"), markup=False, soft_wrap=True)
     lines = summary(found)
     if found.queries:
-        for name, indices, similarities in zip(found.queries.names, found.queries.indices, found.queries.similarities, strict=True):
+        for name, indices, similarities in zip(
+            found.queries.names, found.queries.indices, found.queries.similarities, strict=True
+        ):
             lines += ["", f"nearest to {name}"]
             lines += [f"  {value:.3f}  {found.names[i]}" for i, value in zip(indices, similarities, strict=True)]
     if found.duplicates:
         lines += ["", "near-duplicates"]
         for pair in found.duplicates[:LISTED]:
-            lines.append(f"  {'equal' if pair.equal else f'{pair.correlation:.3f}'}  {found.names[pair.first]}  {found.names[pair.second]}")
+            lines.append(
+                f"  {'equal' if pair.equal else f'{pair.correlation:.3f}'}  {found.names[pair.first]}  {found.names[pair.second]}"
+            )
     lines += ["", "outliers"] + [f"  {found.outlier_score[i]:.3f}  {found.names[i]}" for i in found.outliers(LISTED)]
     if doubtful := found.doubtful_labels(LISTED):
         lines += ["", "doubtful labels"]

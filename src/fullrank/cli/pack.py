@@ -54,9 +54,9 @@ def pack(
     if not 1 <= size <= 4096:
         raise UserError(f"--size {size} is no side in pixels, expected 1 to 4096")
     with heavy_imports():
-        from fullrank.data import resolve_num_workers
         from fullrank.images import DecodeErrors
         from fullrank.images import pack as pack_images
+        from fullrank.run.data import resolve_num_workers
 
     console, decode_errors = stderr(), DecodeErrors(max_error_fraction=max_error_fraction)
     pack_images(

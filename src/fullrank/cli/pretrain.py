@@ -52,7 +52,9 @@ Objectives: {objectives}
 def run(arguments: Sequence[str]) -> None:
     """Parse and pretrain."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        objectives = fill(", ".join(objective_names()), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12).strip()
+        objectives = fill(
+            ", ".join(objective_names()), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12
+        ).strip()
         print(USAGE.format(count=len(RECIPES), objectives=objectives), end="")
         return
     console = stderr()
@@ -77,10 +79,12 @@ def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
     if recipe.probe.labelled:
         check_source(recipe.probe.labelled)
     with heavy_imports():
-        from fullrank.pretraining import pretrain, preview
+        from fullrank.run.pretrain import pretrain, preview
 
     if options.preview:
-        console.print(f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, trust=options.trust, console=console)}")
+        console.print(
+            f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, trust=options.trust, console=console)}"
+        )
         return
     run = pretrain(
         recipe,
@@ -104,7 +108,9 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
     if arguments and not arguments[0].startswith("-"):
         recipe, options = read_arguments(arguments, console)
         if options.out or options.overwrite or options.preview or options.resume_or_start or options.hours:
-            raise UserError(f"--resume continues the run in {path}; remove --out, --overwrite, --preview, --resume-or-start and --hours")
+            raise UserError(
+                f"--resume continues the run in {path}; remove --out, --overwrite, --preview, --resume-or-start and --hours"
+            )
         if any(argument.partition("=")[0] == "--epochs" for argument in arguments):
             epochs = recipe.epochs
     else:
@@ -114,7 +120,7 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
         if source is not None:
             check_source(source)
     with heavy_imports():
-        from fullrank.pretraining import pretrain
+        from fullrank.run.pretrain import pretrain
 
     run = pretrain(
         recipe,
@@ -131,7 +137,8 @@ def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None
 
 
 def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | None, ResumeOptions]:
-    """Parse the flags after --resume RUN, and return the stored recipe with their values, or None if they leave the recipe as it is.
+    """Parse the flags after --resume RUN, and return the stored recipe with their values, or None if they leave the
+    recipe as it is.
 
     Raises:
         UserError: a flag cannot be changed when a run is resumed.

@@ -14,7 +14,8 @@ class RunOptions:
     devices: int | None = None
     """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
     trust: bool = False
-    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your rights."""
+    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your
+    rights."""
     wandb: bool = False
     """Log to Weights & Biases too."""
     wandb_project: str | None = None
@@ -25,7 +26,11 @@ class RunOptions:
     @property
     def wandb_options(self) -> bool | dict[str, Any]:
         """The value of `wandb` for `fullrank.pretrain`."""
-        options = {name: value for name, value in (("project", self.wandb_project), ("name", self.wandb_name)) if value is not None}
+        options = {
+            name: value
+            for name, value in (("project", self.wandb_project), ("name", self.wandb_name))
+            if value is not None
+        }
         return options or self.wandb
 
 
@@ -36,21 +41,23 @@ class Options(RunOptions):
     data: str | None = None
     """Short for --data.source: the source of the images."""
     init: str | None = None
-    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The network, its channels and
-    its normalisation are those of the model, and the learning rate is a tenth."""
+    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The
+    network, its channels and its normalisation are those of the model, and the learning rate is a tenth."""
     labelled: str | None = None
-    """Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them during training; no label reaches
-    the backbone."""
+    """Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them during
+    training; no label reaches the backbone."""
     split: str | None = None
     """Short for --data.train: the name of the split to train on."""
     hours: float | None = None
-    """Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are chosen and printed."""
+    """Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are chosen and
+    printed."""
     out: Path | None = None
     """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
     overwrite: bool = False
     """Replace the run or the file in --out."""
     resume_or_start: bool = False
-    """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued again."""
+    """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued
+    again."""
     preview: bool = False
     """Write a picture of images and their views, and do not train."""
 

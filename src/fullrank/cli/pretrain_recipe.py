@@ -1,4 +1,6 @@
-"""The recipe of a command line of `fullrank pretrain`: first the choices from which other fields follow, then all flags."""
+"""The recipe of a command line of `fullrank pretrain`: first the choices from which other fields follow, then all
+flags.
+"""
 
 import os
 import re
@@ -15,8 +17,8 @@ from fullrank.arguments import check_source, nearest_name, parse_model
 from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
-from fullrank.config import BackboneConfig
 from fullrank.errors import UserError, suggest
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.recipes import (
     RECIPES,
     DataConfig,
@@ -47,7 +49,9 @@ HINTS = {
     **dict.fromkeys(("--optimizer", "--optim"), "did you mean --optimizer.name?"),
     **dict.fromkeys(("--schedule", "--scheduler"), "did you mean --schedule.name?"),
     **dict.fromkeys(("--warmup", "--warmup-epochs"), "did you mean --schedule.warmup?"),
-    **dict.fromkeys(("--size", "--image-size", "--img-size", "--crop-size", "--resolution"), "did you mean --views.0.size?"),
+    **dict.fromkeys(
+        ("--size", "--image-size", "--img-size", "--crop-size", "--resolution"), "did you mean --views.0.size?"
+    ),
     **dict.fromkeys(("--projector", "--dim", "--proj-dim", "--embedding-dim"), "did you mean --projector.widths?"),
     **dict.fromkeys(("--workers", "--num-workers"), "did you mean --data.workers?"),
     **dict.fromkeys(("--labels",), "did you mean --data.labels?"),
@@ -96,7 +100,8 @@ class DataFlags:
 def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
     """Parse a command line that begins with a recipe or a source.
 
-    First come the choices from which other fields follow, then all flags: a flag always wins over what follows from another flag.
+    First come the choices from which other fields follow, then all flags: a flag always wins over what follows from
+    another flag.
     """
     data, _ = pop_flag(arguments, "--data")
     split, _ = pop_flag(arguments, "--split")
@@ -110,7 +115,9 @@ def read_arguments(arguments: Sequence[str], console: "Console") -> tuple[Recipe
         name = published
     groups = [flag[2:].partition("=")[0] for flag in arguments[1:] if flag.startswith("--views.")]
     choices = read_choices(arguments[1:])
-    base = resolve_recipe(name, data=data, train=split or train, choices=choices, reading=reading, groups=groups, start=start)
+    base = resolve_recipe(
+        name, data=data, train=split or train, choices=choices, reading=reading, groups=groups, start=start
+    )
     recipe, options = parse_flags(base.recipe, arguments[1:], console)
     if name != arguments[0]:
         console.print(explain_published(name))
@@ -128,13 +135,14 @@ def read_model(model: str, arguments: Sequence[str]) -> Start:
     backbone = parse(BackboneFlags, found, command="pretrain").backbone if named else None
     parse_model(model)
     with heavy_imports():
-        from fullrank.initial_weights import read_start
+        from fullrank.models.initial_weights import read_start
 
     return read_start(model, backbone=backbone)
 
 
 def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of `with_choices` and `photos_recipe` that the flags choose, and the sizes of views by the name of their flag.
+    """Return the arguments of `with_choices` and `photos_recipe` that the flags choose, and the sizes of views by the
+    name of their flag.
 
     A value that the parser of the flags will reject is not a choice.
 
@@ -146,9 +154,15 @@ def read_choices(arguments: Sequence[str]) -> dict[str, Any]:
         flag, equals, value = argument.partition("=")
         if flag.startswith("--"):
             values[flag.replace("-", "_")] = value if equals else "".join(arguments[i + 1 : i + 2])
-    choices = {name: whole_number(values.get(flag, "")) for name, flag in (("epochs", "__epochs"), ("batch_size", "__batch_size"))}
+    choices = {
+        name: whole_number(values.get(flag, ""))
+        for name, flag in (("epochs", "__epochs"), ("batch_size", "__batch_size"))
+    }
     optimizer = values.get("__optimizer.name")
-    choices |= {"backbone": values.get("__backbone.name") or None, "optimizer": optimizer if optimizer in OPTIMIZERS else None}
+    choices |= {
+        "backbone": values.get("__backbone.name") or None,
+        "optimizer": optimizer if optimizer in OPTIMIZERS else None,
+    }
     choices |= {flag[2:]: whole_number(value) for flag, value in values.items() if flag.endswith(".size")}
     return {name: value for name, value in choices.items() if value is not None}
 
@@ -164,7 +178,8 @@ def arguments_of_choices(choices: Mapping[str, Any], recipe: Recipe) -> dict[str
 
 
 def read_data_flags(arguments: Sequence[str]) -> DataConfig:
-    """Return how the flags say that images are read, which must be known before a general recipe can be chosen for them.
+    """Return how the flags say that images are read, which must be known before a general recipe can be chosen for
+    them.
 
     >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
     'photo'
@@ -197,7 +212,8 @@ def whole_number(text: str) -> int | None:
 
 
 def pop_flag(arguments: Sequence[str], flag: str) -> tuple[str | None, Sequence[str]]:
-    """Return the value of a flag, given as `--flag value` or `--flag=value`, and the other arguments. The last value counts.
+    """Return the value of a flag, given as `--flag value` or `--flag=value`, and the other arguments. The last value
+    counts.
 
     Raises:
         UserError: the flag has no value or is misspelt.
@@ -225,7 +241,8 @@ class BaseRecipe:
 
     recipe: Recipe
     explain: Callable[[Recipe, float | None], list[str]]
-    """Returns lines about the final recipe, given the value of --hours: what was chosen, or what followed from the flags."""
+    """Returns lines about the final recipe, given the value of --hours: what was chosen, or what followed from the
+    flags."""
 
 
 def resolve_recipe(
@@ -238,7 +255,8 @@ def resolve_recipe(
     groups: Sequence[str] = (),
     start: Start | None = None,
 ) -> BaseRecipe:
-    """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the choices.
+    """Return the named recipe, the recipe of a JSON file, or a general recipe for a source, with what follows from the
+    choices.
 
     Args:
         name: a recipe, a JSON file or a source; "photos" means the general recipe for `data`.
@@ -257,7 +275,9 @@ def resolve_recipe(
         return adapted(with_view_groups(RECIPES[name], groups), choices, start, channels)
     if name == "photos" and data is not None:
         name = data
-    if name.endswith(".json") and os.path.isfile(name):  # unlike `Path.is_file`, it returns False for a folder that may not be read
+    if name.endswith(".json") and os.path.isfile(
+        name
+    ):  # unlike `Path.is_file`, it returns False for a folder that may not be read
         return adapted(with_view_groups(read_recipe(Path(name)), groups), choices, start, channels)
     if os.path.isfile(Path(name) / "recipe.json"):
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
@@ -305,16 +325,22 @@ def resolve_recipe(
     )
 
 
-def adapted(recipe: Recipe, choices: Mapping[str, Any], start: Start | None = None, channels: int | None = None) -> BaseRecipe:
+def adapted(
+    recipe: Recipe, choices: Mapping[str, Any], start: Start | None = None, channels: int | None = None
+) -> BaseRecipe:
     """Return a recipe with what follows from the choices, and from the model whose weights it starts with."""
     derived = with_choices(recipe, **arguments_of_choices(choices, recipe))
     if start is not None:
         derived = with_start(derived, start, channels=channels)
-    return BaseRecipe(derived, lambda final, _: [*explain_choices(recipe, derived, final), *explain_balance(recipe, final)])
+    return BaseRecipe(
+        derived, lambda final, _: [*explain_choices(recipe, derived, final), *explain_balance(recipe, final)]
+    )
 
 
 def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") -> tuple[Recipe, Options]:
-    """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags name."""
+    """Parse the flags of the recipe, its objective, its method, and the run; import the functions that the flags
+    name.
+    """
     name, arguments = pop_flag(arguments, "--objective")
     builder, arguments = pop_flag(arguments, "--method-builder")
     named, sentence = [each for each in (name, builder) if each and ":" in each], ""
@@ -324,7 +350,9 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         recipe, sentence = method_recipe(recipe, name, method_builder=builder or "")
     elif builder is not None:
         recipe = replace(recipe, method_builder=builder, method={})
-    import_code(replace(recipe, custom_transforms=()), "--trust" in arguments, console.print)  # the flags may replace the transforms
+    import_code(
+        replace(recipe, custom_transforms=()), "--trust" in arguments, console.print
+    )  # the flags may replace the transforms
     recipe = replace(recipe)  # with the hyperparameters of the functions that were imported
     Hyper: Any = keywords(objective_signature(recipe.objective))
     MethodOptions: Any = keywords(builder_signature(recipe.method_builder, recipe.objective))
@@ -336,7 +364,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
         """Hyperparameters of the objective (--objective NAME chooses another objective)."""
         method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another method)."""
+        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another
+        method)."""
 
     default = Flags(Options(), recipe, Hyper(**recipe.hyper), MethodOptions(**recipe.method))
     flags = parse(
@@ -353,6 +382,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
     if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
         for function in recipe.custom_transforms:
             import_function(function, notify=console.print)
-    data = replace(recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train)
+    data = replace(
+        recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train
+    )
     probe = replace(recipe.probe, labelled=flags.options.labelled or recipe.probe.labelled)
     return replace(recipe, data=data, probe=probe), flags.options

@@ -14,8 +14,9 @@ from fullrank.recipes.summary import list_recipes
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     """List the recipes with their published accuracy and their origin, or print one recipe as JSON.
 
-    A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or optimizer, the
-    fields that depend on them follow, and the command says which. `fullrank pretrain FILE.json` accepts an edited copy of the JSON.
+    A recipe equals its publication as long as no flag changes it. With other epochs, batch size, view size, backbone or
+    optimizer, the fields that depend on them follow, and the command says which. `fullrank pretrain FILE.json` accepts
+    an edited copy of the JSON.
 
     Args:
         name: name of a recipe.

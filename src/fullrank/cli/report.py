@@ -10,7 +10,9 @@ from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
 
 
-def report(runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False) -> None:
+def report(
+    runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False
+) -> None:
     """Write one HTML page that opens offline.
 
     Args:

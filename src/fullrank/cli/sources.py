@@ -10,7 +10,7 @@ from fullrank.arguments import check_source, parse_model
 from fullrank.recipes import DataConfig, read_recipe
 
 if TYPE_CHECKING:
-    from fullrank.loading import Model
+    from fullrank.models import Model
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class ReadOptions:
     """Flags that several commands share: how images are read, and where the backbone runs."""
 
     data: str | None = None
-    """Source of the images: digits, a path (folder, Parquet, CSV), folder:PATH, parquet:PATH or hf:NAME; by default that of the run."""
+    """Source of the images: digits, a path (folder, Parquet, CSV), folder:PATH, parquet:PATH or hf:NAME; by default
+    that of the run."""
     accelerator: str = "auto"
     """auto, cpu, cuda or mps; auto uses a GPU if there is a GPU."""
     workers: int = 0

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from fullrank.arguments import SPECTRUM_SUFFIXES, check_suffix, parse_model
-from fullrank.atomic import atomic_write
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
+from fullrank.files import atomic_write
 from fullrank.terminal import stderr
 
 
@@ -24,7 +24,8 @@ def spectrum(
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
-    """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its projector.
+    """Measure the spectra of a model: eigenvalues of the centred covariance of its backbone and, for a run, of its
+    projector.
 
     For a single run directory, the command also shows the spectra over training.
 
@@ -45,10 +46,10 @@ def spectrum(
         from rich.console import Console
 
         from fullrank.cli.spectrum_output import WRITERS, ModelSpectra, labelled, load_history, sample_warning, show
+        from fullrank.evaluation.judging import measure_spectrum
         from fullrank.images import DecodeErrors
-        from fullrank.judging import measure_spectrum
-        from fullrank.loading import load
-        from fullrank.model_images import held_out_images
+        from fullrank.models import load
+        from fullrank.models.model_images import held_out_images
         from fullrank.spectrum import METRICS
         from fullrank.spectrum.metrics import BETTER, CENTRED
 
@@ -58,7 +59,9 @@ def spectrum(
         measured = []
         for each in models:
             decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
-            spectra = measure_spectrum(each, images, device=read.accelerator, workers=read.workers, decode_errors=decode_errors)
+            spectra = measure_spectrum(
+                each, images, device=read.accelerator, workers=read.workers, decode_errors=decode_errors
+            )
             measured.append(ModelSpectra(each.name, spectra, load_history(each.name)))
         if out and draft:
             WRITERS[suffix](draft, measured)

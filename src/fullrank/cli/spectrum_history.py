@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.plot_style import COLORS, subplots
 from fullrank.report.figures import mask_rounding_errors, spread_indices
+from fullrank.report.plot_style import COLORS, subplots
 from fullrank.run import SpectrumHistory
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import Spectrum, functional, saturation
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 ROWS = 8
 """Number of steps in a table."""
 INDICES = (1, 14, 64, 4, 32, 2, 8)
-"""Indices of the eigenvalues in a table; a narrow table shows the first ones. Skean et al. 2024 show the 14th eigenvalue."""
+"""Indices of the eigenvalues in a table; a narrow table shows the first ones. Skean et al. 2024 show the 14th
+eigenvalue."""
 LINES = 24
 """Number of eigenvalues in a figure."""
 OVERSHOOT = 2
@@ -38,14 +39,21 @@ def curves(spectra: SpectrumHistory, part: str) -> dict[str, Float[np.ndarray, "
     {'effective_rank': array([1., 2.]), 'collapsed_dimensions': array([1., 0.])}
     """
     eigenvalues = torch.from_numpy(spectra.eigenvalues[part]).double()
-    collapsed = [int(functional.collapsed_dimensions(row, n=n)) for row, n in zip(eigenvalues, spectra.samples.tolist(), strict=True)]
-    return {"effective_rank": functional.effective_rank(eigenvalues).numpy(), "collapsed_dimensions": np.array(collapsed, dtype=float)}
+    collapsed = [
+        int(functional.collapsed_dimensions(row, n=n))
+        for row, n in zip(eigenvalues, spectra.samples.tolist(), strict=True)
+    ]
+    return {
+        "effective_rank": functional.effective_rank(eigenvalues).numpy(),
+        "collapsed_dimensions": np.array(collapsed, dtype=float),
+    }
 
 
 def saturation_step(spectra: SpectrumHistory, part: str, j: int) -> int | None:
     """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; or None.
 
-    The step is defined only if the eigenvalue rose, i.e. started below 95 % of its last value and never exceeded twice that value.
+    The step is defined only if the eigenvalue rose, i.e. started below 95 % of its last value and never exceeded twice
+    that value.
 
     >>> eigenvalues = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
     >>> spectra = SpectrumHistory(steps=np.array([0, 5, 9]), samples=np.full(3, 50), eigenvalues={"backbone": eigenvalues})
@@ -59,20 +67,25 @@ def saturation_step(spectra: SpectrumHistory, part: str, j: int) -> int | None:
 
 
 def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) -> Table:
-    """Return a table of effective rank, collapsed dimensions and eigenvalues at some steps, with the `saturation_step` of each eigenvalue.
+    """Return a table of effective rank, collapsed dimensions and eigenvalues at some steps, with the `saturation_step`
+    of each eigenvalue.
 
     `width` (in characters) limits the number of eigenvalues.
     """
     D = spectra.eigenvalues[part].shape[1]
     indices = [j for j in INDICES if j <= D]
-    shown = sorted(indices[: max(1, (width - 36) // 11)])  # 36 characters for the first three columns, 11 per eigenvalue
+    shown = sorted(
+        indices[: max(1, (width - 36) // 11)]
+    )  # 36 characters for the first three columns, 11 per eigenvalue
     rank, collapsed = curves(spectra, part).values()
     values = spectra.eigenvalues[part][:, [j - 1 for j in shown]]
     result = Table(title=title, title_justify="left")
     for column in ("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown)):
         result.add_column(column, justify="right", no_wrap=True)
     for t in spread_indices(len(values), ROWS):
-        result.add_row(f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{collapsed[t]:.0f}", *(f"{value:.3g}" for value in values[t]))
+        result.add_row(
+            f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{collapsed[t]:.0f}", *(f"{value:.3g}" for value in values[t])
+        )
     result.add_section()
     steps = (saturation_step(spectra, part, j) for j in shown)
     result.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
@@ -87,7 +100,9 @@ def to_arrays(spectra: SpectrumHistory) -> dict[str, np.ndarray]:
 
 def to_json(spectra: SpectrumHistory) -> dict[str, Any]:
     """Return steps, samples and the metrics of each location over training, as JSON."""
-    parts = {part: {name: curve.tolist() for name, curve in curves(spectra, part).items()} for part in spectra.eigenvalues}
+    parts = {
+        part: {name: curve.tolist() for name, curve in curves(spectra, part).items()} for part in spectra.eigenvalues
+    }
     return {"steps": spectra.steps.tolist(), "samples": spectra.samples.tolist(), **parts}
 
 
@@ -98,7 +113,10 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
         models: for each model its name, its measured spectra by location, and its spectra over training.
     """
     parts = [part for part in LOCATIONS if any(part in spectra for _, spectra, _ in models)]
-    named = [(_shorten(name), spectra, history, colour) for (name, spectra, history), colour in zip(models, COLORS, strict=False)]
+    named = [
+        (_shorten(name), spectra, history, colour)
+        for (name, spectra, history), colour in zip(models, COLORS, strict=False)
+    ]
     runs = [(name, history, colour) for name, _, history, colour in named if history]
     heights = len(runs) + bool(runs) + 1
     figure, axes = subplots(heights, len(parts), width=4.5 * len(parts), height=2.6 * heights)
@@ -121,7 +139,9 @@ def draw(models: Sequence[tuple[str, Mapping[str, Spectrum], SpectrumHistory | N
 
 
 def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
-    """Plot some eigenvalues over training, larger eigenvalues in darker colours, and the `saturation_step` of the 14th as a dotted line."""
+    """Plot some eigenvalues over training, larger eigenvalues in darker colours, and the `saturation_step` of the 14th
+    as a dotted line.
+    """
     from matplotlib import colormaps
 
     positive = mask_rounding_errors(spectra.eigenvalues[part].astype(float))
@@ -129,7 +149,9 @@ def _plot_eigenvalues(ax: "Axes", spectra: SpectrumHistory, part: str) -> None:
     shown = np.unique(np.geomspace(1, nonzero, min(nonzero, LINES)).round().astype(int))
     for k, j in enumerate(shown):
         labelled = {"label": f"λ$_{{{j}}}$"} if k in (0, len(shown) - 1) else {}
-        ax.semilogy(spectra.steps, positive[:, j - 1], color=colormaps["viridis"](0.9 * k / max(1, len(shown) - 1)), **labelled)
+        ax.semilogy(
+            spectra.steps, positive[:, j - 1], color=colormaps["viridis"](0.9 * k / max(1, len(shown) - 1)), **labelled
+        )
     k = min(14, nonzero)
     step = saturation_step(spectra, part, k)
     if step is not None:

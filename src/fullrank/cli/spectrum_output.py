@@ -36,7 +36,9 @@ class ModelSpectra:
 
 
 def load_history(model: str) -> SpectrumHistory | None:
-    """Return the spectra of a run over training, or None if the model is not a run; print a warning if the file cannot be read."""
+    """Return the spectra of a run over training, or None if the model is not a run; print a warning if the file cannot
+    be read.
+    """
     if not Path(model).is_dir():
         return None
     try:
@@ -49,7 +51,11 @@ def load_history(model: str) -> SpectrumHistory | None:
 def labelled(models: Sequence[ModelSpectra]) -> dict[str, Spectrum]:
     """Return the spectra by column label: the location, with the letter of the model if there are two."""
     letters = [f"{letter} " for letter in LETTERS] if len(models) > 1 else [""]
-    return {f"{letter}{part}": spectrum for letter, model in zip(letters, models, strict=True) for part, spectrum in model.spectra.items()}
+    return {
+        f"{letter}{part}": spectrum
+        for letter, model in zip(letters, models, strict=True)
+        for part, spectrum in model.spectra.items()
+    }
 
 
 def sample_warning(spectra: Sequence[Spectrum]) -> str:
@@ -87,7 +93,11 @@ def show(models: Sequence[ModelSpectra], console: Console) -> None:
         console.print("over training: fullrank spectrum RUN, without --against", highlight=False)
     elif history := models[0].history:
         for part in history.eigenvalues:
-            console.print(spectrum_history.table(history, part, title=f"{models[0].name}: {part} over training", width=console.width))
+            console.print(
+                spectrum_history.table(
+                    history, part, title=f"{models[0].name}: {part} over training", width=console.width
+                )
+            )
 
 
 def metrics_table(spectra: dict[str, Spectrum]) -> Table:
@@ -98,11 +108,15 @@ def metrics_table(spectra: dict[str, Spectrum]) -> Table:
     table.add_column("better", no_wrap=True)
     values = [compute_metrics(spectrum) for spectrum in spectra.values()]
     for key, metric in METRICS.items():
-        table.add_row(metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values), metric.better.replace("none", "–"))
+        table.add_row(
+            metric.name, *(f"{metrics[key].value:,.4g}" for metrics in values), metric.better.replace("none", "–")
+        )
     table.add_row("dimensions", *(str(spectrum.D) for spectrum in spectra.values()))
     table.add_section()
     for j in range(min(LEADING, max(spectrum.D for spectrum in spectra.values()))):
-        table.add_row(f"λ{j + 1}", *(f"{spectrum.eigenvalues[j]:.4g}" if j < spectrum.D else "" for spectrum in spectra.values()))
+        table.add_row(
+            f"λ{j + 1}", *(f"{spectrum.eigenvalues[j]:.4g}" if j < spectrum.D else "" for spectrum in spectra.values())
+        )
     return table
 
 
@@ -128,7 +142,9 @@ def to_json(model: ModelSpectra) -> dict[str, Any]:
     parts: dict[str, Any] = {"model": model.name}
     for part, spectrum in model.spectra.items():
         metrics = compute_metrics(spectrum)
-        parts[part] = {key: metric.value if math.isfinite(metric.value) else None for key, metric in metrics.items()} | {
+        parts[part] = {
+            key: metric.value if math.isfinite(metric.value) else None for key, metric in metrics.items()
+        } | {
             "dimensions": spectrum.D,
             "samples": spectrum.n,
             "conventions": {key: metric.convention for key, metric in metrics.items()},
@@ -142,7 +158,7 @@ def write_png(path: Path, models: Sequence[ModelSpectra]) -> None:
     """Draw the measured spectra and the spectra over training."""
     from matplotlib import rc_context
 
-    from fullrank.plot_style import MATPLOTLIB_STYLE
+    from fullrank.report.plot_style import MATPLOTLIB_STYLE
 
     with rc_context(MATPLOTLIB_STYLE):
         figure = spectrum_history.draw([(model.name, model.spectra, model.history) for model in models])

@@ -50,7 +50,9 @@ def run(arguments: Sequence[str]) -> None:
         return
     check_arguments(arguments, command="sweep")
     if arguments[0].startswith("-"):
-        raise UserError(f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank sweep digits --seeds 3")
+        raise UserError(
+            f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank sweep digits --seeds 3"
+        )
     if any(argument in ("-h", "--help") for argument in arguments):
         print(USAGE, end="")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
@@ -148,7 +150,9 @@ def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Cons
     print_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)", Console())
     console.print(f"written: {', '.join(map(str, paths))}")
     if (runs := len(finished_runs(rows, folder))) > MOST_REPORTED:
-        console.print(f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all")
+        console.print(
+            f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all"
+        )
 
 
 def _without(arguments: Sequence[str], *flags: str) -> list[str]:

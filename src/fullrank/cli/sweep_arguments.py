@@ -1,4 +1,6 @@
-"""The command line of `fullrank sweep`: its own options, and the flags of a recipe, of which several values span the grid."""
+"""The command line of `fullrank sweep`: its own options, and the flags of a recipe, of which several values span the
+grid.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,8 +36,8 @@ class SweepOptions:
     out: Path | None = None
     """Folder of the sweep, with a run directory for each cell. The default is sweeps/RECIPE."""
     choose: str | None = None
-    """A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the others: each value is trained with
-    one more seed and without a tenth of the training images, and scored on these."""
+    """A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the others: each
+    value is trained with one more seed and without a tenth of the training images, and scored on these."""
     probes: tuple[str, ...] = ("linear", "knn")
     """Probes after training, as in fullrank evaluate; none: no evaluation."""
     transfer: tuple[str, ...] = ()
@@ -66,7 +68,9 @@ class SweepArguments:
 
     def flags(self, values: Mapping[str, Setting]) -> list[str]:
         """Return the arguments of `fullrank pretrain` for one combination."""
-        varied = [argument for name, value in values.items() for argument in flag_arguments(name, self.texts[name][value])]
+        varied = [
+            argument for name, value in values.items() for argument in flag_arguments(name, self.texts[name][value])
+        ]
         return [*self.fixed, *varied]
 
 
@@ -92,7 +96,9 @@ def split_arguments(arguments: Sequence[str]) -> SweepArguments:
                 raise UserError(f"{flag} is given twice; give all of its values after one {flag}")
             found[flag] = [value] if equals else []
         elif not flag:
-            raise UserError(f"'{argument}' follows no flag; for example: fullrank sweep digits --objective frossl vicreg --seeds 3")
+            raise UserError(
+                f"'{argument}' follows no flag; for example: fullrank sweep digits --objective frossl vicreg --seeds 3"
+            )
         else:
             found[flag].append(argument)
     own, fixed, axes, texts = [], [], {}, {}
@@ -135,7 +141,8 @@ def setting(text: str) -> Setting:
 
 
 def flag_arguments(name: str, text: str | None = None) -> list[str]:
-    """Return a flag with one value as `fullrank pretrain` takes it: the numbers of a tuple apart, a truth value in the flag's name.
+    """Return a flag with one value as `fullrank pretrain` takes it: the numbers of a tuple apart, a truth value in the
+    flag's name.
 
     >>> flag_arguments("projector.widths", "512,64"), flag_arguments("hyper.log", "false"), flag_arguments("data.source", "a,b")
     (['--projector.widths', '512', '64'], ['--hyper.no-log'], ['--data.source', 'a,b'])

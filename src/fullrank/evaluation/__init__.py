@@ -1,4 +1,6 @@
-"""Evaluation of frozen backbones: features, probes, baselines, and an online probe that is trained together with the backbone."""
+"""Evaluation of frozen backbones: features, probes, baselines, and an online probe that is trained together with the
+backbone.
+"""
 
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.evaluate import evaluate_backbone

@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.config import CropConfig, JitterConfig, ViewConfig
 from fullrank.evaluation.features import format_slice
 from fullrank.evaluation.frozen import verify_frozen
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, load_images
@@ -20,6 +19,7 @@ from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
 from fullrank.images.preprocess import to_tensor
 from fullrank.views import MultiViewTransform
+from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
 BLOCK = 512  # images that share one draw of random numbers; the crops do not depend on the size of a forward pass
 MEMORY = 2**31  # bytes of decoded images that are kept for the next pass
@@ -30,14 +30,17 @@ class Augmentation:
     """The random resized crop and the flip of training images."""
 
     crop: tuple[float, float]
-    """Smallest and largest area of the crop, as a share of the image's area; its width / height is between 3/4 and 4/3."""
+    """Smallest and largest area of the crop, as a share of the image's area; its width / height is between 3/4 and
+    4/3."""
     flip: float
     """Probability of a flip left to right."""
 
     def transform(self, preprocess: Preprocess) -> MultiViewTransform:
         """Return the transform of one view in the size of the preprocessing."""
         none = JitterConfig(probability=0.0)
-        view = ViewConfig(count=1, size=preprocess.size, crop=CropConfig(scale=self.crop), flip=self.flip, jitter=none, grayscale=0.0)
+        view = ViewConfig(
+            count=1, size=preprocess.size, crop=CropConfig(scale=self.crop), flip=self.flip, jitter=none, grayscale=0.0
+        )
         return MultiViewTransform(view, mean=preprocess.mean, std=preprocess.std, channels=preprocess.channels)
 
 
@@ -55,15 +58,17 @@ def augmented_features(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> Float[Tensor, "n D"]:
-    """Return the features of pass `number` over the augmented images: rows in the order of `extract_features`, on the CPU.
+    """Return the features of pass `number` over the augmented images: rows in the order of `extract_features`, on the
+    CPU.
 
-    The crops are a function of the seed, the number of the pass and the position of the image; the device, the batch size and the number of
-    workers do not change them.
+    The crops are a function of the seed, the number of the pass and the position of the image; the device, the batch
+    size and the number of workers do not change them.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D); the function verifies that it does not change.
         images: training images.
-        preprocess: gives channels, size, mean and standard deviation; an augmented image is not resized before the crop.
+        preprocess: gives channels, size, mean and standard deviation; an augmented image is not resized before the
+            crop.
         augmentation: the random crop and flip.
         number: number of the pass.
         seed: seed of the crops and flips.
@@ -83,7 +88,9 @@ def augmented_features(
     torch.Size([8, 64])
     """
     transform, parts = augmentation.transform(preprocess), []
-    views = _views(images, preprocess, transform, number, seed=seed, device=device, workers=workers, decode_errors=decode_errors)
+    views = _views(
+        images, preprocess, transform, number, seed=seed, device=device, workers=workers, decode_errors=decode_errors
+    )
     with verify_frozen(backbone.to(device)), torch.inference_mode():
         for block in views:
             parts += [backbone(part)[:, dimensions].float().cpu() for part in block.split(batch_size)]
@@ -113,7 +120,9 @@ def _views(
         return
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = (_Block(step, block) for step, block in enumerate(blocks, start=first))
-    for crops, rows, step, errors in parallel_map(_CropBlock(images, transform, seed, preprocess.bits), tasks, workers=workers):
+    for crops, rows, step, errors in parallel_map(
+        _CropBlock(images, transform, seed, preprocess.bits), tasks, workers=workers
+    ):
         decode_errors.add(len(rows) + len(errors), errors)
         if crops is not None:
             params = transform.make_params(seed, step, BLOCK)
@@ -151,9 +160,14 @@ class _CropBlock:
 
 
 def keep_decoded(
-    images: Images | MemoryImages, preprocess: Preprocess, *, workers: int = 0, decode_errors: DecodeErrors | None = None
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
 ) -> Images | MemoryImages:
-    """Return the images decoded, with the channels of the network, if they have one size and fit into 2 GiB; else unchanged.
+    """Return the images decoded, with the channels of the network, if they have one size and fit into 2 GiB; else
+    unchanged.
 
     Passes over decoded images crop on the device of the backbone, and decode nothing.
     """
@@ -169,6 +183,8 @@ def keep_decoded(
     if len(images) * width * height * preprocess.channels > MEMORY:
         return images
     try:
-        return load_images(images, channels=preprocess.channels, bits=preprocess.bits, workers=workers, decode_errors=decode_errors)
+        return load_images(
+            images, channels=preprocess.channels, bits=preprocess.bits, workers=workers, decode_errors=decode_errors
+        )
     except MixedSizesError:
         return images

@@ -27,7 +27,12 @@ def raw_pixels(
     torch.Size([1797, 16])
     """
     return extract_features(
-        nn.Flatten(), images, preprocess.at_most(side), batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        nn.Flatten(),
+        images,
+        preprocess.at_most(side),
+        batch_size=batch_size,
+        workers=workers,
+        decode_errors=decode_errors,
     )
 
 
@@ -45,16 +50,18 @@ def calibrate_batchnorm(
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
 
-    In an untrained network, the running mean and variance are still 0 and 1. In eval mode, BatchNorm would then normalise nothing, and the
-    network would be too weak a baseline. Here each BatchNorm averages the statistics of its batches (momentum None) while all other layers
-    are in eval mode; afterwards, momentum and modes are restored. Weights do not change.
+    In an untrained network, the running mean and variance are still 0 and 1. In eval mode, BatchNorm would then
+    normalise nothing, and the network would be too weak a baseline. Here each BatchNorm averages the statistics of its
+    batches (momentum None) while all other layers are in eval mode; afterwards, momentum and modes are restored.
+    Weights do not change.
 
     Args:
         backbone: the untrained network.
         images: training images.
         preprocess: the preprocessing of the trained backbone.
         sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
-        batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the same weight.
+        batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the
+            same weight.
         device: device of the backbone.
         workers: number of processes that decode images; 0 decodes in this process.
         decode_errors: records images that cannot be read.

@@ -12,12 +12,17 @@ CELLS = 2**23
 
 
 def resampled_means(
-    values: Float[np.ndarray, "n k"], groups: Int64[np.ndarray, " n"] | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    values: Float[np.ndarray, "n k"],
+    groups: Int64[np.ndarray, " n"] | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Float[np.ndarray, "resamples k"]:
-    """Return the mean of each column in random resamples of the rows, with replacement; all columns share the resamples.
+    """Return the mean of each column in random resamples of the rows, with replacement; all columns share the
+    resamples.
 
-    Rows of one group are drawn together, because images of one patient or scene are not independent. A mean divides by the number of rows
-    of its resample.
+    Rows of one group are drawn together, because images of one patient or scene are not independent. A mean divides by
+    the number of rows of its resample.
 
     Args:
         values: a row for each test image, such as 1 where a probe is right and 0 elsewhere; a column for each score.
@@ -71,10 +76,12 @@ def resampled_class_means(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Float[np.ndarray, "resamples 2"]:
-    """Return balanced accuracy and AUROC in random resamples of the rows; the draws of a seed are those of `resampled_means`.
+    """Return balanced accuracy and AUROC in random resamples of the rows; the draws of a seed are those of
+    `resampled_means`.
 
-    Both are means over the classes that a resample contains. A row that is drawn w times counts w times: with the weights of a class W⁺ and
-    those of all others W⁻, the area is Σᵢ wᵢ⁺ (W⁻ below i + ½ W⁻ tied with i) / (W⁺ W⁻), the share of pairs in the right order.
+    Both are means over the classes that a resample contains. A row that is drawn w times counts w times: with the
+    weights of a class W⁺ and those of all others W⁻, the area is Σᵢ wᵢ⁺ (W⁻ below i + ½ W⁻ tied with i) / (W⁺ W⁻), the
+    share of pairs in the right order.
 
     Args:
         y: the labels.
@@ -103,7 +110,9 @@ def resampled_class_means(
     return np.concatenate(parts)
 
 
-def _area(weights: Float[np.ndarray, "b n"], positive: np.ndarray, score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " b"]:
+def _area(
+    weights: Float[np.ndarray, "b n"], positive: np.ndarray, score: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " b"]:
     """Return the area under the ROC curve of weighted rows; ties count half."""
     order = np.argsort(score, kind="stable")
     starts = np.flatnonzero(np.diff(score[order], prepend=-np.inf))  # the first row of each value
@@ -117,7 +126,9 @@ def _mean_of_finite(values: Float[np.ndarray, "b K"]) -> Float[np.ndarray, " b"]
     return np.where(finite, values, 0).sum(1) / finite.sum(1)
 
 
-def draws(count: int, resamples: int, generator: np.random.Generator, *, rows_of_memory: int = 0) -> Iterator[Float[np.ndarray, "b count"]]:
+def draws(
+    count: int, resamples: int, generator: np.random.Generator, *, rows_of_memory: int = 0
+) -> Iterator[Float[np.ndarray, "b count"]]:
     """Yield how often each unit is in each resample, in blocks of resamples; the blocks do not change the draws."""
     block = max(CELLS // max(count, rows_of_memory), 1)
     for start in range(0, resamples, block):

@@ -12,10 +12,12 @@ from fullrank.errors import UserError
 
 
 def cluster_learnability(X: Float[np.ndarray, "n D"], *, clusters: int | None = None, seed: int = 0) -> float:
-    """Return the share of embeddings whose cluster is that of the nearest embedding before them, in a random order, in [0, 1].
+    """Return the share of embeddings whose cluster is that of the nearest embedding before them, in a random order, in
+    [0, 1].
 
-    The clusters are those of k-means. Each embedding is predicted before its cluster is revealed (prequential evaluation), so the value
-    is the area under the learning curve of a nearest-neighbour classifier. It is 1 for embeddings that are all equal.
+    The clusters are those of k-means. Each embedding is predicted before its cluster is revealed (prequential
+    evaluation), so the value is the area under the learning curve of a nearest-neighbour classifier. It is 1 for
+    embeddings that are all equal.
 
     Args:
         X: embeddings of n ≥ 4 images. All distances are in memory: about 8·n² bytes.
@@ -25,9 +27,9 @@ def cluster_learnability(X: Float[np.ndarray, "n D"], *, clusters: int | None = 
     Raises:
         UserError: there are fewer than four embeddings, or fewer than clusters, or one is not finite.
 
-    Source: Lu et al. 2022, Using Representation Expressiveness and Learnability to Evaluate Self-Supervised Learning Methods (CLID). The
-    number of clusters and one neighbour are our choice. CLID is the sum of this value and an intrinsic dimension (`two_nn_dimension`),
-    each standardised over the compared models.
+    Source: Lu et al. 2022, Using Representation Expressiveness and Learnability to Evaluate Self-Supervised Learning
+    Methods (CLID). The number of clusters and one neighbour are our choice. CLID is the sum of this value and an
+    intrinsic dimension (`two_nn_dimension`), each standardised over the compared models.
 
     >>> groups = np.repeat(np.eye(4, dtype=np.float32), 25, axis=0)
     >>> cluster_learnability(groups, clusters=4) >= 0.9  # after one example of a group, no mistake
@@ -36,9 +38,13 @@ def cluster_learnability(X: Float[np.ndarray, "n D"], *, clusters: int | None = 
     n = len(X)
     count = max(round(n**0.5), 2) if clusters is None else clusters
     if X.ndim != 2 or n < max(count, 4):
-        raise UserError(f"X has shape {X.shape}, expected (n, D) with at least {max(count, 4)} images for {count} clusters")
+        raise UserError(
+            f"X has shape {X.shape}, expected (n, D) with at least {max(count, 4)} images for {count} clusters"
+        )
     if not np.isfinite(X).all():
-        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+        raise UserError(
+            "the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
+        )
     X = X[np.random.default_rng(seed).permutation(n)].astype(np.float32)
     X = X - X.mean(axis=0)
     start: Any = 1  # scikit-learn's annotation has only 'auto'

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from fullrank.config.protocol import (
-    GradientProtocol,
-)
 from fullrank.errors import UserError
 from fullrank.evaluation.augmented import Augmentation, augmented_features, keep_decoded
 from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
 from fullrank.evaluation.features import Features, extract_features, format_slice, standardize
 from fullrank.evaluation.linear import Passes
+from fullrank.evaluation.protocol import GradientProtocol
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 
 
@@ -31,14 +29,20 @@ class FeatureSet:
     """(augmentation, number of the pass) → features of the augmented training images."""
 
     def tensors(self, device: torch.device | str, *, standardized: bool = False) -> tuple[torch.Tensor, ...]:
-        """Return X, y, X_test, y_test on the device, on request standardised by the statistics of all training images, labelled or not."""
-        X, y, X_test, y_test = (tensor.to(device) for split in (self.train, self.test) for tensor in (split.X, split.labels))
+        """Return X, y, X_test, y_test on the device, on request standardised by the statistics of all training images,
+        labelled or not.
+        """
+        X, y, X_test, y_test = (
+            tensor.to(device) for split in (self.train, self.test) for tensor in (split.X, split.labels)
+        )
         if standardized:
             X, X_test = standardize(X, X_test)
         return X, y, X_test, y_test
 
     def several(self, device: torch.device | str, *, standardized: bool = False) -> tuple[torch.Tensor, ...]:
-        """Return X, the labels of the classes (n, K) and X_test for images with several labels, on request standardised."""
+        """Return X, the labels of the classes (n, K) and X_test for images with several labels, on request
+        standardised.
+        """
         assert self.train.multi_labels is not None
         X, _, X_test, _ = self.tensors(device, standardized=standardized)
         return X, self.train.multi_labels.to(device), X_test
@@ -46,8 +50,8 @@ class FeatureSet:
     def passes(self, protocol: GradientProtocol, device: torch.device | str) -> Passes | None:
         """Return the function epoch → features of augmented training images, None without augmentation.
 
-        Each pass over the images is computed when its first epoch begins, and is kept if it has several epochs. The statistics of the
-        images without augmentation standardise all passes.
+        Each pass over the images is computed when its first epoch begins, and is kept if it has several epochs. The
+        statistics of the images without augmentation standardise all passes.
         """
         if not protocol.views:
             return None
@@ -57,7 +61,9 @@ class FeatureSet:
             number = epoch % protocol.views
             X = kept[number] if number in kept else self.augmented(augmentation, number)
             if len(X) != len(self.train.X):
-                raise UserError(f"{len(X)} of {len(self.train.X)} images could be read again; the images changed during the evaluation")
+                raise UserError(
+                    f"{len(X)} of {len(self.train.X)} images could be read again; the images changed during the evaluation"
+                )
             if protocol.views < protocol.epochs:
                 kept[number] = X
             return (standardize(self.train.X, X)[1] if protocol.standardize else X).to(device)
@@ -86,7 +92,10 @@ def feature_sets(
     def augmented(
         name: str, network: nn.Module, preprocess: Preprocess, augmentation: Augmentation, number: int, **options: Any
     ) -> torch.Tensor:
-        again = {"workers": extract_options.get("workers", 0), "decode_errors": fresh_errors(extract_options.get("decode_errors"))}
+        again = {
+            "workers": extract_options.get("workers", 0),
+            "decode_errors": fresh_errors(extract_options.get("decode_errors")),
+        }
         if not decoded:
             decoded.append(keep_decoded(train, preprocess, **again))
         progress(f"features of augmented images: {name}, pass {number + 1}")
@@ -99,7 +108,9 @@ def feature_sets(
     def features_of(network: nn.Module, name: str, **other: Any) -> FeatureSet:
         options = backbone_options | other
         X, X_test = (extract_features(network, images, **options) for images in (train, test))
-        return FeatureSet(name, X, X_test, partial(augmented, name, network, options["preprocess"], dimensions=options["dimensions"]))
+        return FeatureSet(
+            name, X, X_test, partial(augmented, name, network, options["preprocess"], dimensions=options["dimensions"])
+        )
 
     yield features_of(backbone, f"backbone{suffix}")
     for name, (network, own) in references.items():
@@ -118,4 +129,6 @@ def feature_sets(
 
 def fresh_errors(decode_errors: DecodeErrors | None) -> DecodeErrors:
     """Return a new count of unreadable images, because a second pass over the images does not make more of them."""
-    return DecodeErrors() if decode_errors is None else DecodeErrors(max_error_fraction=decode_errors.max_error_fraction)
+    return (
+        DecodeErrors() if decode_errors is None else DecodeErrors(max_error_fraction=decode_errors.max_error_fraction)
+    )

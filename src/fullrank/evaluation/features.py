@@ -55,7 +55,8 @@ def extract_features(
         batch_size: images per forward pass.
         device: device of the backbone.
         workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; the default stops the extraction if more than 10 % are unreadable.
+        decode_errors: records images that cannot be read; the default stops the extraction if more than 10 % are
+            unreadable.
 
     Raises:
         AssertionError: the backbone changed during the extraction.
@@ -73,7 +74,9 @@ def extract_features(
     names = [name for part in parts for name in part.names]
     rows = [part.multi_labels for part in parts if part.multi_labels is not None]
     labels = torch.cat([part.labels for part in parts])
-    return Features(torch.cat([part.X for part in parts]), labels, names, parts[0].classes, torch.cat(rows) if rows else None)
+    return Features(
+        torch.cat([part.X for part in parts]), labels, names, parts[0].classes, torch.cat(rows) if rows else None
+    )
 
 
 def stream_features(
@@ -89,9 +92,13 @@ def stream_features(
     """Yield the features of each batch; arguments, errors and verification are the same as in `extract_features`."""
     empty = True
     with verify_frozen(backbone.to(device)):
-        for part in preprocessed_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors):
+        for part in preprocessed_batches(
+            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        ):
             empty = False
-            with torch.inference_mode():  # does not contain the yield, otherwise the caller would be in inference mode too
+            with (
+                torch.inference_mode()
+            ):  # does not contain the yield, otherwise the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
             yield Features(X, part.labels.cpu(), part.names, tuple(images.classes), multi_labels_of(images, part))
     if empty:
@@ -104,11 +111,18 @@ def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor,
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, workers: int = 0, decode_errors: DecodeErrors | None = None
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Batch]:
     """Yield batches of preprocessed pixels, from a source or from memory."""
     if isinstance(images, Images):
-        yield from iterate_batches(images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors)
+        yield from iterate_batches(
+            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        )
         return
     for rows in torch.arange(len(images)).split(batch_size):
         batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -130,7 +144,9 @@ def select_dimensions(features: Features, dimensions: slice) -> Features:
     D = features.X.shape[1]
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
     if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
-        raise UserError(f"dimensions is {format_slice(dimensions)}, expected a range within 0:{D}, such as :{max(D // 4, 1)}")
+        raise UserError(
+            f"dimensions is {format_slice(dimensions)}, expected a range within 0:{D}, such as :{max(D // 4, 1)}"
+        )
     return replace(features, X=features.X[:, dimensions])
 
 
@@ -147,8 +163,9 @@ def format_slice(dimensions: slice) -> str:
 def standardize(X: Float[Tensor, "n D"], *others: Float[Tensor, "_ D"]) -> tuple[Float[Tensor, "_ D"], ...]:
     """Return (x − μ) / σ for each argument, with the mean μ and the standard deviation σ of the first.
 
-    A column that is constant in the first argument becomes zero in all arguments: a probe cannot learn from a constant, and other values in
-    the test set must not change the result. Without standardisation, the scales of features influence a probe.
+    A column that is constant in the first argument becomes zero in all arguments: a probe cannot learn from a constant,
+    and other values in the test set must not change the result. Without standardisation, the scales of features
+    influence a probe.
 
     >>> standardize(torch.tensor([[1.0, 5], [3, 5]]), torch.tensor([[5.0, 7]]))
     (tensor([[-1.,  0.],

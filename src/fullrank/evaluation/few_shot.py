@@ -1,4 +1,6 @@
-"""Evaluation with few labels: a linear probe on some labels per class or on a fraction of them, averaged over random choices of images."""
+"""Evaluation with few labels: a linear probe on some labels per class or on a fraction of them, averaged over random
+choices of images.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +10,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.config import FewShotProtocol, FractionsProtocol
 from fullrank.evaluation.linear import check_classes, choose_penalty
 from fullrank.evaluation.logistic import LogisticRegression
+from fullrank.evaluation.protocol import FewShotProtocol, FractionsProtocol
 from fullrank.evaluation.result import count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -47,8 +49,8 @@ def few_shot(
 ) -> FewShot:
     """Fit a logistic regression to `labels` random training images per class, and repeat this `draws` times.
 
-    Features should be standardised by the statistics of all training images, labelled or not. With so few labels, classes can usually be
-    separated perfectly, so `penalty` only selects a wide margin.
+    Features should be standardised by the statistics of all training images, labelled or not. With so few labels,
+    classes can usually be separated perfectly, so `penalty` only selects a wide margin.
 
     Args:
         X: standardised training features.
@@ -68,7 +70,9 @@ def few_shot(
     >>> result.mean, result.sd, len(result.accuracies)
     (1.0, 0.0, 20)
     """
-    return _average(X, y, X_test, y_test, count=lambda y: labels, choose=lambda problem: penalty, draws=draws, seed=seed)
+    return _average(
+        X, y, X_test, y_test, count=lambda y: labels, choose=lambda problem: penalty, draws=draws, seed=seed
+    )
 
 
 def label_fraction(
@@ -92,8 +96,8 @@ def label_fraction(
         y_test: labels of X_test, -1 for none.
         fraction: share of the labels of each class, rounded; at least one label.
         draws: number of random choices.
-        penalties: candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one, for each draw. With fewer than ten
-            drawn images per class, it is the middle one.
+        penalties: candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one, for each draw.
+            With fewer than ten drawn images per class, it is the middle one.
         iterations: maximum number of iterations per fit.
         seed: seed of the random choices.
 
@@ -126,7 +130,9 @@ def _average(
     seed: int,
     iterations: int = 100,
 ) -> FewShot:
-    """Return the accuracies of classifiers on random choices of `count(y)` labels of each class, with the penalty that `choose` returns."""
+    """Return the accuracies of classifiers on random choices of `count(y)` labels of each class, with the penalty that
+    `choose` returns.
+    """
     X, y = drop_unlabelled(X, y)
     check_classes(y)
     classes = count_classes(y, y_test)
@@ -142,7 +148,9 @@ def _average(
     return FewShot(tuple(result.accuracy for result in results), top5, hits)
 
 
-def draw_labels(y: Int64[Tensor, " n"], *, labels: int | Int64[Tensor, " classes"], generator: torch.Generator) -> Int64[Tensor, " m"]:
+def draw_labels(
+    y: Int64[Tensor, " n"], *, labels: int | Int64[Tensor, " classes"], generator: torch.Generator
+) -> Int64[Tensor, " m"]:
     """Draw up to `labels` rows of each class, or a number for each class, uniformly and without replacement.
 
     >>> rows = draw_labels(torch.tensor([0, 0, 0, 1]), labels=2, generator=torch.Generator().manual_seed(0))

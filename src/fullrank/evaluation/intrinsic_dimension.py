@@ -10,11 +10,13 @@ MIN_POINTS = 32
 
 
 def mst_dimension(X: Float[np.ndarray, "n D"], *, sizes: int = 6, repeats: int = 4, seed: int = 0) -> float:
-    """Return the dimension d = 1 / (1 − m), where m is the slope of log L(s) on log s, of the minimum spanning trees of s embeddings.
+    """Return the dimension d = 1 / (1 − m), where m is the slope of log L(s) on log s, of the minimum spanning trees of
+    s embeddings.
 
-    L(s), the sum of the Euclidean edge lengths, grows as s^((d − 1)/d) (Steele 1988). The sizes s are spaced geometrically from n/8 to n,
-    and log L(s) is the mean over random subsets. This is the estimator of IdEst; its representations with the higher linear accuracy
-    have the lower dimension. Scale, rotation and shift of the embeddings do not change the value.
+    L(s), the sum of the Euclidean edge lengths, grows as s^((d − 1)/d) (Steele 1988). The sizes s are spaced
+    geometrically from n/8 to n, and log L(s) is the mean over random subsets. This is the estimator of IdEst; its
+    representations with the higher linear accuracy have the lower dimension. Scale, rotation and shift of the
+    embeddings do not change the value.
 
     Args:
         X: embeddings of n ≥ 32 images. All distances are in memory: about 40·n² bytes at the peak.
@@ -68,9 +70,11 @@ def tree_length(distances: Float[np.ndarray, "n n"]) -> float:
 
 
 def two_nn_dimension(X: Float[np.ndarray, "n D"], *, discarded: float = 0.1) -> float:
-    """Return the dimension d for which the ratios μ = r₂/r₁ of the distances to the two nearest neighbours follow F(μ) = 1 − μ^(−d).
+    """Return the dimension d for which the ratios μ = r₂/r₁ of the distances to the two nearest neighbours follow F(μ)
+    = 1 − μ^(−d).
 
-    d is the slope of −log(1 − F) on log μ through the origin, without the largest ratios, with F the empirical distribution.
+    d is the slope of −log(1 − F) on log μ through the origin, without the largest ratios, with F the empirical
+    distribution.
 
     Args:
         X: embeddings of n ≥ 32 images. All distances are in memory: about 40·n² bytes at the peak.
@@ -101,7 +105,9 @@ def _distances(X: Float[np.ndarray, "n D"]) -> np.ndarray:
         raise UserError(f"X has shape {X.shape}, expected embeddings (n, D) of at least {MIN_POINTS} images")
     X = X.astype(np.float64)
     if not np.isfinite(X).all():
-        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+        raise UserError(
+            "the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
+        )
     X = X - X.mean(axis=0)
     squares = (X * X).sum(axis=1)
     sums = squares[:, None] + squares

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fullrank.config import KnnProtocol
+from fullrank.evaluation.protocol import KnnProtocol
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -21,7 +21,8 @@ def knn(
     temperature: float = KnnProtocol.temperature,
     cells: int = 2**24,
 ) -> ProbeResult:
-    """Classify each test image by its k nearest training images, which vote for their classes with weights exp(cos / temperature).
+    """Classify each test image by its k nearest training images, which vote for their classes with weights exp(cos /
+    temperature).
 
     Features are L2-normalised, but not standardised. Unlabelled training images have no vote.
 

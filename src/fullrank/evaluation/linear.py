@@ -1,7 +1,7 @@
 """Linear probes: classifiers trained on frozen features, by SGD or Adam as in the papers, or by a full-batch solver.
 
-All probes report the result of the last iteration, never the best result on the test set. Choices are made on a held-out tenth of the
-training features. `fullrank.evaluation.standardize` standardises features.
+All probes report the result of the last iteration, never the best result on the test set. Choices are made on a
+held-out tenth of the training features. `fullrank.evaluation.standardize` standardises features.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
-from fullrank.config import AdamProtocol, LinearProtocol, SgdProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
+from fullrank.evaluation.protocol import AdamProtocol, LinearProtocol, SgdProtocol
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 FEW_LABELS = 1000
@@ -93,9 +93,10 @@ def linear_probe_sgd(
 ) -> ProbeResult:
     """Train a linear classifier by SGD with momentum and return its result after the last epoch.
 
-    With `limit_lr`, the learning rate is the minimum of `lr` and the largest stable rate of heavy-ball descent (`stable_lr`). If the
-    covariance of the features has eigenvalues in the hundreds, as for raw pixels, SGD with a rate of 0.3 diverges and the score is
-    meaningless (on the pixels of CIFAR-10, 31 % instead of 41 % at the optimum). A limited rate is in `ProbeResult.chosen` and `.note`.
+    With `limit_lr`, the learning rate is the minimum of `lr` and the largest stable rate of heavy-ball descent
+    (`stable_lr`). If the covariance of the features has eigenvalues in the hundreds, as for raw pixels, SGD with a rate
+    of 0.3 diverges and the score is meaningless (on the pixels of CIFAR-10, 31 % instead of 41 % at the optimum). A
+    limited rate is in `ProbeResult.chosen` and `.note`.
 
     Args:
         X: training features.
@@ -111,13 +112,15 @@ def linear_probe_sgd(
         momentum: momentum of SGD.
         weight_decay: weight decay of SGD.
         limit_lr: limit the learning rate to the largest stable one.
-        passes: epoch → the training features of that epoch (rows as in X), for augmented images; None: X in every epoch.
+        passes: epoch → the training features of that epoch (rows as in X), for augmented images; None: X in every
+            epoch.
         generator: a CPU generator that draws the order of the features.
 
     Raises:
         UserError: there are several learning rates, and no class has ten labels to hold one out.
 
-    Source: Skean et al. 2024 (FroSSL), Section 6.1: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch 256.
+    Source: Skean et al. 2024 (FroSSL), Section 6.1: SGD, lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100,
+    batch 256.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> linear_probe_sgd(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
@@ -129,7 +132,9 @@ def linear_probe_sgd(
         if limit < max(rates):
             note = f"the learning rate was limited to {limit:.2g}, the largest stable one"
         rates = tuple(dict.fromkeys(min(rate, limit) for rate in rates))
-    optimizers = {rate: partial(torch.optim.SGD, lr=rate, momentum=momentum, weight_decay=weight_decay) for rate in rates}
+    optimizers = {
+        rate: partial(torch.optim.SGD, lr=rate, momentum=momentum, weight_decay=weight_decay) for rate in rates
+    }
     schedule = Schedule(epochs=epochs, decay=decay, factor=decay_factor, batch_size=batch_size)
     result = _probe(X, y, X_test, y_test, optimizers, schedule, classes=classes, passes=passes, generator=generator)
     return replace(result, note="; ".join(filter(None, (note, result.note))))
@@ -152,7 +157,8 @@ def linear_probe_adam(
     passes: Passes | None = None,
     generator: torch.Generator,
 ) -> ProbeResult:
-    """Train a linear classifier by Adam and return its result after the last epoch; the other arguments are those of `linear_probe_sgd`.
+    """Train a linear classifier by Adam and return its result after the last epoch; the other arguments are those of
+    `linear_probe_sgd`.
 
     Args:
         X: training features.
@@ -173,13 +179,16 @@ def linear_probe_adam(
     Raises:
         UserError: there are several learning rates, and no class has ten labels to hold one out.
 
-    Source: Skean et al. 2024 (FroSSL), Section 6.2, the probe on ImageNet: Adam, lr 5e-3, no weight decay, a step every 10 of 100 epochs.
+    Source: Skean et al. 2024 (FroSSL), Section 6.2, the probe on ImageNet: Adam, lr 5e-3, no weight decay, a step every
+    10 of 100 epochs.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> linear_probe_adam(X, y, X, y, classes=2, generator=torch.Generator()).accuracy
     1.0
     """
-    optimizers = {rate: partial(torch.optim.Adam, lr=rate, betas=betas, weight_decay=weight_decay) for rate in _rates(lr)}
+    optimizers = {
+        rate: partial(torch.optim.Adam, lr=rate, betas=betas, weight_decay=weight_decay) for rate in _rates(lr)
+    }
     schedule = Schedule(epochs=epochs, decay=decay, factor=decay_factor, batch_size=batch_size)
     return _probe(X, y, X_test, y_test, optimizers, schedule, classes=classes, passes=passes, generator=generator)
 
@@ -200,16 +209,20 @@ def _probe(
     passes: Passes | None,
     generator: torch.Generator,
 ) -> ProbeResult:
-    """Train one classifier for each learning rate on nine tenths of the features, and the classifier of the best rate on all.
+    """Train one classifier for each learning rate on nine tenths of the features, and the classifier of the best rate
+    on all.
 
-    All are trained at the same time, because augmented features are expensive: each pass over the images serves every classifier.
+    All are trained at the same time, because augmented features are expensive: each pass over the images serves every
+    classifier.
     """
     labelled = y >= 0
     X, y = X[labelled], y[labelled]
     epoch_features = None if passes is None else lambda epoch: passes(epoch)[labelled]
     if len(optimizers) == 1:
         ((rate, optimizer),) = optimizers.items()
-        (only,) = fit_heads(X, y, [Head(X, y, classes, optimizer, schedule, generator)], schedule.epochs, epoch_features)
+        (only,) = fit_heads(
+            X, y, [Head(X, y, classes, optimizer, schedule, generator)], schedule.epochs, epoch_features
+        )
         return _scored(only, X_test, y_test, {"lr": rate})
     seed = int(torch.randint(2**31, (), generator=generator))
     held_out = torch.from_numpy(hold_out(y.cpu().numpy(), seed=seed)).to(y.device)
@@ -225,11 +238,16 @@ def _probe(
     candidates = {rate: head(optimizer, ~held_out) for rate, optimizer in optimizers.items()}
     finals = {rate: head(optimizer, None) for rate, optimizer in optimizers.items()}
     fit_heads(X, y, [*candidates.values(), *finals.values()], schedule.epochs, epoch_features)
-    scores = {rate: topk_accuracy(candidate.logits(X[held_out]), y[held_out]).accuracy for rate, candidate in candidates.items()}
+    scores = {
+        rate: topk_accuracy(candidate.logits(X[held_out]), y[held_out]).accuracy
+        for rate, candidate in candidates.items()
+    }
     best = max(scores, key=lambda rate: (scores[rate], -rate))  # for ties, the smaller rate
     result = _scored(finals[best], X_test, y_test, {"lr": best})
     edge = (
-        "" if min(scores) < best < max(scores) else f", the {'largest' if best == max(scores) else 'smallest'}; a wider range may be better"
+        ""
+        if min(scores) < best < max(scores)
+        else f", the {'largest' if best == max(scores) else 'smallest'}; a wider range may be better"
     )
     chosen = f"the learning rate {best:.3g} was chosen from {', '.join(f'{rate:.3g}' for rate in scores)} on held-out training images{edge}"
     return replace(result, note="; ".join(filter(None, (chosen, result.note))))
@@ -237,7 +255,11 @@ def _probe(
 
 def _scored(head: Head, X_test: Tensor, y_test: Tensor, chosen: dict[str, float]) -> ProbeResult:
     finite = bool(head.W.isfinite().all())
-    note = "" if finite else "the training diverged: the weights are not finite; give a lower learning rate, or standardise the features"
+    note = (
+        ""
+        if finite
+        else "the training diverged: the weights are not finite; give a lower learning rate, or standardise the features"
+    )
     return replace(topk_accuracy(head.logits(X_test).nan_to_num(), y_test), chosen=chosen, note=note)
 
 
@@ -257,8 +279,8 @@ def stable_lr(X: Float[Tensor, "n D"], *, momentum: float, generator: torch.Gene
 
         2 (1 + momentum) / L,    L = ½ λ_max(XᵀX / n)
 
-    Source: L bounds the Hessian of the mean cross-entropy (Böhning 1992, Multinomial logistic regression algorithm); heavy-ball
-    descent is stable up to 2(1 + momentum) / L (Polyak 1964). λ_max is found by power iteration.
+    Source: L bounds the Hessian of the mean cross-entropy (Böhning 1992, Multinomial logistic regression algorithm);
+    heavy-ball descent is stable up to 2(1 + momentum) / L (Polyak 1964). λ_max is found by power iteration.
 
     >>> round(stable_lr(torch.eye(4) * 2, momentum=0.0, generator=torch.Generator()), 3)
     4.0
@@ -308,7 +330,9 @@ def linear_probe(
     problem = LogisticRegression(X, y)
     penalty, start = choose_penalty(problem, penalties=penalties, iterations=iterations, seed=seed)
     model = problem.fit(penalty, start=start, iterations=iterations)
-    return replace(topk_accuracy(model.logits(X_test, classes=count_classes(y, y_test)), y_test), chosen={"penalty": penalty})
+    return replace(
+        topk_accuracy(model.logits(X_test, classes=count_classes(y, y_test)), y_test), chosen={"penalty": penalty}
+    )
 
 
 def check_classes(y: Int64[Tensor, " n"]) -> None:
@@ -324,11 +348,12 @@ def check_classes(y: Int64[Tensor, " n"]) -> None:
 def choose_penalty(
     problem: LogisticRegression, *, penalties: Sequence[float], iterations: int = 100, seed: int = 0
 ) -> tuple[float, Logistic | None]:
-    """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest, and the classifier of the other rows.
+    """Return the penalty with the highest accuracy on a held-out tenth, for ties the largest, and the classifier of the
+    other rows.
 
-    With fewer than `FEW_LABELS` labels, each tenth is held out in turn, and the mean accuracy decides. Without held-out rows, it is the
-    middle penalty. The accuracy needs no exact minimum, so these fits stop early. The penalties end when two in a row are less accurate
-    than the best one.
+    With fewer than `FEW_LABELS` labels, each tenth is held out in turn, and the mean accuracy decides. Without held-out
+    rows, it is the middle penalty. The accuracy needs no exact minimum, so these fits stop early. The penalties end
+    when two in a row are less accurate than the best one.
     """
     X, y = problem.features, problem.labels
     tenths = range(10 if len(y) < FEW_LABELS else 1)
@@ -347,7 +372,9 @@ def choose_penalty(
             last[tenth] = model
         models.append(last[0])
         accuracies.append(float(np.mean(hits)))
-        if max(accuracies[-2:]) < max(accuracies):  # two in a row are worse than the best one: weaker penalties overfit more
+        if max(accuracies[-2:]) < max(
+            accuracies
+        ):  # two in a row are worse than the best one: weaker penalties overfit more
             break
     best = int(np.argmax(accuracies))
     return penalties[best], models[best]

@@ -1,8 +1,9 @@
 """Multinomial logistic regression by L-BFGS in whitened coordinates.
 
-The Hessian of the mean cross-entropy is close to α (I − 11ᵀ/K) ⊗ XᵀX/n, where α is the mean curvature of the softmax (Böhning 1992). In
-coordinates that whiten α XᵀX/n + penalty · I, it is close to the identity, so that L-BFGS needs tens of passes over the features where it
-needs hundreds in the coordinates of the features. The products with the features have their precision; sums and weights are float64.
+The Hessian of the mean cross-entropy is close to α (I − 11ᵀ/K) ⊗ XᵀX/n, where α is the mean curvature of the softmax
+(Böhning 1992). In coordinates that whiten α XᵀX/n + penalty · I, it is close to the identity, so that L-BFGS needs tens
+of passes over the features where it needs hundreds in the coordinates of the features. The products with the features
+have their precision; sums and weights are float64.
 """
 
 from collections.abc import Callable
@@ -44,8 +45,8 @@ class LogisticRegression:
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
-    For two classes, only the difference of their weights is fitted and penalised, as in scikit-learn. The solution lies in the span of the
-    features, so fewer features than dimensions are first rotated into as many dimensions.
+    For two classes, only the difference of their weights is fitted and penalised, as in scikit-learn. The solution lies
+    in the span of the features, so fewer features than dimensions are first rotated into as many dimensions.
 
     Raises:
         UserError: a feature is NaN or infinite.
@@ -53,7 +54,9 @@ class LogisticRegression:
 
     def __init__(self, X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> None:
         if not X.isfinite().all():
-            raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model")
+            raise UserError(
+                "the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model"
+            )
         self.features = X
         self.classes, labels = y.unique(return_inverse=True)
         self.rotation = None
@@ -64,7 +67,9 @@ class LogisticRegression:
         self._second_moment: Tensor | None = None
 
     def with_labels(self, y: Int64[Tensor, " n"]) -> "LogisticRegression":
-        """Return the problem of the same features with other labels, which shares what depends on the features alone."""
+        """Return the problem of the same features with other labels, which shares what depends on the features
+        alone.
+        """
         if self.X.shape[1] <= LARGEST_COVARIANCE:
             self.second_moment()  # before the copy, so that it is computed once for all labels
         other = copy(self)
@@ -91,7 +96,9 @@ class LogisticRegression:
             tolerance: the loss at the end is above the minimum by about this much.
         """
         X, outputs = self.X, len(self.classes) if len(self.classes) > 2 else 1
-        theta = torch.zeros(X.shape[1] + 1, outputs, dtype=torch.float64, device=X.device)  # the last row holds the biases
+        theta = torch.zeros(
+            X.shape[1] + 1, outputs, dtype=torch.float64, device=X.device
+        )  # the last row holds the biases
         if start is not None:
             W = start.W if self.rotation is None else start.W @ self.rotation.to(start.W)
             theta = torch.cat([W.mT, start.b[None]])
@@ -132,7 +139,9 @@ class LogisticRegression:
         return self._second_moment
 
     def _whitening(self, curvature: float, penalty: float) -> Callable[[Tensor], Tensor]:
-        """Return the function g ↦ A⁻¹ g for A = curvature · E[(x, 1)(x, 1)ᵀ] + penalty · diag(1, …, 1, 0), or for its diagonal."""
+        """Return the function g ↦ A⁻¹ g for A = curvature · E[(x, 1)(x, 1)ᵀ] + penalty · diag(1, …, 1, 0), or for its
+        diagonal.
+        """
         D = self.X.shape[1]
         ridge = torch.full((D + 1,), penalty, dtype=torch.float64, device=self.X.device)
         ridge[-1] = 1e-6  # keeps the matrix positive definite
@@ -168,8 +177,8 @@ def minimize(
         x: the start.
         solve: g ↦ A⁻¹ g, where A is close to the Hessian.
         iterations: maximum number of steps.
-        tolerance: stop when ½ gᵀHg, which is about the distance of the value from the minimum, is at most this; H is the estimated inverse
-            Hessian.
+        tolerance: stop when ½ gᵀHg, which is about the distance of the value from the minimum, is at most this; H is
+            the estimated inverse Hessian.
 
     Source: Nocedal and Wright 2006, Numerical Optimization, Algorithm 7.4, with A⁻¹ in the place of I.
     """
@@ -186,7 +195,9 @@ def minimize(
             evaluations += 1
             if new_value <= value + 1e-4 * length * slope:
                 break
-            length = max(-slope * length**2 / (2 * (new_value - value - slope * length)), 0.1 * length)  # the minimum of the parabola
+            length = max(
+                -slope * length**2 / (2 * (new_value - value - slope * length)), 0.1 * length
+            )  # the minimum of the parabola
             if not length >= 1e-6:  # rounding errors are larger than what can be gained, or the value is NaN
                 return x, evaluations
         change, turn = length * direction, new_gradient - gradient

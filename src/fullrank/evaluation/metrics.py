@@ -18,11 +18,13 @@ class ClassMetrics:
     balanced_accuracy: float
     """Mean over the classes of the share of their test images that are classified correctly (recall)."""
     auroc: float | None
-    """Mean over the classes of the area under the ROC curve, one class against the others; None if all images have one class."""
+    """Mean over the classes of the area under the ROC curve, one class against the others; None if all images have one
+    class."""
     per_class: dict[int, float]
     """The recall of each class with test images."""
     confusion: tuple[tuple[int, ...], ...]
-    """Number of test images by true class (row) and predicted class (column), of all classes; () for more than 30 classes."""
+    """Number of test images by true class (row) and predicted class (column), of all classes; () for more than 30
+    classes."""
 
 
 def class_metrics(
@@ -51,7 +53,11 @@ def class_metrics(
             warnings.simplefilter("error")
             auroc = float(np.mean([roc_auc_score(y == label, probabilities[:, label]) for label in present]))
     classes = max(int(max(y.max(), predictions.max())) + 1, 0 if probabilities is None else probabilities.shape[1])
-    matrix = confusion_matrix(y, predictions, labels=range(classes)) if classes <= LARGEST_CONFUSION else np.zeros((0, 0), int)
+    matrix = (
+        confusion_matrix(y, predictions, labels=range(classes))
+        if classes <= LARGEST_CONFUSION
+        else np.zeros((0, 0), int)
+    )
     return ClassMetrics(
         balanced_accuracy=float(np.mean(recalls)),
         auroc=auroc,

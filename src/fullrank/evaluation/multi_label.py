@@ -1,4 +1,6 @@
-"""Probes of images with several labels: a logistic regression for each class, kNN, and the mean average precision of their scores."""
+"""Probes of images with several labels: a logistic regression for each class, kNN, and the mean average precision of
+their scores.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,19 +11,20 @@ from jaxtyping import Bool, Float, Int8
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fullrank.config import KnnProtocol, LinearProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import RESAMPLES, draws, units
 from fullrank.evaluation.features import Features
 from fullrank.evaluation.linear import FEW_LABELS
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
+from fullrank.evaluation.protocol import KnnProtocol, LinearProtocol
 
 METRIC = "mean average precision"
 """The main metric of several labels an image, as a score names it."""
 CELLS = 2**23
 """Numbers in memory at the same time."""
 LARGEST = 1_000_000
-"""With more test images times classes, an interval has `FEW_RESAMPLES` resamples, because it would take longer than the probe."""
+"""With more test images times classes, an interval has `FEW_RESAMPLES` resamples, because it would take longer than the
+probe."""
 FEW_RESAMPLES = 400
 
 
@@ -44,7 +47,8 @@ class MultiLabelMetrics:
     mean_average_precision: float
     """Mean of the average precision over the classes with a positive image."""
     auroc: float | None
-    """Mean of the area under the ROC curve over the classes with a positive and a negative image; None without such a class."""
+    """Mean of the area under the ROC curve over the classes with a positive and a negative image; None without such a
+    class."""
     average_precision: dict[int, float]
     """Class → average precision, of the classes with a positive image."""
     positives: dict[int, int]
@@ -56,8 +60,9 @@ def multi_label_metrics(Y: Bool[np.ndarray, "n K"], scores: Float[np.ndarray, "n
 
         AP = Σₜ (Rₜ − Rₜ₋₁) Pₜ
 
-    with precision P and recall R of the images whose score is at least the t-th highest; equal scores count together. Source:
-    `sklearn.metrics.average_precision_score`; the mean over classes is that of Everingham et al. 2015, The PASCAL Visual Object Classes
+    with precision P and recall R of the images whose score is at least the t-th highest; equal scores count together.
+    Source: `sklearn.metrics.average_precision_score`; the mean over classes is that of Everingham et al. 2015, The
+    PASCAL Visual Object Classes
     Challenge: A Retrospective, without interpolation.
 
     Args:
@@ -82,7 +87,8 @@ def multi_label_metrics(Y: Bool[np.ndarray, "n K"], scores: Float[np.ndarray, "n
 
 
 def chance_precision(features: Features) -> float | None:
-    """Return the mean average precision of equal scores, the mean share of positives over classes with one; None for one label an image.
+    """Return the mean average precision of equal scores, the mean share of positives over classes with one; None for
+    one label an image.
 
     >>> Y = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.int8)
     >>> features = Features(torch.zeros(4, 1), torch.full((4,), -1), [], (), Y)
@@ -103,7 +109,8 @@ def resampled_precisions(
     resamples: int | None = None,
     seed: int = 0,
 ) -> Float[np.ndarray, " resamples"]:
-    """Return the mean average precision in random resamples of the rows; the draws of a seed are those of `resampled_means`.
+    """Return the mean average precision in random resamples of the rows; the draws of a seed are those of
+    `resampled_means`.
 
     A class without a positive image in a resample is left out of its mean; without any, the mean is NaN.
 
@@ -121,7 +128,9 @@ def resampled_precisions(
     n, unit = len(Y), units(groups, len(Y))
     resamples = (RESAMPLES if Y.size <= LARGEST else FEW_RESAMPLES) if resamples is None else resamples
     order = np.argsort(-scores, axis=0, kind="stable")  # (n, K), the highest score first
-    ends = [np.append(np.flatnonzero(np.diff(scores[rows, k])), n - 1) for k, rows in enumerate(order.T)]  # the last row of each value
+    ends = [
+        np.append(np.flatnonzero(np.diff(scores[rows, k])), n - 1) for k, rows in enumerate(order.T)
+    ]  # the last row of each value
     means = []
     for times in draws(int(unit.max()) + 1, resamples, np.random.default_rng(seed), rows_of_memory=n):
         weights, total, count = times[:, unit], 0.0, 0.0
@@ -129,7 +138,9 @@ def resampled_precisions(
             drawn, last = weights[:, order[:, k]], ends[k]
             found, seen = (drawn * Y[order[:, k], k]).cumsum(1)[:, last], drawn.cumsum(1)[:, last]
             gained = np.diff(found, axis=1, prepend=0.0)
-            with np.errstate(invalid="ignore", divide="ignore"):  # nothing may be drawn of the highest scores, nor of the class
+            with np.errstate(
+                invalid="ignore", divide="ignore"
+            ):  # nothing may be drawn of the highest scores, nor of the class
                 precision = np.where(seen > 0, gained * found / seen, 0.0).sum(1) / found[:, -1]
             total, count = total + np.nan_to_num(precision), count + (found[:, -1] > 0)
         means.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
@@ -145,12 +156,13 @@ def multi_label_linear(
     iterations: int = LinearProtocol.iterations,
     seed: int = 0,
 ) -> MultiLabelResult:
-    """Fit one logistic regression for each class by L-BFGS. Held-out training features select one L2 penalty for all classes.
+    """Fit one logistic regression for each class by L-BFGS. Held-out training features select one L2 penalty for all
+    classes.
 
         min_w,b  (1/n) Σᵢ log(1 + exp(−sᵢ (w·xᵢ + b))) + ½ penalty ‖w‖²,    sᵢ = ±1
 
-    The penalty has the highest mean average precision on a random tenth of the features that are held out; with fewer than 1000 images, on
-    all images, each of which is held out once. For ties, it is the largest.
+    The penalty has the highest mean average precision on a random tenth of the features that are held out; with fewer
+    than 1000 images, on all images, each of which is held out once. For ties, it is the largest.
 
     Args:
         X: standardised training features.
@@ -170,7 +182,9 @@ def multi_label_linear(
     labelled = Y[:, 0] >= 0
     X, positive = X[labelled], Y[labelled].to(X.device) == 1
     if not _learnable(positive).any():
-        raise UserError("a linear probe needs a class with images that have it and images that lack it; label more images")
+        raise UserError(
+            "a linear probe needs a class with images that have it and images that lack it; label more images"
+        )
     problem = LogisticRegression(X, positive[:, 0].long())
     penalty = _choose_penalty(problem, positive, penalties=penalties, iterations=iterations, seed=seed)
     logits, _ = _fit(problem, positive, X_test, penalty, iterations=iterations)
@@ -185,7 +199,8 @@ def multi_label_knn(
     k: int = KnnProtocol.k,
     temperature: float = KnnProtocol.temperature,
 ) -> MultiLabelResult:
-    """Score each class by the weighted share of the k nearest training images that have it, with weights exp(cos / temperature).
+    """Score each class by the weighted share of the k nearest training images that have it, with weights exp(cos /
+    temperature).
 
     The arguments are those of `knn`; Y is that of `multi_label_linear`.
 
@@ -211,7 +226,9 @@ def _learnable(positive: Bool[Tensor, "n K"]) -> Bool[Tensor, " K"]:
 def _note(positive: Bool[Tensor, "n K"]) -> str:
     missing = int((~positive.any(0)).sum())
     return (
-        f"{missing} of {positive.shape[1]} classes have no training image, so their scores are equal for all test images" if missing else ""
+        f"{missing} of {positive.shape[1]} classes have no training image, so their scores are equal for all test images"
+        if missing
+        else ""
     )
 
 
@@ -226,7 +243,9 @@ def _fit(
     start: dict[int, Logistic] | None = None,
     tolerance: float = 1e-7,
 ) -> tuple[Float[Tensor, "m K"], dict[int, Logistic]]:
-    """Return the logits of the classes, 0 for classes that cannot be learned from the rows, and the fitted classifiers."""
+    """Return the logits of the classes, 0 for classes that cannot be learned from the rows, and the fitted
+    classifiers.
+    """
     logits, models = X_test.new_zeros(len(X_test), positive.shape[1]), {}
     for k in _learnable(positive if rows is None else positive[rows]).nonzero().flatten().tolist():
         fit = {"rows": rows, "start": (start or {}).get(k), "iterations": iterations, "tolerance": tolerance}
@@ -236,9 +255,16 @@ def _fit(
 
 
 def _choose_penalty(
-    problem: LogisticRegression, positive: Bool[Tensor, "n K"], *, penalties: Sequence[float], iterations: int, seed: int
+    problem: LogisticRegression,
+    positive: Bool[Tensor, "n K"],
+    *,
+    penalties: Sequence[float],
+    iterations: int,
+    seed: int,
 ) -> float:
-    """Return the penalty with the highest mean average precision on held-out rows; with fewer than 10 rows, the middle one."""
+    """Return the penalty with the highest mean average precision on held-out rows; with fewer than 10 rows, the middle
+    one.
+    """
     n = len(positive)
     if n < 10 or len(penalties) == 1:
         return penalties[len(penalties) // 2]
@@ -256,6 +282,8 @@ def _choose_penalty(
             logits, starts[tenth] = _fit(problem, positive, problem.features[held], penalty, **options)
             parts.append(logits)
         precisions.append(multi_label_metrics(Y, torch.cat(parts).double().cpu().numpy()).mean_average_precision)
-        if max(precisions[-2:]) < max(precisions):  # two in a row are worse than the best one: weaker penalties overfit more
+        if max(precisions[-2:]) < max(
+            precisions
+        ):  # two in a row are worse than the best one: weaker penalties overfit more
             break
     return penalties[int(np.argmax(precisions))]

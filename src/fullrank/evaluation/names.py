@@ -1,6 +1,6 @@
 """The names of a probe: in a score, such as 'linear (SGD)', and on the command line, such as 'linear-sgd'."""
 
-from fullrank.config import FewShotProtocol, FractionsProtocol
+from fullrank.evaluation.protocol import FewShotProtocol, FractionsProtocol
 
 LINEAR = {"linear": "linear (full batch)", "linear-sgd": "linear (SGD)", "linear-imagenet": "linear (Adam)"}
 """Name of a linear probe on all labels → its name in a score."""
@@ -35,7 +35,8 @@ SCORE_NAMES = {
     "few-shot": few_shot_name(FewShotProtocol.labels[0]),
     **{f"fractions {100 * fraction:g} %": fraction_name(fraction) for fraction in FractionsProtocol.fractions},
 }
-"""Name of a probe on the command line → its name in a score, without the numbers that are not the defaults. `fractions` has two scores."""
+"""Name of a probe on the command line → its name in a score, without the numbers that are not the defaults. `fractions`
+has two scores."""
 
 
 def flag_name(probe: str) -> str:

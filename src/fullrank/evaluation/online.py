@@ -23,13 +23,15 @@ class OnlineScore:
 
 
 class OnlineProbe(nn.Module):
-    """A linear classifier of detached features, with a separate SGD; it measures the quality of the backbone during training.
+    """A linear classifier of detached features, with a separate SGD; it measures the quality of the backbone during
+    training.
 
-    Running statistics (BatchNorm without parameters) standardise the features, so their scale does not matter. `step` minimises the loss of
-    the probe, which is not a term of the objective; the results of `step` have no gradient.
+    Running statistics (BatchNorm without parameters) standardise the features, so their scale does not matter. `step`
+    minimises the loss of the probe, which is not a term of the objective; the results of `step` have no gradient.
 
-    `state_dict` holds the classifier, the statistics and the momentum, so a resumed probe gives bitwise equal results. The classifier
-    starts at zero and draws no random numbers, so the probe does not change the run. No step waits for the device.
+    `state_dict` holds the classifier, the statistics and the momentum, so a resumed probe gives bitwise equal results.
+    The classifier starts at zero and draws no random numbers, so the probe does not change the run. No step waits for
+    the device.
 
     Args:
         features: number of dimensions D of the backbone's output.
@@ -51,7 +53,14 @@ class OnlineProbe(nn.Module):
     b_velocity: Tensor
 
     def __init__(
-        self, features: int, classes: int, *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, standardize: bool = True
+        self,
+        features: int,
+        classes: int,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         # a small eps, because features of tiny scale may be separable
@@ -66,7 +75,9 @@ class OnlineProbe(nn.Module):
         """Return the logits of the K classes; no gradient reaches the features."""
         return linear(self.norm(features.detach().to(self.W.dtype)), self.W, self.b)
 
-    def step(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"], *, lr_factor: float = 1.0) -> dict[str, Tensor]:
+    def step(
+        self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"], *, lr_factor: float = 1.0
+    ) -> dict[str, Tensor]:
         """Take one SGD step on the labelled features; without any label, change nothing.
 
             v ← μ v + ∂L/∂w + λ w    w ← w − γ v
@@ -77,21 +88,28 @@ class OnlineProbe(nn.Module):
             lr_factor: factor of the learning rate in this step.
 
         Returns:
-            The mean "loss" and "accuracy" of the labelled features before the step, as tensors: `.item()` waits for the device.
-            Loss and accuracy are NaN if no feature has a label.
+            The mean "loss" and "accuracy" of the labelled features before the step, as tensors: `.item()` waits for the
+            device. Loss and accuracy are NaN if no feature has a label.
         """
         labelled = labels >= 0
         any_labelled = labelled.any()  # an `if` would wait for the device
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()
-        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # the backward pass too runs without autocast
+        with (
+            torch.enable_grad(),
+            torch.autocast(features.device.type, enabled=False),
+        ):  # the backward pass too runs without autocast
             logits = self(features)  # the statistics include unlabelled features
-            loss = cross_entropy(logits, labels.where(labelled, -1), ignore_index=-1)  # logits[labelled] would wait for the device
+            loss = cross_entropy(
+                logits, labels.where(labelled, -1), ignore_index=-1
+            )  # logits[labelled] would wait for the device
             gradients = torch.autograd.grad(loss, (self.W, self.b))
         with torch.no_grad():
             if self.weight_decay:
                 gradients[0].add_(self.W, alpha=self.weight_decay)
-            for weight, v, gradient in zip((self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True):
+            for weight, v, gradient in zip(
+                (self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True
+            ):
                 weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr * lr_factor)
         for name, tensor in self.state_dict().items():
             tensor.copy_(tensor.where(any_labelled, before[name]))

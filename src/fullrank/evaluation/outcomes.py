@@ -23,13 +23,15 @@ class Outcome(NamedTuple):
 
     score: ProbeScore
     hits: np.ndarray | None
-    """(n,) For each labelled test image, 1 if it is classified correctly, or the share of repetitions in which it is; None for top 5."""
+    """(n,) For each labelled test image, 1 if it is classified correctly, or the share of repetitions in which it is;
+    None for top 5."""
     y: np.ndarray | None = None
     """(n,) The labels of these images; None for a mean over repetitions."""
     probabilities: np.ndarray | None = None
     """(n, K) The predicted probabilities of the classes."""
     several: np.ndarray | None = None
-    """(n, K) Which image has which class, for several labels an image; the score is then not a mean over images, and `hits` has zeros."""
+    """(n, K) Which image has which class, for several labels an image; the score is then not a mean over images, and
+    `hits` has zeros."""
 
 
 LARGEST_AUROC = 250_000
@@ -48,15 +50,20 @@ def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray |
     return groups[features.labelled.cpu().numpy()]
 
 
-def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) -> tuple[tuple[ProbeScore, ...], tuple[Comparison, ...]]:
-    """Return the scores with their 95 % intervals, and the comparisons of the first feature set with the others by the main probe.
+def judge(
+    outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int
+) -> tuple[tuple[ProbeScore, ...], tuple[Comparison, ...]]:
+    """Return the scores with their 95 % intervals, and the comparisons of the first feature set with the others by the
+    main probe.
 
     All intervals come from the same resamples of the test images, so a difference is paired.
     """
     rated = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome.hits is not None]
     scores = [outcome.score for outcome in outcomes]
     if len({len(outcome.hits) for _, outcome in rated if outcome.hits is not None}) > 1:
-        raise UserError("the models cannot read the same test images, so they cannot be compared; remove the unreadable images")
+        raise UserError(
+            "the models cannot read the same test images, so they cannot be compared; remove the unreadable images"
+        )
     values = np.stack([outcome.hits for _, outcome in rated if outcome.hits is not None], axis=1)  # (n, scores)
     points = values.mean(0)
     if any(outcome.several is not None for _, outcome in rated):
@@ -70,7 +77,9 @@ def judge(outcomes: Sequence[Outcome], groups: np.ndarray | None, *, seed: int) 
         scores[position] = replace(scores[position], low=float(low), high=float(high))
     probe, first = main_probe(scores), scores[0].features
     compared = (probe, FROM_SCRATCH, FROM_SCRATCH + MAP)
-    column = {outcome.score.features: number for number, (_, outcome) in enumerate(rated) if outcome.score.probe in compared}
+    column = {
+        outcome.score.features: number for number, (_, outcome) in enumerate(rated) if outcome.score.probe in compared
+    }
     for position, outcome in (rated[number] for number in column.values()):
         scores[position] = replace(scores[position], **class_intervals(outcome, groups, seed=seed))
     comparisons = []
@@ -100,7 +109,9 @@ def _resampled_precisions(outcome: Outcome, groups: np.ndarray | None, seed: int
 
 
 def class_intervals(outcome: Outcome, groups: np.ndarray | None, *, seed: int) -> dict[str, tuple[float, float]]:
-    """Return the 95 % intervals of balanced accuracy and AUROC by the name of their field; those that are unknown are left out."""
+    """Return the 95 % intervals of balanced accuracy and AUROC by the name of their field; those that are unknown are
+    left out.
+    """
     _, hits, y, probabilities, _ = outcome
     if hits is None or y is None:
         return {}

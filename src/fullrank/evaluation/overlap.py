@@ -9,7 +9,8 @@ from fullrank.images.decode_errors import ImageDecodeError
 
 
 def count_overlap(test: Images | MemoryImages, pretraining: Images | MemoryImages, *, channels: int) -> int:
-    """Return the number of test images whose decoded pixels equal those of an image of pretraining. Unreadable images are left out.
+    """Return the number of test images whose decoded pixels equal those of an image of pretraining. Unreadable images
+    are left out.
 
     Args:
         test: the test images.

@@ -7,7 +7,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from fullrank.config.protocol import (
+from fullrank.evaluation.feature_sets import FeatureSet
+from fullrank.evaluation.features import Features
+from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
+from fullrank.evaluation.knn import knn
+from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
+from fullrank.evaluation.metrics import class_metrics
+from fullrank.evaluation.multi_label import (
+    METRIC,
+    MultiLabelResult,
+    multi_label_knn,
+    multi_label_linear,
+    multi_label_metrics,
+)
+from fullrank.evaluation.names import LINEAR, MAP, SCORE_NAMES, TOP5, few_shot_name, fraction_name
+from fullrank.evaluation.outcomes import Outcome
+from fullrank.evaluation.protocol import (
     AdamProtocol,
     FewShotProtocol,
     FractionsProtocol,
@@ -20,15 +35,6 @@ from fullrank.config.protocol import (
     changed_numbers,
     protocol_numbers,
 )
-from fullrank.evaluation.feature_sets import FeatureSet
-from fullrank.evaluation.features import Features
-from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
-from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
-from fullrank.evaluation.metrics import class_metrics
-from fullrank.evaluation.multi_label import METRIC, MultiLabelResult, multi_label_knn, multi_label_linear, multi_label_metrics
-from fullrank.evaluation.names import LINEAR, MAP, SCORE_NAMES, TOP5, few_shot_name, fraction_name
-from fullrank.evaluation.outcomes import Outcome
 from fullrank.evaluation.result import ProbeResult, ProbeScore, count_classes
 from fullrank.evaluation.svm import linear_svm
 
@@ -55,7 +61,9 @@ def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, pr
     return _scores(features, LINEAR["linear-imagenet"], result, protocol)
 
 
-def _gradient_options(features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol) -> dict[str, Any]:
+def _gradient_options(
+    features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol
+) -> dict[str, Any]:
     names = ("lr", "epochs", "decay", "decay_factor", "batch_size", "weight_decay")
     return {name: getattr(protocol, name) for name in names} | {
         "classes": count_classes(features.train.labels, features.test.labels),
@@ -71,7 +79,12 @@ def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: 
 
 def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[Outcome]:
     data = features.tensors(device, standardized=protocol.standardize)
-    return _scores(features, SCORE_NAMES["svm"], linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed), protocol)
+    return _scores(
+        features,
+        SCORE_NAMES["svm"],
+        linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed),
+        protocol,
+    )
 
 
 def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[Outcome]:
@@ -82,9 +95,16 @@ def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, proto
     return scores
 
 
-def _fractions(features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol) -> list[Outcome]:
+def _fractions(
+    features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol
+) -> list[Outcome]:
     data, scores = features.tensors(device, standardized=protocol.standardize), []
-    options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations, "seed": seed}
+    options = {
+        "draws": protocol.draws,
+        "penalties": protocol.penalties,
+        "iterations": protocol.iterations,
+        "seed": seed,
+    }
     for fraction in protocol.fractions:
         result = label_fraction(*data, fraction=fraction, **options)
         scores += _mean_scores(features, fraction_name(fraction), result, protocol, fractions=fraction)
@@ -94,18 +114,32 @@ def _fractions(features: FeatureSet, device: torch.device | str, seed: int, prot
 def _scores(features: FeatureSet, probe: str, result: ProbeResult, protocol: Protocol) -> list[Outcome]:
     """Return the scores of one classifier; the name of the probe has the numbers that are not the defaults."""
     named = probe + changed_numbers(protocol)
-    return score_result(features.name, named, result, protocol_numbers(protocol), features.test.labels, features.test.classes)
+    return score_result(
+        features.name, named, result, protocol_numbers(protocol), features.test.labels, features.test.classes
+    )
 
 
 def score_result(
-    features: str, probe: str, result: ProbeResult, numbers: dict[str, Any], labels: torch.Tensor, classes: tuple[str, ...]
+    features: str,
+    probe: str,
+    result: ProbeResult,
+    numbers: dict[str, Any],
+    labels: torch.Tensor,
+    classes: tuple[str, ...],
 ) -> list[Outcome]:
     """Return the scores of one classifier of test images with these labels."""
     labelled = (labels >= 0).cpu()
     y, predictions = (tensor.cpu()[labelled].numpy() for tensor in (labels, result.predictions))
     probabilities = None if result.probabilities is None else result.probabilities.cpu()[labelled].double().numpy()
     metrics = class_metrics(y, predictions, probabilities)
-    score = ProbeScore(features=features, probe=probe, accuracy=result.accuracy, protocol=numbers, chosen=result.chosen, note=result.note)
+    score = ProbeScore(
+        features=features,
+        probe=probe,
+        accuracy=result.accuracy,
+        protocol=numbers,
+        chosen=result.chosen,
+        note=result.note,
+    )
     detailed = replace(
         score,
         balanced_accuracy=metrics.balanced_accuracy,
@@ -113,12 +147,18 @@ def score_result(
         per_class={classes[k] if k < len(classes) else str(k): recall for k, recall in metrics.per_class.items()},
         confusion=metrics.confusion,
     )
-    top5 = [] if result.top5 is None else [Outcome(replace(score, probe=probe + TOP5, accuracy=result.top5, note=""), None)]
+    top5 = (
+        []
+        if result.top5 is None
+        else [Outcome(replace(score, probe=probe + TOP5, accuracy=result.top5, note=""), None)]
+    )
     return [Outcome(detailed, (predictions == y).astype(float), y, probabilities), *top5]
 
 
 def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[Outcome]:
-    """Return the mean scores over random choices of labels; `number` is the entry of the protocol's list that they belong to."""
+    """Return the mean scores over random choices of labels; `number` is the entry of the protocol's list that they
+    belong to.
+    """
     (listed,) = number
     score = ProbeScore(
         features=features.name,
@@ -129,11 +169,15 @@ def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Pr
         protocol=protocol_numbers(protocol, **number),
     )
     top5 = FewShot(result.top5)
-    further = [Outcome(replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd), None)] if result.top5 else []
+    further = (
+        [Outcome(replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd), None)] if result.top5 else []
+    )
     return [Outcome(score, None if result.hits is None else result.hits.numpy()), *further]
 
 
-def _multi_linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[Outcome]:
+def _multi_linear(
+    features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol
+) -> list[Outcome]:
     X, Y, X_test = features.several(device, standardized=protocol.standardize)
     result = multi_label_linear(X, Y, X_test, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
     return [_named(features, LINEAR["linear"], result, protocol)]
@@ -145,11 +189,17 @@ def _multi_knn(features: FeatureSet, device: torch.device | str, seed: int, prot
 
 
 def _named(features: FeatureSet, probe: str, result: MultiLabelResult, protocol: Protocol) -> Outcome:
-    return score_several(features.name, probe + changed_numbers(protocol), result, protocol_numbers(protocol), features.test)
+    return score_several(
+        features.name, probe + changed_numbers(protocol), result, protocol_numbers(protocol), features.test
+    )
 
 
-def score_several(features: str, probe: str, result: MultiLabelResult, numbers: dict[str, Any], test: Features) -> Outcome:
-    """Return the score of one classifier of test images with several labels each; the name of its probe ends in the metric."""
+def score_several(
+    features: str, probe: str, result: MultiLabelResult, numbers: dict[str, Any], test: Features
+) -> Outcome:
+    """Return the score of one classifier of test images with several labels each; the name of its probe ends in the
+    metric.
+    """
     assert test.multi_labels is not None
     labelled = test.labelled
     Y, probabilities = test.multi_labels[labelled].numpy() == 1, result.scores.cpu()[labelled].double().numpy()

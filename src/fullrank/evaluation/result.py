@@ -20,7 +20,8 @@ class ProbeResult:
     accuracy: float
     """Share of the labelled test images that are classified correctly, in [0, 1]."""
     top5: float | None
-    """Share of the labelled test images with the correct class among the five highest logits; None for 10 classes or fewer."""
+    """Share of the labelled test images with the correct class among the five highest logits; None for 10 classes or
+    fewer."""
     predictions: Int64[Tensor, " n"]
     """The predicted class of each test image, labelled or not."""
     chosen: dict[str, float] = field(default_factory=dict)
@@ -28,7 +29,8 @@ class ProbeResult:
     note: str = ""
     """What a reader of the accuracy must know."""
     probabilities: Float[Tensor, "n K"] | None = field(default=None, repr=False)
-    """The predicted probability of each class, for each test image: shares of the votes, or the softmax of the logits."""
+    """The predicted probability of each class, for each test image: shares of the votes, or the softmax of the
+    logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,11 @@ class ProbeScore:
     note: str = ""
     """What a reader of the accuracy must know, such as a limited learning rate."""
     low: float | None = None
-    """Lower end of the 95 % interval of the accuracy: bootstrap over the test images, or over their groups; None for top 5."""
+    """Lower end of the 95 % interval of the accuracy: bootstrap over the test images, or over their groups; None for
+    top 5."""
     high: float | None = None
-    """Upper end of the interval. The interval does not contain the chance of training, nor that of the draws of labels."""
+    """Upper end of the interval. The interval does not contain the chance of training, nor that of the draws of
+    labels."""
     balanced_accuracy: float | None = None
     """Mean of the recalls of the classes."""
     balanced_accuracy_interval: tuple[float, float] | None = None
@@ -66,8 +70,8 @@ class ProbeScore:
     confusion: tuple[tuple[Count, ...], ...] = ()
     """Number of test images by true class (row) and predicted class (column); () for more than 30 classes."""
     metric: str = "accuracy"
-    """What `accuracy`, `low` and `high` are: 'accuracy', or 'mean average precision' for several labels an image. `per_class` then has the
-    average precisions."""
+    """What `accuracy`, `low` and `high` are: 'accuracy', or 'mean average precision' for several labels an image.
+    `per_class` then has the average precisions."""
     positives: JsonObject = field(default_factory=dict)
     """Class → the number of test images that have it; only for several labels an image."""
 
@@ -97,7 +101,8 @@ class Comparison:
     metric: str = "accuracy"
     """What is compared, as in `ProbeScore.metric`."""
     seed_half_width: float = 0.0
-    """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for frozen features."""
+    """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for
+    frozen features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +118,19 @@ class Evaluation:
     train_images: Count
     test_images: Count
     chance: float | None = None
-    """For several labels an image, the mean average precision of equal scores: the mean share of the test images that have a class."""
+    """For several labels an image, the mean average precision of equal scores: the mean share of the test images that
+    have a class."""
     majority: float | None = None
-    """The share of the most frequent class among the labelled test images: the accuracy of guessing this class every time."""
+    """The share of the most frequent class among the labelled test images: the accuracy of guessing this class every
+    time."""
     statement: str
     """One sentence that describes the training and the test images."""
     scores: tuple[ProbeScore, ...] = ()
     left_out: tuple[str, ...] = ()
     """Descriptions of what was not scored, with the reason."""
     comparisons: tuple[Comparison, ...] = ()
-    """The backbone against each other feature set, by the main probe: the first linear probe on all labels, or else the first probe."""
+    """The backbone against each other feature set, by the main probe: the first linear probe on all labels, or else the
+    first probe."""
     verdict: str = ""
     """One sentence: better or worse than the strongest alternative, or undecided."""
     finetuned: str = ""
@@ -171,7 +179,9 @@ def topk_accuracy(logits: Float[Tensor, "n K"], y: Int64[Tensor, " n"]) -> Probe
     return ProbeResult(hits[:, 0].mean().item(), top5, best[:, 0], probabilities=logits.softmax(1))
 
 
-def drop_unlabelled(X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]) -> tuple[Float[Tensor, "m D"], Int64[Tensor, " m"]]:
+def drop_unlabelled(
+    X: Float[Tensor, "n D"], y: Int64[Tensor, " n"]
+) -> tuple[Float[Tensor, "m D"], Int64[Tensor, " m"]]:
     """Return the rows that have a label."""
     labelled = y >= 0
     return X[labelled], y[labelled]

@@ -9,7 +9,8 @@ SEVERAL = "have several labels each, which only fullrank evaluate scores; name a
 
 
 def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
-    """Return the name of a data set: the source of the test images, and that of the training images if it is not the usual one.
+    """Return the name of a data set: the source of the test images, and that of the training images if it is not the
+    usual one.
 
     >>> from fullrank.images import train_and_test
     >>> splits = train_and_test("digits")
@@ -32,7 +33,9 @@ def report_unlabelled(images: Images | MemoryImages, split: str) -> list[str]:
 
 
 def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages, *, several: bool = False) -> str:
-    """Return the reason why no probe can be scored, or an empty string; `several`: whether images with several labels can be scored."""
+    """Return the reason why no probe can be scored, or an empty string; `several`: whether images with several labels
+    can be scored.
+    """
     if train.multi_labels is not None or test.multi_labels is not None:
         return _why_not_several(train, test) if several else f"the images{_source(train)} {SEVERAL}"
     y, y_test = (torch.as_tensor(images.labels) for images in (train, test))
@@ -41,7 +44,9 @@ def why_not_scorable(train: Images | MemoryImages, test: Images | MemoryImages, 
         remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
         return f"the training images{_source(train)} have no labels; {remedy}"
     if classes == 1:
-        return f"all labelled training images{_source(train)} have the same class, but a probe needs at least two classes"
+        return (
+            f"all labelled training images{_source(train)} have the same class, but a probe needs at least two classes"
+        )
     return "" if (y_test >= 0).any() else f"the test images{_source(test)} have no labels; name another test split"
 
 

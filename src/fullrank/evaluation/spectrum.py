@@ -32,7 +32,9 @@ class StreamingEncoderSpectrum:
 
     def __init__(self, projector: nn.Module | None) -> None:
         self._projector = projector
-        self._spectra = {"backbone": StreamingSpectrum()} | ({} if projector is None else {"projector": StreamingSpectrum()})
+        self._spectra = {"backbone": StreamingSpectrum()} | (
+            {} if projector is None else {"projector": StreamingSpectrum()}
+        )
 
     def update(self, R: Float[Tensor, "n D_b"]) -> None:
         """Add a batch of representations."""
@@ -54,7 +56,8 @@ def encoder_spectrum(
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
 ) -> dict[str, Spectrum]:
-    """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number of images.
+    """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number
+    of images.
 
     Args:
         model: `fullrank.load(…)`, or another object with `backbone`, `projector` and `preprocess`.
@@ -62,7 +65,8 @@ def encoder_spectrum(
         batch_size: images per forward pass.
         device: device of the forward passes.
         workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; the default stops the function if more than 10 % are unreadable.
+        decode_errors: records images that cannot be read; the default stops the function if more than 10 % are
+            unreadable.
 
     Returns:
         A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers.

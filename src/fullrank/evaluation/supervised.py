@@ -1,4 +1,6 @@
-"""Training of a whole network with labels: the supervised baseline, from random weights, and fine-tuning, from any weights."""
+"""Training of a whole network with labels: the supervised baseline, from random weights, and fine-tuning, from any
+weights.
+"""
 
 import math
 from collections.abc import Callable
@@ -27,10 +29,12 @@ FINE_TUNING = "fine-tuning"
 
 @dataclass(frozen=True)
 class Supervised:
-    """How the network is trained: AdamW with warm-up and cosine decay, random crops and flips; the last epoch is scored.
+    """How the network is trained: AdamW with warm-up and cosine decay, random crops and flips; the last epoch is
+    scored.
 
-    No number is chosen on the labelled images. Learning rate 1e-3 and weight decay 0.05 are those of DeiT for a batch of 1024 images
-    (Touvron et al. 2021, Table 9); 5 % of the steps are warm-up. A recipe that is tuned to the data can be better.
+    No number is chosen on the labelled images. Learning rate 1e-3 and weight decay 0.05 are those of DeiT for a batch
+    of 1024 images (Touvron et al. 2021, Table 9); 5 % of the steps are warm-up. A recipe that is tuned to the data can
+    be better.
     """
 
     network: nn.Module
@@ -66,7 +70,8 @@ def train_supervised(
 ) -> ProbeResult | MultiLabelResult:
     """Train the network with a linear classifier on the labelled training images, and score the test images.
 
-    The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes, without label smoothing.
+    The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes, without
+    label smoothing.
 
     All training images are in memory, at the size of the network.
 
@@ -127,8 +132,8 @@ def train_classifier(
 ) -> nn.Linear:
     """Train the network of the configuration, in place, with a new linear classifier on top, and return the classifier.
 
-    Each epoch has every image once, in batches of nearly equal size: none above `config.batch_size`, except 3 for 2. The network ends in
-    eval mode.
+    Each epoch has every image once, in batches of nearly equal size: none above `config.batch_size`, except 3 for 2.
+    The network ends in eval mode.
 
     Args:
         config: the network and how it is trained.
@@ -143,7 +148,9 @@ def train_classifier(
     transform = Augmentation(config.crop, config.flip).transform(preprocess)
     loss = partial(cross_entropy, label_smoothing=config.smoothing) if labels.ndim == 1 else _binary_cross_entropy
     network = config.network.to(device).requires_grad_(True)
-    steps = min(math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1))  # no batch of one image, for BatchNorm
+    steps = min(
+        math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1)
+    )  # no batch of one image, for BatchNorm
     devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -172,9 +179,17 @@ def _binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def score_classifier(
-    network: nn.Module, head: nn.Linear, test: Images | MemoryImages, preprocess: Preprocess, *, device: torch.device | str, **options: Any
+    network: nn.Module,
+    head: nn.Linear,
+    test: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    device: torch.device | str,
+    **options: Any,
 ) -> tuple[ProbeResult, Features]:
-    """Return the result of a network with a classifier on the test images, and their features; `options` go to `extract_features`."""
+    """Return the result of a network with a classifier on the test images, and their features; `options` go to
+    `extract_features`.
+    """
     features = extract_features(network, test, preprocess, device=device, **options)
     with torch.inference_mode():
         logits = head(features.X.to(device)).cpu()

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.config import SvmProtocol
 from fullrank.errors import UserError
 from fullrank.evaluation.linear import check_classes, hold_out
 from fullrank.evaluation.logistic import LARGEST_COVARIANCE, minimize
+from fullrank.evaluation.protocol import SvmProtocol
 from fullrank.evaluation.result import ProbeResult, count_classes, drop_unlabelled, topk_accuracy
 
 
@@ -24,7 +24,8 @@ def linear_svm(
     iterations: int = SvmProtocol.iterations,
     seed: int = 0,
 ) -> ProbeResult:
-    """Fit a linear SVM for each class against the others. A held-out tenth of the training features selects C, for ties the smallest.
+    """Fit a linear SVM for each class against the others. A held-out tenth of the training features selects C, for ties
+    the smallest.
 
         min_w  ½‖w‖² + C Σᵢ max(0, 1 − sᵢ wᵀ(xᵢ, 1))²,    sᵢ = 1 for the class, −1 for the others
 
@@ -35,7 +36,8 @@ def linear_svm(
         y: labels of X, -1 for none.
         X_test: test features, standardised in the same way.
         y_test: labels of X_test, -1 for none.
-        C: candidates in ascending order; each fit starts from the previous solution. Without held-out rows, it is the middle one.
+        C: candidates in ascending order; each fit starts from the previous solution. Without held-out rows, it is the
+            middle one.
         iterations: maximum number of iterations per fit.
         seed: seed of the choice of the held-out tenth.
 
@@ -49,7 +51,9 @@ def linear_svm(
     X, y = drop_unlabelled(X, y)
     check_classes(y)
     if not X.isfinite().all():
-        raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model")
+        raise UserError(
+            "the features are NaN or infinite, expected finite numbers; use an earlier checkpoint, or another model"
+        )
     classes = count_classes(y, y_test)
     if len(X) < X.shape[1]:  # the weights lie in the span of the features
         rotation = torch.linalg.qr(X.mT)[0]
@@ -59,7 +63,9 @@ def linear_svm(
     if held_out.any() and len(C) > 1:
         accuracies, solutions = {}, {}
         for c in C:
-            start = fit_svm(X[~held_out], y[~held_out], C=c, moment=moment, start=start, iterations=iterations, tolerance=1e-5)
+            start = fit_svm(
+                X[~held_out], y[~held_out], C=c, moment=moment, start=start, iterations=iterations, tolerance=1e-5
+            )
             solutions[c] = start
             accuracies[c] = topk_accuracy(decision(start, X[held_out], y, classes=classes), y[held_out]).accuracy
         best = max(accuracies, key=lambda c: (accuracies[c], -c))
@@ -68,7 +74,9 @@ def linear_svm(
     return replace(topk_accuracy(decision(W, X_test, y, classes=classes), y_test), chosen={"C": best})
 
 
-def decision(W: Float[Tensor, "D1 K"], X: Float[Tensor, "m D"], y: Int64[Tensor, " n"], *, classes: int) -> Float[Tensor, "m classes"]:
+def decision(
+    W: Float[Tensor, "D1 K"], X: Float[Tensor, "m D"], y: Int64[Tensor, " n"], *, classes: int
+) -> Float[Tensor, "m classes"]:
     """Return wᵀ(x, 1) of each class, −∞ for classes without a training label in y."""
     full = X.new_full((len(X), classes), -torch.inf)
     full[:, y.unique()] = X @ W[:-1].to(X) + W[-1].to(X)
@@ -102,7 +110,8 @@ def fit_svm(
 ) -> Float[Tensor, "D1 K"]:
     """Return the weights in float64, one column for each class in y; the last row holds the intercepts.
 
-    Minimised is the objective divided by C n, whose Hessian is 2 E[(x, 1)(x, 1)ᵀ] over the features within the margin, plus 1/(C n).
+    Minimised is the objective divided by C n, whose Hessian is 2 E[(x, 1)(x, 1)ᵀ] over the features within the margin,
+    plus 1/(C n).
 
     Args:
         X: training features.

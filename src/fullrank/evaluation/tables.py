@@ -41,7 +41,11 @@ def _probe_tables(evaluation: Evaluation, width: int) -> list[Table]:
     draws = {score.n for score in evaluation.scores if score.sd is not None}
     notes = [f"±: standard deviation of n = {', '.join(map(str, sorted(draws)))} repetitions"] if draws else []
     notes += ["[ ]: 95 % interval over the test images"] if any(map(_interval, evaluation.scores)) else []
-    trained = {score.probe: score.protocol["epochs"] for score in evaluation.scores if score.probe in (FROM_SCRATCH, FINE_TUNING)}
+    trained = {
+        score.probe: score.protocol["epochs"]
+        for score in evaluation.scores
+        if score.probe in (FROM_SCRATCH, FINE_TUNING)
+    }
     notes += [f"{probe}: {epochs} epochs" for probe, epochs in trained.items()]
     rows = list(dict.fromkeys(score.probe for score in evaluation.scores))
     grids = _grids("probe", rows, cells, width)
@@ -57,8 +61,14 @@ def _probe_tables(evaluation: Evaluation, width: int) -> list[Table]:
 
 
 def _interval(score: ProbeScore) -> str:
-    """Return the interval of a score without repetitions, as a second line of its cell; those with repetitions show their deviation."""
-    return "" if score.low is None or score.high is None or score.sd is not None else f"\n[{100 * score.low:.1f} {100 * score.high:.1f}]"
+    """Return the interval of a score without repetitions, as a second line of its cell; those with repetitions show
+    their deviation.
+    """
+    return (
+        ""
+        if score.low is None or score.high is None or score.sd is not None
+        else f"\n[{100 * score.low:.1f} {100 * score.high:.1f}]"
+    )
 
 
 def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
@@ -79,9 +89,13 @@ def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
         column = cells[head] = {}
         if not several:
             ends = score.balanced_accuracy_interval
-            column["balanced accuracy"] = _share(score.balanced_accuracy) + (f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else "")
+            column["balanced accuracy"] = _share(score.balanced_accuracy) + (
+                f"\n[{100 * ends[0]:.1f} {100 * ends[1]:.1f}]" if ends else ""
+            )
         ends = score.auroc_interval
-        column["AUROC"] = ("–" if score.auroc is None else f"{score.auroc:.3f}") + (f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else "")
+        column["AUROC"] = ("–" if score.auroc is None else f"{score.auroc:.3f}") + (
+            f"\n[{ends[0]:.3f} {ends[1]:.3f}]" if ends else ""
+        )
         for name in names:
             words = f"average precision, {name} (n = {scores[0].positives.get(name)})" if several else f"recall, {name}"
             column[words] = _share(score.per_class.get(name))
@@ -91,10 +105,14 @@ def _class_tables(evaluation: Evaluation, width: int) -> list[Table]:
 def _grids(corner: str, rows: list[str], cells: Cells, width: int) -> list[Table]:
     """Build a table of these cells, or several that fit into the width."""
     grids = []
-    for block in _blocks({name: [printable(name).replace(" ", "\n"), *column.values()] for name, column in cells.items()}, width):
+    for block in _blocks(
+        {name: [printable(name).replace(" ", "\n"), *column.values()] for name, column in cells.items()}, width
+    ):
         whole = {name: max(size, len(printable(name))) for name, size in block.items()}  # no head is wrapped
         sizes = whole if NAMES + sum(3 + size for size in whole.values()) <= width else block
-        columns = (Column(Text(printable(name)), justify="right", width=size, overflow="fold") for name, size in sizes.items())
+        columns = (
+            Column(Text(printable(name)), justify="right", width=size, overflow="fold") for name, size in sizes.items()
+        )
         grid = Table(corner, *columns)
         for row in rows:
             grid.add_row(Text(printable(row)), *(cells[name].get(row, "") for name in block))
@@ -103,12 +121,16 @@ def _grids(corner: str, rows: list[str], cells: Cells, width: int) -> list[Table
 
 
 def _blocks(columns: Mapping[str, list[str]], width: int) -> list[dict[str, int]]:
-    """Divide columns into blocks that fit into a width, each with the first column, and return the width of the cells of each column.
+    """Divide columns into blocks that fit into a width, each with the first column, and return the width of the cells
+    of each column.
 
     >>> _blocks({"backbone": ["31.7%"], "raw pixels": ["24.6%"], "untrained": ["23.0%"]}, width=NAMES + 16)
     [{'backbone': 5, 'raw pixels': 5}, {'backbone': 5, 'untrained': 5}]
     """
-    widths = {name: min(max(len(line) for cell in texts for line in cell.split("\n")), WIDEST) for name, texts in columns.items()}
+    widths = {
+        name: min(max(len(line) for cell in texts for line in cell.split("\n")), WIDEST)
+        for name, texts in columns.items()
+    }
     first, *others = widths or [""]
     blocks: list[dict[str, int]] = [{first: widths[first]}] if widths else []
     for name in others:

@@ -15,7 +15,9 @@ OUT_OF_REACH = 100
 
 
 def verdict(
-    comparisons: Sequence[Comparison], curve: Mapping[int, float] | None = None, training: Mapping[float, float] | None = None
+    comparisons: Sequence[Comparison],
+    curve: Mapping[int, float] | None = None,
+    training: Mapping[float, float] | None = None,
 ) -> str:
     """Return the sentence on the strongest alternative, the one with the highest accuracy; empty without a comparison.
 
@@ -63,7 +65,9 @@ def what_decides(comparison: Comparison) -> str:
     ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
     if ratio > OUT_OF_REACH:
         return f"the difference is too small to decide with any realistic number of {what}"
-    needed = math.ceil(max(ratio, 1.1) * comparison.units)  # an interval that is not symmetric can include zero at a ratio below 1
+    needed = math.ceil(
+        max(ratio, 1.1) * comparison.units
+    )  # an interval that is not symmetric can include zero at a ratio below 1
     digits = 10 ** max(len(str(needed)) - 2, 0)
     return f"about {math.ceil(needed / digits) * digits:,} {what} would decide a difference of this size (now {comparison.units:,})"
 
@@ -98,7 +102,9 @@ def still_rising(training: Mapping[float, float]) -> str:
     if (gain := training[last] - training[before]) < 0.01:
         change = "fell" if gain <= -0.01 else "hardly changed"
         return f"more epochs may not help, as accuracy during pretraining {change} after epoch {before:g}"
-    rise = f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"
+    rise = (
+        f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"
+    )
     return f"more epochs may help, as accuracy during pretraining rose {rise}"
 
 

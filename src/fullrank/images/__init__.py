@@ -1,6 +1,7 @@
-"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits: in memory, on disk, streamed."""
+"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits: in memory, on
+disk, streamed.
+"""
 
-from fullrank.config import OpenOptions
 from fullrank.images.bit_depth import BitDepth, find_bit_depth
 from fullrank.images.dataloaders import batch_indices, crop_batches, dataloader
 from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, fits
@@ -10,6 +11,7 @@ from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_b
 from fullrank.images.memory import as_images
 from fullrank.images.packing import pack
 from fullrank.images.preprocess import Preprocess
+from fullrank.images.reading import OpenOptions
 from fullrank.images.source import Images
 from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
 from fullrank.images.splits import hold_out

@@ -1,4 +1,6 @@
-"""How many bits the values of 16-bit images use: a 12-bit camera stores 0…4095 in 16 bits, which would be nearly black."""
+"""How many bits the values of 16-bit images use: a 12-bit camera stores 0…4095 in 16 bits, which would be nearly
+black.
+"""
 
 from dataclasses import dataclass
 
@@ -29,7 +31,8 @@ class BitDepth:
 
 
 def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: int = 64) -> BitDepth:
-    """Find how many bits the values of 16-bit images use: the smallest of 8, 10, 12, 14 and 16 that holds every value of the sample.
+    """Find how many bits the values of 16-bit images use: the smallest of 8, 10, 12, 14 and 16 that holds every value
+    of the sample.
 
     All images of a data set have one scale, so that differences of brightness between images remain.
 
@@ -62,7 +65,9 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
             continue
     notes = []
     if several:
-        notes.append(f"{several} of the sampled files hold several images (pages or frames), of which only the first is used")
+        notes.append(
+            f"{several} of the sampled files hold several images (pages or frames), of which only the first is used"
+        )
     if blended:
         notes.append(
             f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended with white "
@@ -79,9 +84,13 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     largest = np.flatnonzero(values)[-1]
     found = next(depth for depth in DEPTHS if largest < 2**depth)
     if not bits:
-        notes.append(f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)")
+        notes.append(
+            f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)"
+        )
     elif bits < found:
-        notes.append(f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white (--data.bits {found})")
+        notes.append(
+            f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white (--data.bits {found})"
+        )
     return BitDepth(bits or found, tuple(notes))
 
 
@@ -106,4 +115,6 @@ def _has_reduced_colours(image: RawImage) -> bool:
 
 
 def _is_tiff_with_transparency(image: RawImage) -> bool:
-    return isinstance(image, Image.Image) and image.format == "TIFF" and image.mode == "RGBA" and not unnamed_bands(image)
+    return (
+        isinstance(image, Image.Image) and image.format == "TIFF" and image.mode == "RGBA" and not unnamed_bands(image)
+    )

@@ -1,4 +1,6 @@
-"""The columns of a table of images: their Arrow types, and what the `huggingface` metadata of the file say about them."""
+"""The columns of a table of images: their Arrow types, and what the `huggingface` metadata of the file say about
+them.
+"""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +15,17 @@ from fullrank.errors import UserError, printable
 IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 KINDS = {
     *("Value", "ClassLabel", "Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "Json", "BioSequence", "BioStructure"),
-    *("List", "LargeList", "Sequence", "Array2D", "Array3D", "Array4D", "Array5D", "Translation", "TranslationVariableLanguages"),
+    *(
+        "List",
+        "LargeList",
+        "Sequence",
+        "Array2D",
+        "Array3D",
+        "Array4D",
+        "Array5D",
+        "Translation",
+        "TranslationVariableLanguages",
+    ),
 }
 """The types of columns that the `datasets` library writes."""
 
@@ -56,7 +68,11 @@ def read_columns(schema: pa.Schema) -> dict[str, Column]:
             columns[field.name] = Column(field.type, "image")
         elif kind == "ClassLabel" and field.type == pa.int64() and isinstance(feature, dict):
             columns[field.name] = Column(field.type, "label", tuple(map(str, feature.get("names") or ())))
-        elif isinstance(feature, dict) and isinstance(inner := feature.get("feature"), dict) and inner.get("_type") == "ClassLabel":
+        elif (
+            isinstance(feature, dict)
+            and isinstance(inner := feature.get("feature"), dict)
+            and inner.get("_type") == "ClassLabel"
+        ):
             columns[field.name] = Column(field.type, names=tuple(map(str, inner.get("names") or ())))
         else:
             columns[field.name] = Column(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
@@ -78,7 +94,9 @@ def _declared(schema: pa.Schema) -> dict[str, Any]:
         names = feature.get("names") if isinstance(feature, dict) and kind == "ClassLabel" else None
         if kind not in KINDS or not isinstance(names, list | None):
             received = f"column '{printable(str(name))}' as {printable(str(kind)):.40}"
-            raise UserError(f"the metadata 'huggingface' describe {received}, expected a type of datasets 4; upgrade fullrank")
+            raise UserError(
+                f"the metadata 'huggingface' describe {received}, expected a type of datasets 4; upgrade fullrank"
+            )
     return features
 
 

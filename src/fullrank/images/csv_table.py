@@ -1,4 +1,6 @@
-"""Read a table of paths from a CSV file: one row for each image, with columns for its path and for what is known of it."""
+"""Read a table of paths from a CSV file: one row for each image, with columns for its path and for what is known of
+it.
+"""
 
 import os
 from collections.abc import Collection
@@ -30,7 +32,9 @@ def read_csv(path: str | Path, *, texts: Collection[str] = ()) -> Rows:
         check_regular(os.stat(path))
         with open(path, "rb") as file:
             head = file.readline(2**20)
-        delimiter = "\t" if Path(path).suffix.lower() == ".tsv" else max(",;\t", key=lambda mark: head.count(mark.encode()))
+        delimiter = (
+            "\t" if Path(path).suffix.lower() == ".tsv" else max(",;\t", key=lambda mark: head.count(mark.encode()))
+        )
         table = pc.read_csv(
             path,
             parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -48,10 +52,14 @@ def read_csv(path: str | Path, *, texts: Collection[str] = ()) -> Rows:
         ) from error
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"the table '{path}' has several columns '{printable(twice[0])}', expected one name for each; rename them")
+        raise UserError(
+            f"the table '{path}' has several columns '{printable(twice[0])}', expected one name for each; rename them"
+        )
     if image := next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None):
         received = f"the first line of the table '{path}' has an image, '{printable(image)}'"
         raise UserError(f"{received}, expected the names of the columns; add a line such as path,label above it")
     if not table.num_rows:
-        raise UserError(f"the table '{path}' has no rows, expected a line with the names of the columns and one line for each image")
+        raise UserError(
+            f"the table '{path}' has no rows, expected a line with the names of the columns and one line for each image"
+        )
     return Rows(table)

@@ -23,17 +23,18 @@ from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.apply import to_device
 
 MAX_ATTEMPTS = 100  # the run stops after this many consecutive unreadable images
-# A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as in Pillow's
-# thumbnails).
+# A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as
+# in Pillow's thumbnails).
 OVERSAMPLING = 2.0
 
 
 def batch_indices(seed: int, step: int, batch_size: int, n: int) -> Int64[Tensor, " batch_size"]:
     """Return the indices of the images of one step: a slice of the permutation of the current epoch.
 
-    An epoch has n // batch_size steps; the incomplete batch at its end is dropped, and each epoch drops other images. NumPy's PCG64 draws
-    the permutation of epoch e from the state that `SeedSequence(seed, spawn_key=(e,))` hashes to 128 bits, so different pairs (seed, e)
-    have unrelated permutations. (A torch generator on the CPU uses only 32 bits of its seed: two of many epochs could collide.)
+    An epoch has n // batch_size steps; the incomplete batch at its end is dropped, and each epoch drops other images.
+    NumPy's PCG64 draws the permutation of epoch e from the state that `SeedSequence(seed, spawn_key=(e,))` hashes to
+    128 bits, so different pairs (seed, e) have unrelated permutations. (A torch generator on the CPU uses only 32 bits
+    of its seed: two of many epochs could collide.)
 
     Args:
         seed: Seed of the run.
@@ -74,12 +75,14 @@ def dataloader(
     bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
-    """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each batch.
+    """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each
+    batch.
 
-    Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so `world_size` processes together get the same
-    batch as a single process. Images in memory are cropped on the device; other images are decoded and cropped by workers; the batches do
-    not depend on the number of workers. No state is carried from step to step, so a resumed run gets the same batches. The exception is
-    `StreamedImages`, which have no random access: a resumed run gets the same augmentation parameters, but other images.
+    Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so `world_size` processes
+    together get the same batch as a single process. Images in memory are cropped on the device; other images are
+    decoded and cropped by workers; the batches do not depend on the number of workers. No state is carried from step to
+    step, so a resumed run gets the same batches. The exception is `StreamedImages`, which have no random access: a
+    resumed run gets the same augmentation parameters, but other images.
 
     Args:
         images: The images. An unreadable image is replaced by the next readable image.
@@ -96,7 +99,8 @@ def dataloader(
         decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
     Raises:
-        UserError: `batch_size` is larger than the number of images or not divisible by `world_size`, or too many images are unreadable.
+        UserError: `batch_size` is larger than the number of images or not divisible by `world_size`, or too many images
+            are unreadable.
 
     >>> from fullrank.images import open_images
     >>> from fullrank.views import ViewConfig
@@ -137,7 +141,9 @@ def dataloader(
 
 def _rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
     if batch_size % world_size:
-        raise UserError(f"a batch of {batch_size} is not divisible by {world_size} processes; choose a multiple of {world_size}")
+        raise UserError(
+            f"a batch of {batch_size} is not divisible by {world_size} processes; choose a multiple of {world_size}"
+        )
     return slice(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
 
 
@@ -155,7 +161,9 @@ def crop_batches(
     bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[Real[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
-    """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of `dataloader`."""
+    """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of
+    `dataloader`.
+    """
     share = _rank_slice(batch_size, rank, world_size)
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     steps = range(start, stop)
@@ -165,9 +173,14 @@ def crop_batches(
         images = replace(images, rows=None)  # the tasks hold the images, so the workers do not need the stream
     else:
         tasks = (_Task(step, batch_indices(seed, step, batch_size, len(images))[share].tolist()) for step in steps)
-    # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not be picklable.
-    transform = MultiViewTransform(transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels)
-    for batch in parallel_map(_CropBatch(images, transform, seed, batch_size, share.start, bits), tasks, workers=workers):
+    # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not
+    # be picklable.
+    transform = MultiViewTransform(
+        transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels
+    )
+    for batch in parallel_map(
+        _CropBatch(images, transform, seed, batch_size, share.start, bits), tasks, workers=workers
+    ):
         decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
         yield batch.crops, batch.labels
     decode_errors.check()
@@ -178,8 +191,8 @@ def decode_and_crop(
 ) -> list[Real[Tensor, "_ C _ _"]]:
     """Return the crops of one image, one tensor per view size; `params` must hold exactly one sample.
 
-    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING` times that of its
-    view. The boxes are then rounded to the pixels of the reduced image.
+    A large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale if the side of every crop is then at least `OVERSAMPLING`
+    times that of its view. The boxes are then rounded to the pixels of the reduced image.
 
     Raises:
         ImageDecodeError: the image is unreadable.
@@ -188,7 +201,9 @@ def decode_and_crop(
         image = decode(image, transform.channels, bits=bits, name=name)
     width, height = upright_size(image)
     boxes = transform.get_crop_boxes(params, height, width)
-    scale = min(box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True))
+    scale = min(
+        box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True)
+    )
     min_size = (int(width / scale), int(height / scale)) if scale >= 2 else None
     decoded = np.array(decode(image, transform.channels, bits=bits, min_size=min_size, name=name))
     pixels = torch.from_numpy(decoded.reshape(*decoded.shape[:2], -1))
@@ -209,7 +224,9 @@ class _CroppedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class _CropBatch:
-    """Decode and crop the images of one step for one process; `offset` is the index of the first of these images in the whole batch."""
+    """Decode and crop the images of one step for one process; `offset` is the index of the first of these images in the
+    whole batch.
+    """
 
     images: Images | StreamedImages
     transform: MultiViewTransform
@@ -225,7 +242,9 @@ class _CropBatch:
             sample = params.select_samples(slice(self.offset + j, self.offset + j + 1))
             for attempt, key in enumerate(self._candidates(task.keys, j)):
                 if attempt == MAX_ATTEMPTS:
-                    raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
+                    raise UserError(
+                        f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'"
+                    )
                 try:
                     image, name = self.images.open(key), self.images.name(key)
                     crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
@@ -233,10 +252,14 @@ class _CropBatch:
                     break
                 except ImageDecodeError as error:
                     errors.append(error)
-        return _CroppedBatch([torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors)
+        return _CroppedBatch(
+            [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors
+        )
 
     def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
-        """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source is a stream."""
+        """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source
+        is a stream.
+        """
         if isinstance(self.images, Images):
             return ((keys[j] + k) % len(self.images) for k in count())
         return islice(cycle(keys), j, None)

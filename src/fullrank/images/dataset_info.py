@@ -25,14 +25,16 @@ class DatasetInfo:
 
     Attributes:
         count: Number of images in the source.
-        channels: 1 if every sampled image is grayscale, else 3; if some have another number of bands, the most frequent number.
+        channels: 1 if every sampled image is grayscale, else 3; if some have another number of bands, the most frequent
+        number.
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
         uniform: Whether all sampled images have the same size.
         bytes_in_memory: Size of all decoded images: exact if `uniform`, else at the median size.
         bytes_per_value: 1 for images of 8 bits; 4 if some have more, because their values are kept as floats.
-        modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as `"uint8×5"`).
+        modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as
+        `"uint8×5"`).
     """
 
     count: int
@@ -64,7 +66,9 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
         except ImageDecodeError as error:
             errors.append(error)
     if not headers:
-        raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read; the first error is '{errors[0]}'")
+        raise UserError(
+            f"none of {len(errors)} sampled images of {images.source} can be read; the first error is '{errors[0]}'"
+        )
     sizes = np.array([size for _, _, size in headers])
     modes = [mode for mode, _, _ in headers]
     numbers = [channels for _, channels, _ in headers]
@@ -129,9 +133,9 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
 
-    The function counts the values (256, or 65536 of 16-bit images) of all images in memory, or of `sample` evenly spaced images of a
-    source. It decodes the sample to `channels`, gives large images more weight, skips unreadable images and records them in
-    `decode_errors`.
+    The function counts the values (256, or 65536 of 16-bit images) of all images in memory, or of `sample` evenly
+    spaced images of a source. It decodes the sample to `channels`, gives large images more weight, skips unreadable
+    images and records them in `decode_errors`.
 
     Raises:
         UserError: too many images of the sample cannot be read.
@@ -144,8 +148,13 @@ def channel_statistics(
     if isinstance(images, MemoryImages):
         chunks = iter(images.pixels.split(CHUNK))
     else:
-        subset, to_pixels = images.subset(evenly_spaced(len(images), sample)), partial(decode_to_tensor, channels=channels, bits=bits)
-        chunks = (pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors))
+        subset, to_pixels = (
+            images.subset(evenly_spaced(len(images), sample)),
+            partial(decode_to_tensor, channels=channels, bits=bits),
+        )
+        chunks = (
+            pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors)
+        )
     histogram = torch.zeros((), dtype=torch.int64)
     for counts in map(_histogram, chunks):
         if histogram.ndim and histogram.shape != counts.shape:  # images of 8 and of 16 bits

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
-from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
 from fullrank.images import dicom, tiff
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
+from fullrank.images.reading import MAX_PIXELS
 from fullrank.images.source import Pixels, RawImage
 
 ROUNDING = 1e-6  # resized floats may exceed 1 by the rounding of float32
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R 601, as in Pillow's conversion to mode L
-# Pillow recognises a file by its content. Other formats are refused; to read EPS, for example, Pillow would run Ghostscript.
+# Pillow recognises a file by its content. Other formats are refused; to read EPS, for example, Pillow would run
+# Ghostscript.
 FORMATS = ("JPEG", "MPO", "PNG", "BMP", "DIB", "GIF", "WEBP", "AVIF", "TIFF", "PPM")
 
 
@@ -39,7 +40,9 @@ def open_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> RawIm
             return _open_array(data, name, max_pixels)
         try:
             with _pillow_allows(max_pixels):
-                image = Image.open(io.BytesIO(data), formats=_formats())  # from memory, because Pillow would not close the file of a path
+                image = Image.open(
+                    io.BytesIO(data), formats=_formats()
+                )  # from memory, because Pillow would not close the file of a path
         except UnidentifiedImageError:
             if data.startswith(tiff.MAGIC) and tiff.has_tifffile():
                 return tiff.read_bands(data, name, max_pixels)
@@ -69,7 +72,9 @@ def _pillow_allows(max_pixels: int) -> Iterator[None]:
 
 
 def _open_array(data: bytes, name: str, max_pixels: int) -> np.ndarray:
-    """Read an array, after a comparison of its header with the length of the data: the header decides how much memory NumPy allocates."""
+    """Read an array, after a comparison of its header with the length of the data: the header decides how much memory
+    NumPy allocates.
+    """
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -98,7 +103,8 @@ def open_cell(
         cell: bytes, or a dict with `bytes` and `path`.
         name: Name of the image in errors.
         root: The folder to which a path is relative.
-        below: Real paths of the folders that may contain the file; None allows every folder. A table may come from a stranger.
+        below: Real paths of the folders that may contain the file; None allows every folder. A table may come from a
+            stranger.
         max_pixels: Refuse an image with more pixels.
 
     Raises:
@@ -109,30 +115,40 @@ def open_cell(
         if data is None:
             if not path:
                 raise ImageDecodeError(name, "the row has no image")
-            data = read_regular_file(os.path.join(root or "", path), max_bytes=BYTES_PER_PIXEL * max_pixels, below=below)
+            data = read_regular_file(
+                os.path.join(root or "", path), max_bytes=BYTES_PER_PIXEL * max_pixels, below=below
+            )
         if len(data) > BYTES_PER_PIXEL * max_pixels:
-            raise ImageDecodeError(name, f"the image has {len(data)} bytes, more than an image of data.max_pixels can need")
+            raise ImageDecodeError(
+                name, f"the image has {len(data)} bytes, more than an image of data.max_pixels can need"
+            )
         return open_bytes(data, name, max_pixels=max_pixels)
 
 
-def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[int, int] | None = None, name: str = "image") -> RawImage:
+def decode(
+    image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[int, int] | None = None, name: str = "image"
+) -> RawImage:
     """Decode an opened image to `channels` channels, upright, keeping the bits of its values.
 
-    An image with 8 bits and 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is repeated) becomes
-    a Pillow image of mode L or RGB. An image with more bits becomes a float32 array `(H, W, C)` with values in [0, 1]. With any other
-    number of channels, the file must have that number, and the result is an array, uint8 or float32.
+    An image with 8 bits and 1 channel (grayscale; colours become their ITU-R 601 luma) or 3 channels (RGB; grayscale is
+    repeated) becomes a Pillow image of mode L or RGB. An image with more bits becomes a float32 array `(H, W, C)` with
+    values in [0, 1]. With any other number of channels, the file must have that number, and the result is an array,
+    uint8 or float32.
 
     - The EXIF orientation is applied, and an animation is represented by its first frame.
-    - 16-bit values x become x / (2^bits − 1) in [0, 1], independent of the range that the image uses; larger values become 1. With
+    - 16-bit values x become x / (2^bits − 1) in [0, 1], independent of the range that the image uses; larger values
+    become 1. With
       `bits` = 8 they become uint8. 32-bit integers are read as 16-bit values.
     - Transparent pixels are blended with white.
-    - Bands without a meaning, as in a TIFF file with an infrared band, are never dropped: `channels` must then count all bands.
+    - Bands without a meaning, as in a TIFF file with an infrared band, are never dropped: `channels` must then count
+    all bands.
 
     Args:
         image: An image that `Images.open` returned.
         channels: Number of channels of the result.
         bits: Number of bits that the values of 16-bit images use; `find_bit_depth` finds it.
-        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as the upright (width, height) is at least `min_size`.
+        min_size: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its scale, as long as the upright (width, height) is at
+            least `min_size`.
         name: Name of the image in errors.
 
     Raises:
@@ -169,7 +185,9 @@ def decode(image: RawImage, channels: int, *, bits: int = 16, min_size: tuple[in
 
 
 def unnamed_bands(image: Image.Image) -> int:
-    """Return the number of bands of a TIFF file that has bands without a meaning (neither colour nor transparency), or else 0."""
+    """Return the number of bands of a TIFF file that has bands without a meaning (neither colour nor transparency), or
+    else 0.
+    """
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return 0
     tags, known = image.tag_v2, len(image.getbands())
@@ -218,15 +236,20 @@ def _check_array(pixels: np.ndarray, name: str, bits: int) -> Pixels:
     if pixels.dtype == np.uint16:
         pixels = scale_values(pixels, bits)
     if pixels.dtype not in (np.uint8, np.float32):
-        raise ImageDecodeError(name, f"the array has dtype {pixels.dtype}, expected uint8, uint16, or float32 in [0, 1]")
+        raise ImageDecodeError(
+            name, f"the array has dtype {pixels.dtype}, expected uint8, uint16, or float32 in [0, 1]"
+        )
     if pixels.dtype == np.float32 and not (pixels.min() >= 0 and pixels.max() <= 1 + ROUNDING):  # also true for NaN
         found = f"from {pixels.min():.4g} to {pixels.max():.4g}"
-        raise ImageDecodeError(name, f"the array has float32 values {found}, expected [0, 1]; scale the values, or store uint16")
+        raise ImageDecodeError(
+            name, f"the array has float32 values {found}, expected [0, 1]; scale the values, or store uint16"
+        )
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
 def scale_values(pixels: np.ndarray, bits: int) -> np.ndarray:
-    """Return min(x / (2^bits − 1), 1) as float32, which is exact enough for every one of 2^16 values; 8 bits remain uint8.
+    """Return min(x / (2^bits − 1), 1) as float32, which is exact enough for every one of 2^16 values; 8 bits remain
+    uint8.
 
     >>> scale_values(np.array([0, 4095, 9999]), bits=12), scale_values(np.array([255, 256]), bits=8)
     (array([0., 1., 1.], dtype=float32), array([255, 255], dtype=uint8))
@@ -239,14 +262,20 @@ def scale_values(pixels: np.ndarray, bits: int) -> np.ndarray:
 def _from_array(pixels: Pixels) -> RawImage:
     """Return a Pillow image if the array has 8 bits and 1 or 3 channels, else the array."""
     channels = pixels.shape[2] if pixels.dtype == np.uint8 else 0
-    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels)) if channels in (1, 3) else pixels
+    return (
+        Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels))
+        if channels in (1, 3)
+        else pixels
+    )
 
 
 def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
         raise ImageDecodeError(name, "the pixels are 32-bit floats of unknown range; store 8 or 16 bits")
     if image.mode == "LAB":
-        image = ImageCms.buildTransform(ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB").apply(image)
+        image = ImageCms.buildTransform(
+            ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB"
+        ).apply(image)
     elif image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
 
-from fullrank.atomic import atomic_write
 from fullrank.distributed import all_gather_object
 from fullrank.errors import UserError, printable
+from fullrank.files import atomic_write
 
 
 class ImageDecodeError(Exception):
@@ -30,13 +30,15 @@ def convert_errors(name: str) -> Iterator[None]:
     """Convert every exception in the context to `ImageDecodeError(name, reason)`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # Pillow warns about problems that it can ignore, such as invalid EXIF
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # Pillow warns about problems that it can ignore, such as invalid EXIF
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (ImageDecodeError, UserError):
         raise
-    # For unreadable files, Pillow's decoders raise OSError, SyntaxError, EOFError, ValueError, struct.error, zlib.error, IndexError,
-    # TypeError …; one unreadable file must not stop a long run.
+    # For unreadable files, Pillow's decoders raise OSError, SyntaxError, EOFError, ValueError, struct.error,
+    # zlib.error, IndexError, TypeError …; one unreadable file must not stop a long run.
     except Exception as error:
         raise ImageDecodeError(name, _reason(error)) from error
 
@@ -55,8 +57,8 @@ def _reason(error: Exception) -> str:
 class DecodeErrors:
     """Counts unreadable images and stops the run when their fraction exceeds `max_error_fraction`.
 
-    Workers return their errors with the batch, so only the main process calls `add`. The fraction (failed reads / all reads) is checked
-    after the first `min_attempts` reads, and at the end of every pass over the images.
+    Workers return their errors with the batch, so only the main process calls `add`. The fraction (failed reads / all
+    reads) is checked after the first `min_attempts` reads, and at the end of every pass over the images.
 
     >>> decode_errors = DecodeErrors(max_error_fraction=0.5)
     >>> decode_errors.add(3, [ImageDecodeError("cat.jpg", "the file is empty")])
@@ -99,7 +101,9 @@ class DecodeErrors:
             )
 
     def all_gather(self) -> None:
-        """Collect the names and reasons of all processes, which must all call this method. `check` uses only local counts."""
+        """Collect the names and reasons of all processes, which must all call this method. `check` uses only local
+        counts.
+        """
         for reasons in all_gather_object(self.reasons):
             self.reasons |= reasons
 

@@ -1,12 +1,15 @@
-"""Read files whose names come from strangers: only regular files, only below the folder of the data set, and only up to a size."""
+"""Read files whose names come from strangers: only regular files, only below the folder of the data set, and only up to
+a size.
+"""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fullrank.reading import special_kind
+from fullrank.files import special_kind
 
-# Pixels are stored with at most this many bytes: eight bands of 16 bits. A longer file than its pixels can need is not read.
+# Pixels are stored with at most this many bytes: eight bands of 16 bits. A longer file than its pixels can need is not
+# read.
 BYTES_PER_PIXEL = 16
 
 
@@ -15,7 +18,8 @@ class OutsideError(ValueError):
 
 
 def read_regular_file(path: str | Path, *, max_bytes: int, below: Sequence[str] | None = None) -> bytes:
-    """Return the content of a regular file. A FIFO, a socket or a device is never opened: it could block, or have no end.
+    """Return the content of a regular file. A FIFO, a socket or a device is never opened: it could block, or have no
+    end.
 
     Args:
         path: the file; symbolic links are followed.
@@ -39,7 +43,9 @@ def read_regular_file(path: str | Path, *, max_bytes: int, below: Sequence[str] 
 
 
 def is_below(path: str | Path, folders: Sequence[str]) -> bool:
-    """Return whether a path, after all symbolic links, is one of the folders or inside one; the folders are real paths."""
+    """Return whether a path, after all symbolic links, is one of the folders or inside one; the folders are real
+    paths.
+    """
     real = os.path.join(os.path.realpath(path), "")
     return any(real.startswith(os.path.join(folder, "")) for folder in folders)
 

@@ -35,7 +35,8 @@ class Fingerprint:
     """Hash of the labels, in order."""
     classes: tuple[str, ...]
     contents: str
-    """CRC-32 of each image, in base64: the pixels of all images in memory, the encoded files of a sample of the images on disk."""
+    """CRC-32 of each image, in base64: the pixels of all images in memory, the encoded files of a sample of the images
+    on disk."""
 
     @classmethod
     def of(cls, images: Images | MemoryImages) -> "Fingerprint":
@@ -48,7 +49,10 @@ class Fingerprint:
         """
         if isinstance(images, MemoryImages):
             pixels, names = images.pixels.cpu().numpy(), images.names
-            shape, checksums = tuple(map(int, pixels.shape[1:])), [zlib.crc32(image) for image in np.ascontiguousarray(pixels)]
+            shape, checksums = (
+                tuple(map(int, pixels.shape[1:])),
+                [zlib.crc32(image) for image in np.ascontiguousarray(pixels)],
+            )
         else:
             names = (images.name(index) for index in range(len(images)))
             shape, checksums = (), [_checksum(images, index) for index in compared_indices(len(images))]

@@ -9,18 +9,35 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.config import MAX_PIXELS, Labels
 from fullrank.errors import UserError, printable
 from fullrank.images import dicom
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, check_regular, is_below, read_regular_file
+from fullrank.images.reading import MAX_PIXELS, Labels
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, TRAIN, is_split
 
 # Files with other extensions are ignored.
 EXTENSIONS = frozenset(
-    (".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".avif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".npy", ".dcm")
+    (
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".png",
+        ".bmp",
+        ".gif",
+        ".webp",
+        ".avif",
+        ".tif",
+        ".tiff",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".pnm",
+        ".npy",
+        ".dcm",
+    )
 )
 MIN_IMAGES = 20  # the sizes of the folders of fewer images say nothing
 MAX_MAJORITY = 0.75  # labels are assumed only if no class folder holds a larger share of the images
@@ -50,7 +67,9 @@ class FolderImages(Images):
     ):
         self.source, self.root, self.labels, self.classes, self.notes = source, root, labels, classes, notes
         self.max_pixels = max_pixels
-        self.files = np.array([os.fsencode(file) for file in files])  # worker processes share this one buffer; they would copy a list
+        self.files = np.array(
+            [os.fsencode(file) for file in files]
+        )  # worker processes share this one buffer; they would copy a list
 
     def name(self, index: int) -> str:
         return os.fsdecode(self.files[index])
@@ -64,18 +83,22 @@ class FolderImages(Images):
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Files below a folder, as sorted paths relative to the folder, and the number of symbolic links that were not followed."""
+    """Files below a folder, as sorted paths relative to the folder, and the number of symbolic links that were not
+    followed.
+    """
 
     files: list[str]
     links_out: int
 
 
 def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False) -> FoundFiles:
-    """Find the files below `root` with one of the extensions, and with `.dcm` also DICOM files without a suffix or with a number as suffix.
+    """Find the files below `root` with one of the extensions, and with `.dcm` also DICOM files without a suffix or with
+    a number as suffix.
 
-    Hidden files and folders are ignored. Each real folder is visited once, however many symbolic links lead to it, and before all links.
-    Links to places outside `root` are counted, and followed only with `follow_links`: the folder may be a stranger's. What is not a
-    regular file is in the list; to open it raises `ImageDecodeError`.
+    Hidden files and folders are ignored. Each real folder is visited once, however many symbolic links lead to it, and
+    before all links.
+    Links to places outside `root` are counted, and followed only with `follow_links`: the folder may be a stranger's.
+    What is not a regular file is in the list; to open it raises `ImageDecodeError`.
 
     Raises:
         UserError: a folder cannot be read.
@@ -100,7 +123,9 @@ def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False)
             if entry.name.startswith("."):
                 continue
             suffix = os.path.splitext(entry.name)[1].lower()
-            unnamed = ".dcm" in extensions and (not suffix or suffix[1:].isdecimal())  # DICOM files are often named by their number
+            unnamed = ".dcm" in extensions and (
+                not suffix or suffix[1:].isdecimal()
+            )  # DICOM files are often named by their number
             if not (is_folder or suffix in extensions or unnamed):
                 continue
             if entry.is_symlink() and not is_below(root / path, below):
@@ -134,24 +159,39 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def folder_splits(
-    source: str, root: Path, files: list[str], *, labels: Labels = "auto", notes: tuple[str, ...] = (), max_pixels: int = MAX_PIXELS
+    source: str,
+    root: Path,
+    files: list[str],
+    *,
+    labels: Labels = "auto",
+    notes: tuple[str, ...] = (),
+    max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Images]:
-    """Return the images of each named split of a folder, with labels from class folders; without named splits, return `{"all": …}`.
+    """Return the images of each named split of a folder, with labels from class folders; without named splits, return
+    `{"all": …}`.
 
-    The top folders are splits if all top folders, or at least two, have the name of a split (`train`, `test`, `val`, …); files next to
-    the splits form the split `"other"`. Inside a split, the top folders are the classes, in sorted order, if there are at least two. If
-    there is a training split, the classes of this split apply to all splits, and an image of another class has no label.
-    A single folder that contains everything is skipped.
+    The top folders are splits if all top folders, or at least two, have the name of a split (`train`, `test`, `val`,
+    …); files next to the splits form the split `"other"`. Inside a split, the top folders are the classes, in sorted
+    order, if there are at least two. If there is a training split, the classes of this split apply to all splits, and
+    an image of another class has no label. A single folder that contains everything is skipped.
 
-    With `labels="auto"` and without named splits, the folders are classes only if `why_no_classes` finds no reason against it;
-    `"folders"` always uses them, `"none"` never.
+    With `labels="auto"` and without named splits, the folders are classes only if `why_no_classes` finds no reason
+    against it; `"folders"` always uses them, `"none"` never.
     """
     prefix = ""
-    while len(tops := {file[: file.find("/") + 1] for file in files}) == 1 and (top := tops.pop()) and not is_split(top[:-1]):
+    while (
+        len(tops := {file[: file.find("/") + 1] for file in files}) == 1
+        and (top := tops.pop())
+        and not is_split(top[:-1])
+    ):
         prefix += top
         files = [file.removeprefix(top) for file in files]
     groups = group_by_split(files)
-    relative = groups if ALL in groups else {split: [file.removeprefix(f"{split}/") for file in files] for split, files in groups.items()}
+    relative = (
+        groups
+        if ALL in groups
+        else {split: [file.removeprefix(f"{split}/") for file in files] for split, files in groups.items()}
+    )
     labelled = [relative[split] for split in groups if split.lower() in TRAIN] or relative.values()
     classes = sorted({file.split("/")[0] for members in labelled for file in members if "/" in file})
     classes, note = choose_classes(classes, labels, why_no_classes(groups[ALL]) if ALL in groups else None)
@@ -161,7 +201,10 @@ def folder_splits(
             source if split == ALL else f"{source}[{split}]",
             root / prefix,
             members,
-            np.array([class_index.get(file.split("/")[0], -1) if "/" in file else -1 for file in relative[split]], dtype=np.int64),
+            np.array(
+                [class_index.get(file.split("/")[0], -1) if "/" in file else -1 for file in relative[split]],
+                dtype=np.int64,
+            ),
             tuple(map(printable, classes)),
             notes=(*notes, *note),
             max_pixels=max_pixels,

@@ -1,4 +1,6 @@
-"""Files of several images, such as a stack of a microscope or a series of a scanner, of which the first image is used."""
+"""Files of several images, such as a stack of a microscope or a series of a scanner, of which the first image is
+used.
+"""
 
 from typing import Any
 
@@ -21,7 +23,8 @@ def first_of(pixels: np.ndarray, frames: int) -> np.ndarray:
 
 
 def count_frames(image: Any) -> int:
-    """Return how many images the file of an opened image has: pages of a TIFF file, frames of a DICOM file or of an animation.
+    """Return how many images the file of an opened image has: pages of a TIFF file, frames of a DICOM file or of an
+    animation.
 
     >>> count_frames(np.zeros((2, 2, 1))), count_frames(first_of(np.zeros((2, 2, 1)), 5))
     (1, 5)

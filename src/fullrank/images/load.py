@@ -26,7 +26,9 @@ class MixedSizesError(UserError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Readable images with their labels, names and indices in the source; pixels are uint8, or floats in [0, 1] for more than 8 bits."""
+    """Readable images with their labels, names and indices in the source; pixels are uint8, or floats in [0, 1] for
+    more than 8 bits.
+    """
 
     pixels: Real[Tensor, "n C H W"]
     labels: Int64[Tensor, " n"]
@@ -57,12 +59,19 @@ class MemoryImages:
         return len(self.pixels)
 
     def to(self, device: torch.device | str) -> "MemoryImages":
-        """Return the images with pixels and labels on a device; the groups, which nothing there needs, stay on the host."""
+        """Return the images with pixels and labels on a device; the groups, which nothing there needs, stay on the
+        host.
+        """
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
 
 def iterate_batches(
-    images: Images, preprocess: Preprocess, *, batch_size: int = 256, workers: int = 0, decode_errors: DecodeErrors | None = None
+    images: Images,
+    preprocess: Preprocess,
+    *,
+    batch_size: int = 256,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Batch]:
     """Yield all readable images in order. A batch with unreadable images is shorter.
 
@@ -81,8 +90,12 @@ def iterate_batches(
     >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors):
-        yield Batch(pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices))
+    for pixels, indices in decode_chunks(
+        images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors
+    ):
+        yield Batch(
+            pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices)
+        )
 
 
 def load_images(
@@ -99,7 +112,8 @@ def load_images(
     Args:
         images: The images.
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
-        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must have the same size.
+        size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must
+            have the same size.
         bits: Number of bits that the values of 16-bit images use.
         workers: Number of processes that decode images; 0 decodes in this process.
         decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
@@ -117,7 +131,9 @@ def load_images(
         to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
     else:
         to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
-    for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors):
+    for chunk, chunk_indices in decode_chunks(
+        images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors
+    ):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=chunk.dtype)
         elif chunk.shape[1:] != pixels.shape[1:]:
@@ -140,9 +156,16 @@ def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 1
 
 
 def decode_chunks(
-    images: Images, to_pixels: Callable[..., Real[Tensor, "C H W"]], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
+    images: Images,
+    to_pixels: Callable[..., Real[Tensor, "C H W"]],
+    *,
+    chunk: int,
+    workers: int,
+    decode_errors: DecodeErrors | None,
 ) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
-    """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one image."""
+    """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one
+    image.
+    """
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
     for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
@@ -171,8 +194,12 @@ class _DecodeChunk:
                 readable.append(index)
             except ImageDecodeError as error:
                 errors.append(error)
-            if tensors and tensors[-1].shape != tensors[0].shape:  # at once, because a chunk of huge images does not fit in memory
-                raise _mixed_sizes_error(self.images.name(readable[0]), tensors[0], self.images.name(index), tensors[-1])
+            if (
+                tensors and tensors[-1].shape != tensors[0].shape
+            ):  # at once, because a chunk of huge images does not fit in memory
+                raise _mixed_sizes_error(
+                    self.images.name(readable[0]), tensors[0], self.images.name(index), tensors[-1]
+                )
         return _DecodedChunk(torch.stack(same_form(tensors)) if tensors else None, readable, errors)
 
 

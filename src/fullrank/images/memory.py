@@ -12,12 +12,12 @@ from PIL import Image
 from torch import Tensor
 
 from fullrank.arguments import MEMORY
-from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, printable
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
+from fullrank.images.reading import MAX_PIXELS, OpenOptions
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.source_uri import open_images
 
@@ -39,10 +39,13 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     | list of paths | the files |
     | `MemoryImages` | its images, labels and classes |
     | tensor or array (n, C, H, W) | uint8, or floats in [0, 1], which become round(255·x); an array may be uint16 |
-    | data set of torch, list of images | items are images or (image, label): a Pillow image, an array (H, W, C) or a tensor (C, H, W) |
+    | data set of torch, list of images | items are images or (image, label): a Pillow image, an array (H, W, C) or a
+    tensor (C, H, W) |
     | `datasets.Dataset` | its image column and its label column |
-    | tuple (images, labels) | any of these with one integer or one class name for each image; -1 or None means no label |
-    | tuple (images, labels (n, K)) | several labels an image: 1 where an image has a class, 0 elsewhere; a row of -1 means no labels |
+    | tuple (images, labels) | any of these with one integer or one class name for each image; -1 or None means no label
+    |
+    | tuple (images, labels (n, K)) | several labels an image: 1 where an image has a class, 0 elsewhere; a row of -1
+    means no labels |
 
     Args:
         data: The images.
@@ -60,7 +63,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if isinstance(data, str | Path):
         splits = open_images(data, max_pixels=max_pixels)
         if len(splits) > 1:
-            raise UserError(f"'{data}' has the splits {', '.join(splits)}, expected one; choose with open_images('{data}')[SPLIT]")
+            raise UserError(
+                f"'{data}' has the splits {', '.join(splits)}, expected one; choose with open_images('{data}')[SPLIT]"
+            )
         return next(iter(splits.values()))
     if isinstance(data, MemoryImages):
         pixels = data.pixels.permute(0, 2, 3, 1).cpu().numpy()
@@ -77,8 +82,15 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         options: OpenOptions = {"max_pixels": max_pixels}
         return table_splits(MEMORY, {"all": data}, roots=None, **options)["all"]
     if hub and isinstance(data, hub.DatasetDict):
-        raise UserError(f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']")
-    if isinstance(data, tuple) and len(data) == 2 and _are_labels(data[1]) and not isinstance(data[0], str | Image.Image):
+        raise UserError(
+            f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']"
+        )
+    if (
+        isinstance(data, tuple)
+        and len(data) == 2
+        and _are_labels(data[1])
+        and not isinstance(data[0], str | Image.Image)
+    ):
         return _with_labels(as_images(data[0], max_pixels=max_pixels), data[1])
     if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):
         for path in data:
@@ -94,7 +106,9 @@ def _are_labels(values: Any) -> bool:
     """Return whether the second of two objects is a list of labels, not an image."""
     if isinstance(values, Tensor | np.ndarray):
         return values.ndim in (1, 2)
-    return isinstance(values, list | tuple) and all(value is None or isinstance(value, str | int | float | np.number) for value in values)
+    return isinstance(values, list | tuple) and all(
+        value is None or isinstance(value, str | int | float | np.number) for value in values
+    )
 
 
 def _with_labels(images: Images, values: Any) -> Images:
@@ -107,7 +121,9 @@ def _with_labels(images: Images, values: Any) -> Images:
         return _with_multi_labels(images, values)
     labels = values.tolist() if isinstance(values, Tensor | np.ndarray) else list(values)
     if len(labels) != len(images):
-        raise UserError(f"data has {len(images)} images and {len(labels)} labels, expected one label for each image (-1 or None: no label)")
+        raise UserError(
+            f"data has {len(images)} images and {len(labels)} labels, expected one label for each image (-1 or None: no label)"
+        )
     given = [label for label in labels if label is not None]
     images = images.subset(range(len(images)))  # the labels of the caller's object do not change
     if given and all(isinstance(label, str) for label in given):
@@ -121,8 +137,12 @@ def _with_labels(images: Images, values: Any) -> Images:
         images.labels = np.array([-1 if label is None else label for label in labels], dtype=np.int64)
         images.classes = images.classes if images.labels.max() < len(images.classes) else ()
     else:
-        wrong = next(label for label in given if not isinstance(label, int | np.integer) or not -1 <= label < MAX_CLASSES)
-        raise UserError(f"data has the label {wrong!r:.60}, expected class numbers from 0 to {MAX_CLASSES - 1}, -1 for none, or only names")
+        wrong = next(
+            label for label in given if not isinstance(label, int | np.integer) or not -1 <= label < MAX_CLASSES
+        )
+        raise UserError(
+            f"data has the label {wrong!r:.60}, expected class numbers from 0 to {MAX_CLASSES - 1}, -1 for none, or only names"
+        )
     images.notes = ()
     return images
 
@@ -135,10 +155,14 @@ def _with_multi_labels(images: Images, values: Tensor | np.ndarray) -> Images:
     """
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     if len(array) != len(images) or not array.shape[1]:
-        raise UserError(f"data has {len(images)} images and labels of shape {array.shape}, expected ({len(images)}, number of classes)")
+        raise UserError(
+            f"data has {len(images)} images and labels of shape {array.shape}, expected ({len(images)}, number of classes)"
+        )
     given = array.dtype.kind in "biuf" and ((array == 0) | (array == 1)).all(1) | (array == -1).all(1)
     if not np.all(given):
-        raise UserError("data has labels (n, K) with other values, expected 1 (has the class) or 0, or a row of -1 (no labels)")
+        raise UserError(
+            "data has labels (n, K) with other values, expected 1 (has the class) or 0, or a row of -1 (no labels)"
+        )
     images = images.subset(range(len(images)))
     images.labels = np.full(len(images), -1, dtype=np.int64)
     images.multi_labels = array.astype(np.int8)
@@ -154,7 +178,13 @@ def _describe(data: Any) -> str:
 class ArrayImages(Images):
     """Images in one array (n, H, W, C), uint8 or uint16."""
 
-    def __init__(self, pixels: np.ndarray, labels: np.ndarray | None = None, names: Sequence[str] = (), classes: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        pixels: np.ndarray,
+        labels: np.ndarray | None = None,
+        names: Sequence[str] = (),
+        classes: tuple[str, ...] = (),
+    ):
         _check_number(len(pixels))
         self.source, self.pixels, self.names, self.classes = MEMORY, pixels, names, classes
         self.labels = np.full(len(pixels), -1, dtype=np.int64) if labels is None else labels
@@ -171,7 +201,12 @@ class FileImages(Images):
 
     def __init__(self, paths: Sequence[str | Path], *, max_pixels: int = MAX_PIXELS):
         _check_number(len(paths))
-        self.source, self.paths, self.classes, self.max_pixels = MEMORY, [os.fspath(path) for path in paths], (), max_pixels
+        self.source, self.paths, self.classes, self.max_pixels = (
+            MEMORY,
+            [os.fspath(path) for path in paths],
+            (),
+            max_pixels,
+        )
         self.labels = np.full(len(paths), -1, dtype=np.int64)
 
     def name(self, index: int) -> str:
@@ -185,7 +220,9 @@ class FileImages(Images):
 
 
 class DatasetImages(Images):
-    """A data set with random access, such as torch's: `dataset[i]` is an image, (image, label) or a dict with an image."""
+    """A data set with random access, such as torch's: `dataset[i]` is an image, (image, label) or a dict with an
+    image.
+    """
 
     def __init__(self, dataset: Any):
         self.source, self.dataset = MEMORY, dataset
@@ -194,7 +231,9 @@ class DatasetImages(Images):
         labels = _find_labels(dataset)
         self.labels = np.full(len(dataset), -1, dtype=np.int64) if labels is None else labels
         if labels is None:
-            self.notes = ("no labels, because the data set has no attribute targets or labels with one integer per image",)
+            self.notes = (
+                "no labels, because the data set has no attribute targets or labels with one integer per image",
+            )
 
     def name(self, index: int) -> str:
         return f"{MEMORY}[{index}]"
@@ -208,12 +247,15 @@ class DatasetImages(Images):
                 item = item[0]
             if isinstance(item, Tensor):
                 if item.ndim != 3:
-                    raise ImageDecodeError(self.name(index), f"the tensor has shape {tuple(item.shape)}, expected (C, H, W)")
+                    raise ImageDecodeError(
+                        self.name(index), f"the tensor has shape {tuple(item.shape)}, expected (C, H, W)"
+                    )
                 return _to_pixels(item[None])[0]
             if isinstance(item, Image.Image | np.ndarray):
                 return item
             raise ImageDecodeError(
-                self.name(index), f"{_describe(item)}, expected a Pillow image, an array (H, W, C) or a tensor (C, H, W)"
+                self.name(index),
+                f"{_describe(item)}, expected a Pillow image, an array (H, W, C) or a tensor (C, H, W)",
             )
 
 
@@ -230,7 +272,9 @@ def _to_pixels(data: Tensor | np.ndarray) -> np.ndarray:
     """
     shape = tuple(data.shape)
     if len(shape) != 4 or 0 in shape[1:]:
-        remedy = "add the dimension of the images with data[None]" if len(shape) == 3 else "give all images in one tensor"
+        remedy = (
+            "add the dimension of the images with data[None]" if len(shape) == 3 else "give all images in one tensor"
+        )
         raise UserError(f"data has shape {shape}, expected (n, C, H, W); {remedy}")
     if shape[1] > 4 >= shape[3]:
         order = "permute(0, 3, 1, 2)" if isinstance(data, Tensor) else "transpose(0, 3, 1, 2)"
@@ -240,11 +284,19 @@ def _to_pixels(data: Tensor | np.ndarray) -> np.ndarray:
         pixels = (pixels.float() if pixels.is_floating_point() else pixels).numpy()
     if pixels.dtype.kind == "f":
         if not (np.isfinite(pixels).all() and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= 1):
-            found = f"from {np.nanmin(pixels):.3g} to {np.nanmax(pixels):.3g}" if np.isfinite(pixels).all() else "that are not finite"
-            raise UserError(f"data has values {found}, expected floats in [0, 1] or uint8; give the images without normalisation")
+            found = (
+                f"from {np.nanmin(pixels):.3g} to {np.nanmax(pixels):.3g}"
+                if np.isfinite(pixels).all()
+                else "that are not finite"
+            )
+            raise UserError(
+                f"data has values {found}, expected floats in [0, 1] or uint8; give the images without normalisation"
+            )
         pixels = np.round(pixels * 255).astype(np.uint8)
     if pixels.dtype not in (np.uint8, np.uint16):
-        raise UserError(f"data has the type {pixels.dtype}, expected uint8, or floats in [0, 1]; convert it, e.g. data.astype('uint8')")
+        raise UserError(
+            f"data has the type {pixels.dtype}, expected uint8, or floats in [0, 1]; convert it, e.g. data.astype('uint8')"
+        )
     return np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
 
 
@@ -254,7 +306,11 @@ def _find_labels(dataset: Any) -> np.ndarray | None:
         labels = _find_labels(dataset.dataset)
         return None if labels is None else labels[np.asarray(dataset.indices, dtype=np.int64)]
     tensors = getattr(dataset, "tensors", ())
-    candidates = [getattr(dataset, "targets", None), getattr(dataset, "labels", None), tensors[1] if len(tensors) > 1 else None]
+    candidates = [
+        getattr(dataset, "targets", None),
+        getattr(dataset, "labels", None),
+        tensors[1] if len(tensors) > 1 else None,
+    ]
     for candidate in candidates:
         try:
             labels = np.asarray(candidate)

@@ -22,13 +22,15 @@ Result = TypeVar("Result")
 def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int = 0) -> Iterator[Result]:
     """Yield `function(task)` for each task, in the order of the tasks for any number of workers.
 
-    Each worker process receives the pickled `function` once and returns tensors through shared memory (with CUDA, pinned memory). The
-    workers end with the iteration. They start from a server process without threads, because forking a process with threads, such as
-    torch's, is not safe. They import the user's script only if `function` contains an object of the script, such as a data set class;
-    such a script must start workers under `if __name__ == "__main__":`, as with Python 3.14's default.
+    Each worker process receives the pickled `function` once and returns tensors through shared memory (with CUDA,
+    pinned memory). The workers end with the iteration. They start from a server process without threads, because
+    forking a process with threads, such as torch's, is not safe. They import the user's script only if `function`
+    contains an object of the script, such as a data set class; such a script must start workers under `if __name__ ==
+    "__main__":`, as with Python 3.14's default.
 
     Raises:
-        UserError: as raised by `function`, unchanged; or a worker cannot be started, because it cannot receive `function`.
+        UserError: as raised by `function`, unchanged; or a worker cannot be started, because it cannot receive
+            `function`.
     """
     if workers == 0:
         yield from map(function, tasks)
@@ -55,7 +57,9 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
 
 
 def refuse_reimported_script() -> None:
-    """Raise UserError if this process is a worker that imports the user's script, which would start the run of the script again."""
+    """Raise UserError if this process is a worker that imports the user's script, which would start the run of the
+    script again.
+    """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UserError(
             "a worker process imports this script and runs it again; put the lines that call fullrank under `if __name__ == '__main__':`, "
@@ -103,7 +107,9 @@ def _identity(result: Any) -> Any:
 
 
 def _exit_with_parent(worker: int) -> None:
-    """Exit when the main process is killed. Torch only watches the server process, which lives as long as its workers."""
+    """Exit when the main process is killed. Torch only watches the server process, which lives as long as its
+    workers.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent process"
 
@@ -112,7 +118,8 @@ def _exit_with_parent(worker: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait_and_exit, daemon=True).start()
-    # Ctrl-C, a lost terminal, and often SIGTERM reach the whole process group: the parent handles them, and still needs the batches.
+    # Ctrl-C, a lost terminal, and often SIGTERM reach the whole process group: the parent handles them, and still needs
+    # the batches.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,6 @@
-"""Read Parquet files in small batches, with a bound on their expanded size: into memory, or into an Arrow file on disk."""
+"""Read Parquet files in small batches, with a bound on their expanded size: into memory, or into an Arrow file on
+disk.
+"""
 
 import hashlib
 import json
@@ -12,11 +14,11 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 
-from fullrank.atomic import atomic_write
-from fullrank.config import MAX_EXPANSION
 from fullrank.errors import UserError
+from fullrank.files import atomic_write
 from fullrank.images.columns import Column, Rows, read_columns
 from fullrank.images.files import check_regular
+from fullrank.images.reading import MAX_EXPANSION
 
 MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
 BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary
@@ -40,11 +42,13 @@ def parquet_columns(file: str) -> dict[str, Column]:
 def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> Rows:
     """Read some columns of the files of one split.
 
-    The size of a compressed file says little about the size of its rows, so the size is counted while reading. Columns of up to
-    `MAX_BYTES_IN_MEMORY` stay in memory; larger columns are written once to the cache of the `datasets` library, and memory-mapped.
+    The size of a compressed file says little about the size of its rows, so the size is counted while reading. Columns
+    of up to `MAX_BYTES_IN_MEMORY` stay in memory; larger columns are written once to the cache of the `datasets`
+    library, and memory-mapped.
 
     Raises:
-        UserError: a file is unreadable or expands too much, the files have different columns, or the cache cannot be written.
+        UserError: a file is unreadable or expands too much, the files have different columns, or the cache cannot be
+            written.
     """
     try:
         cached = _cache_path(files, columns)
@@ -93,7 +97,8 @@ def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion:
     for path in files:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
-                # With a dictionary, a few bytes per row may refer to one large value; no value is larger than its uncompressed column.
+                # With a dictionary, a few bytes per row may refer to one large value; no value is larger than its
+                # uncompressed column.
                 largest = _uncompressed_bytes(file.metadata.row_group(group), columns)
                 _check_expansion(path, size + largest, allowed, max_expansion)
                 rows = min(max(BATCH_BYTES // max(largest, 1), 1), MAX_ROWS)
@@ -105,7 +110,11 @@ def _record_batches(files: Sequence[str], columns: Sequence[str], max_expansion:
 
 def _uncompressed_bytes(group: Any, columns: Sequence[str]) -> int:
     chunks = (group.column(index) for index in range(group.num_columns))
-    return sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(tuple(f"{c}." for c in columns)))
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if f"{chunk.path_in_schema}.".startswith(tuple(f"{c}." for c in columns))
+    )
 
 
 def _check_expansion(path: str, size: int, allowed: int, max_expansion: int) -> None:
@@ -119,7 +128,9 @@ def _check_expansion(path: str, size: int, allowed: int, max_expansion: int) -> 
 def _cache_path(files: Sequence[str], columns: Sequence[str]) -> Path:
     """Return the Arrow file for these columns of these files, as they are now."""
     status = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
-    key = hashlib.sha256(json.dumps(["with metadata", status, list(columns)]).encode("utf-8", "surrogatepass")).hexdigest()
+    key = hashlib.sha256(
+        json.dumps(["with metadata", status, list(columns)]).encode("utf-8", "surrogatepass")
+    ).hexdigest()
     return CACHE / "fullrank" / f"{key[:32]}.arrow"
 
 
@@ -128,7 +139,11 @@ def _write(path: Path, first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatc
     with FileLock(f"{path}.lock"):  # one of several processes writes
         if path.exists():
             return
-        with atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, first[0].schema) as writer:
+        with (
+            atomic_write(path) as temporary,
+            pa.OSFile(str(temporary), "wb") as file,
+            pa.ipc.new_stream(file, first[0].schema) as writer,
+        ):
             while first:
                 writer.write_batch(first.pop(0))
             for batch in rest:

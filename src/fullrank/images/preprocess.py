@@ -19,8 +19,8 @@ MAX_ASPECT = 64
 class Preprocess:
     """Resize the shorter side (antialiased bilinear), crop the centre, normalise.
 
-    The result equals torchvision's `Resize(resize)` and `CenterCrop(size)` on Pillow images. By default both sides are `size`, and an image
-    that has this size is not changed.
+    The result equals torchvision's `Resize(resize)` and `CenterCrop(size)` on Pillow images. By default both sides are
+    `size`, and an image that has this size is not changed.
 
     Attributes:
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
@@ -64,7 +64,8 @@ class Preprocess:
     def pixels(self, image: RawImage, *, name: str = "image") -> Real[Tensor, "C S S"]:
         """Decode, resize and crop one image: uint8, or float32 in [0, 1] if its values have more than 8 bits.
 
-        A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`resize` pixels (as in Pillow's thumbnails).
+        A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`resize` pixels (as in Pillow's
+        thumbnails).
 
         Raises:
             ImageDecodeError: the image is unreadable.
@@ -74,7 +75,9 @@ class Preprocess:
         return to_tensor(resize_and_center_crop(image, self.size, self.resized))
 
     def normalize(self, pixels: Real[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
-        """Return (x − mean) / std as float32, on the device of `pixels`, with x = pixels / 255 for uint8 and x = pixels for floats."""
+        """Return (x − mean) / std as float32, on the device of `pixels`, with x = pixels / 255 for uint8 and x = pixels
+        for floats.
+        """
         mean, std = (torch.tensor(values, device=pixels.device).view(-1, 1, 1) for values in (self.mean, self.std))
         return (to_unit(pixels) - mean) / std
 
@@ -86,9 +89,11 @@ def to_tensor(image: RawImage) -> Real[Tensor, "C H W"]:
 
 
 def resize_and_center_crop(image: RawImage, size: int, resized: int) -> RawImage:
-    """Resize the shorter side to `resized` and crop the central square of `size`; arrays are resized one channel at a time.
+    """Resize the shorter side to `resized` and crop the central square of `size`; arrays are resized one channel at a
+    time.
 
-    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would else become huge.
+    The longer side is first cropped to `MAX_ASPECT` times the shorter side: an image of 1×10⁷ pixels would else become
+    huge.
     """
     if isinstance(image, np.ndarray):
         bands = (Image.fromarray(np.ascontiguousarray(band)) for band in np.moveaxis(image, 2, 0))

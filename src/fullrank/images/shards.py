@@ -1,4 +1,6 @@
-"""WebDataset shards: tar files of images, with labels in members of the same key or in class folders. Nothing is ever unpacked."""
+"""WebDataset shards: tar files of images, with labels in members of the same key or in class folders. Nothing is ever
+unpacked.
+"""
 
 import json
 import os
@@ -9,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.config import MAX_PIXELS, Labels
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, check_regular
 from fullrank.images.folder import EXTENSIONS, MIN_IMAGES, choose_classes, group_by_split, why_no_classes
+from fullrank.images.reading import MAX_PIXELS, Labels
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.splits import ALL, OTHER, is_split, split_of_file
 
@@ -57,7 +59,13 @@ class TarImages(Images):
     def select(self, source: str, rows: np.ndarray) -> "TarImages":
         """Return some of the images, without labels, under another source."""
         return TarImages(
-            source, self.files, self.shard[rows], self.offsets[rows], self.sizes[rows], self.names[rows], max_pixels=self.max_pixels
+            source,
+            self.files,
+            self.shard[rows],
+            self.offsets[rows],
+            self.sizes[rows],
+            self.names[rows],
+            max_pixels=self.max_pixels,
         )
 
     def name(self, index: int) -> str:
@@ -68,7 +76,9 @@ class TarImages(Images):
         name, size = self.name(index), int(self.sizes[index])
         with convert_errors(name):
             if not 0 <= size <= BYTES_PER_PIXEL * self.max_pixels:  # a damaged header can have a negative size
-                raise ImageDecodeError(name, f"the image has {size} bytes, which is negative or more than data.max_pixels can need")
+                raise ImageDecodeError(
+                    name, f"the image has {size} bytes, which is negative or more than data.max_pixels can need"
+                )
             with open(self.files[self.shard[index]], "rb") as file:
                 file.seek(int(self.offsets[index]))
                 data = file.read(size)
@@ -78,14 +88,21 @@ class TarImages(Images):
 
 
 def open_shards(
-    source: str, root: Path, files: Sequence[str], *, labels: Labels = "auto", label: str | None = None, max_pixels: int = MAX_PIXELS
+    source: str,
+    root: Path,
+    files: Sequence[str],
+    *,
+    labels: Labels = "auto",
+    label: str | None = None,
+    max_pixels: int = MAX_PIXELS,
 ) -> dict[str, Images]:
-    """Return the images of each split of tar files, by the split in their names (`train-000000.tar`), with labels if there are any.
+    """Return the images of each split of tar files, by the split in their names (`train-000000.tar`), with labels if
+    there are any.
 
-    The key of a member is its name up to the first dot of the last part, so `a/01.jpg` has its label in `a/01.cls` (a class number, or the
-    name of a class) or in the object of `a/01.json`. The first of these gives the labels of all splits: `.cls` members, the first of
-    `JSON_KEYS` that a `.json` member has, and class folders inside the tar files by the rules of a folder (`why_no_classes`). Links,
-    devices and other members that are no files are ignored.
+    The key of a member is its name up to the first dot of the last part, so `a/01.jpg` has its label in `a/01.cls` (a
+    class number, or the name of a class) or in the object of `a/01.json`. The first of these gives the labels of all
+    splits: `.cls` members, the first of `JSON_KEYS` that a `.json` member has, and class folders inside the tar files
+    by the rules of a folder (`why_no_classes`). Links, devices and other members that are no files are ignored.
 
     Args:
         source: The source URI.
@@ -103,7 +120,10 @@ def open_shards(
     members: dict[str, list[str]] = {}
     for file, split in found.items():
         members.setdefault(split or rest, []).append(str(root / file))
-    indexed = {split: _index(source if split == ALL else f"{source}[{split}]", shards, max_pixels) for split, shards in members.items()}
+    indexed = {
+        split: _index(source if split == ALL else f"{source}[{split}]", shards, max_pixels)
+        for split, shards in members.items()
+    }
     splits = {split: images for split, (images, _) in sorted(indexed.items()) if len(images)}
     if not splits:
         raise UserError(f"the tar files of {source} contain no images ({' '.join(sorted(EXTENSIONS))})")
@@ -111,7 +131,9 @@ def open_shards(
     inside = _without_common_folder({split: images.names for split, images in splits.items()})
     if ALL in splits and ALL not in (groups := group_by_split(inside[ALL])):  # folders inside the files name the splits
         index = {
-            split: np.array([k for k, name in enumerate(inside[ALL]) if (name.partition("/")[0] if "/" in name else OTHER) == split])
+            split: np.array(
+                [k for k, name in enumerate(inside[ALL]) if (name.partition("/")[0] if "/" in name else OTHER) == split]
+            )
             for split in groups
         }
         splits = {split: splits[ALL].select(f"{source}[{split}]", rows) for split, rows in index.items()}
@@ -157,24 +179,33 @@ def _index(source: str, files: list[str], max_pixels: int) -> tuple[TarImages, _
             raise UserError(f"cannot read the tar file '{path}': {printable(reason)}; {remedy}") from error
         texts += [labels.get(key, {}) for key in keys]
     shards, offsets, sizes = (np.array([row[k] for row in rows], dtype=np.int64) for k in range(3))
-    return TarImages(source, files, shards, offsets, sizes, np.array([row[3] for row in rows]), max_pixels=max_pixels), texts
+    return TarImages(
+        source, files, shards, offsets, sizes, np.array([row[3] for row in rows]), max_pixels=max_pixels
+    ), texts
 
 
 def _json_labels(data: bytes) -> dict[str, str]:
-    """Return the values of a JSON object that can be labels, integers and short texts; {} for what is no JSON object."""
+    """Return the values of a JSON object that can be labels, integers and short texts; {} for what is no JSON
+    object.
+    """
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):
         return {}
     items = values.items() if isinstance(values, dict) else ()
     return {
-        key: f"{v}" for key, v in items if (isinstance(v, int) and not isinstance(v, bool)) or (isinstance(v, str) and 0 < len(v) < 256)
+        key: f"{v}"
+        for key, v in items
+        if (isinstance(v, int) and not isinstance(v, bool)) or (isinstance(v, str) and 0 < len(v) < 256)
     }
 
 
 def _without_common_folder(names: dict[str, np.ndarray]) -> dict[str, list[str]]:
     """Return the names of the members without `./` and without the folder that contains them all."""
-    clean = {split: [posixpath.normpath(os.fsdecode(name)).lstrip("/") for name in members] for split, members in names.items()}
+    clean = {
+        split: [posixpath.normpath(os.fsdecode(name)).lstrip("/") for name in members]
+        for split, members in names.items()
+    }
     common = posixpath.commonpath([posixpath.dirname(name) for members in clean.values() for name in members])
     while common and is_split(posixpath.basename(common)):  # all images are in one split, whose name is kept
         common = posixpath.dirname(common)
@@ -182,7 +213,12 @@ def _without_common_folder(names: dict[str, np.ndarray]) -> dict[str, list[str]]
 
 
 def _label(
-    source: str, splits: dict[str, TarImages], texts: dict[str, _Texts], inside: dict[str, list[str]], labels: Labels, requested: str | None
+    source: str,
+    splits: dict[str, TarImages],
+    texts: dict[str, _Texts],
+    inside: dict[str, list[str]],
+    labels: Labels,
+    requested: str | None,
 ) -> None:
     """Set the labels of the images of all splits, from the members or from the class folders."""
     known = {key for members in texts.values() for own in members for key in own}
@@ -198,11 +234,17 @@ def _label(
         _set_folders(source, splits, inside, labels)
 
 
-def _set_texts(splits: dict[str, TarImages], texts: dict[str, list[str | None]], where: str, *, asked: bool, given: bool) -> None:
-    """Set labels and classes: class numbers if all labels are numbers, else the sorted names of the classes, the same in all splits."""
+def _set_texts(
+    splits: dict[str, TarImages], texts: dict[str, list[str | None]], where: str, *, asked: bool, given: bool
+) -> None:
+    """Set labels and classes: class numbers if all labels are numbers, else the sorted names of the classes, the same
+    in all splits.
+    """
     present = [text for members in texts.values() for text in members if text is not None]
     values = sorted(set(present))
-    numbers = all(text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal() and len(text) < 19 for text in values)
+    numbers = all(
+        text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal() and len(text) < 19 for text in values
+    )
     number = {text: max(int(text), -1) if numbers else k for k, text in enumerate(values)}
     classes = () if numbers else tuple(map(printable, values))
     reason = None
@@ -211,7 +253,9 @@ def _set_texts(splits: dict[str, TarImages], texts: dict[str, list[str | None]],
     elif not (asked or given) and len(present) >= MIN_IMAGES and 2 * len(values) > len(present):
         reason = f"it has {len(values)} different values for {len(present)} images"
     if reason and asked:
-        raise UserError(f"{where} no label of classes: {reason}; name another key with --data.label_column, or give --data.labels none")
+        raise UserError(
+            f"{where} no label of classes: {reason}; name another key with --data.label_column, or give --data.labels none"
+        )
     for split, images in splits.items():
         if reason:
             images.notes = (f"no labels, although {where} there: {reason}, so it does not look like a label",)
@@ -223,11 +267,16 @@ def _set_texts(splits: dict[str, TarImages], texts: dict[str, list[str | None]],
 def _set_folders(source: str, splits: dict[str, TarImages], inside: dict[str, list[str]], labels: Labels) -> None:
     """Set the labels to the top folders inside the tar files, by the rules of class folders."""
     every = [name for members in inside.values() for name in members]
-    tops = {split: [name.partition("/")[0] if "/" in name else None for name in members] for split, members in inside.items()}
+    tops = {
+        split: [name.partition("/")[0] if "/" in name else None for name in members]
+        for split, members in inside.items()
+    }
     found = sorted({top for own in tops.values() for top in own if top is not None})
     classes, note = choose_classes(found, labels, why_no_classes(every))
     if labels == "folders" and not classes:
-        raise UserError(f"data.labels is folders, but the tar files of {source} have no class folders inside; expected auto or none")
+        raise UserError(
+            f"data.labels is folders, but the tar files of {source} have no class folders inside; expected auto or none"
+        )
     number = {name: k for k, name in enumerate(classes)}
     for split, images in splits.items():
         images.notes = note

@@ -11,7 +11,9 @@ from PIL import Image
 RawImage = Image.Image | np.ndarray  # a Pillow image, or an array (H, W, C)
 Pixels = Real[np.ndarray, "H W C"]  # uint8, or float32 in [0, 1] for images of more than 8 bits
 
-MAX_CLASSES = 2**16  # larger integers number the images or something else; a classifier of so many classes would fill the memory
+MAX_CLASSES = (
+    2**16
+)  # larger integers number the images or something else; a classifier of so many classes would fill the memory
 
 
 class Images(ABC):
@@ -20,10 +22,11 @@ class Images(ABC):
     Attributes:
         source: The source URI with the split: `"photos[train]"`.
         labels: `(n,)` int64; -1 means no label.
-        groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no group.
+        groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no
+        group.
         classes: The names of the labels; `()` if the names are unknown.
-        multi_labels: `(n, K)` int8 for images with several labels: 1 has the class, 0 lacks it; a row of -1 means no labels; `labels` is
-            then -1 throughout. None for a source with one label an image.
+        multi_labels: `(n, K)` int8 for images with several labels: 1 has the class, 0 lacks it; a row of -1 means no
+            labels; `labels` is then -1 throughout. None for a source with one label an image.
         notes: What was decided when the source was opened, for the user.
         bits: Number of bits that the values of 16-bit images use; 0 if the source does not know.
     """
@@ -47,7 +50,9 @@ class Images(ABC):
 
     @property
     def strata(self) -> np.ndarray:
-        """What a stratified choice keeps the shares of, `(n,)` int64: the labels, or the number of the set of labels; -1: no label."""
+        """What a stratified choice keeps the shares of, `(n,)` int64: the labels, or the number of the set of labels;
+        -1: no label.
+        """
         if self.multi_labels is None or not len(self):
             return self.labels
         sets = np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

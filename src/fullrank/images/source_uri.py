@@ -8,13 +8,18 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from fullrank.arguments import MEMORY, existing_path, parse_uri
-from fullrank.config import MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
+from fullrank.images.reading import MAX_PIXELS, OpenOptions
 from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_training
 
-FILES: dict[str, Literal["csv", "tar", "packed"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".safetensors": "packed"}
+FILES: dict[str, Literal["csv", "tar", "packed"]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tar": "tar",
+    ".safetensors": "packed",
+}
 """Suffix of a source that is one file → its kind."""
 
 
@@ -24,9 +29,12 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     | source URI | images |
     |---|---|
     | `digits` | scikit-learn's 1797 digits (a folder of that name is `./digits`) |
-    | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets` library wrote |
-    | `PATH.csv`, `PATH.tsv` | a table of paths, relative to the folder of the table; Parquet files may have a column of paths too |
-    | `PATH.tar`, a folder of `.tar` files | WebDataset shards; labels in `.cls` or `.json` members, or class folders inside |
+    | `PATH` | a folder of images, a Parquet file, a folder of Parquet files, or what `save_to_disk` of the `datasets`
+    library wrote |
+    | `PATH.csv`, `PATH.tsv` | a table of paths, relative to the folder of the table; Parquet files may have a column of
+    paths too |
+    | `PATH.tar`, a folder of `.tar` files | WebDataset shards; labels in `.cls` or `.json` members, or class folders
+    inside |
     | `PATH.safetensors` | the images that `fullrank pack` wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
@@ -36,13 +44,17 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
         split: Return only this split.
         options: How to read the source, by name.
 
-            - `image`: the image column of a table; by default the only column of type Image, or else the only column of bytes.
-            - `label`: the label column of a table; by default `label`, `labels` or `fine_label`, the only ClassLabel column, or `class`,
+            - `image`: the image column of a table; by default the only column of type Image, or else the only column of
+            bytes.
+            - `label`: the label column of a table; by default `label`, `labels` or `fine_label`, the only ClassLabel
+            column, or `class`,
               `klass`, `category` or `target`. In tar shards it is the key of the `.json` members.
             - `label_separator`: the text between several labels in one cell of the label column: "|".
             - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
-            - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by default `split`.
-            - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders, "none" no labels.
+            - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by
+            default `split`.
+            - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders,
+            "none" no labels.
             - `follow_links`: follow symbolic links that lead out of a folder of images; False by default.
             - `max_pixels`: refuse an image with more pixels.
             - `max_expansion`: refuse Parquet files that expand to more than this many times their size.
@@ -76,7 +88,9 @@ def absolute_source(source: str) -> str:
     path = os.path.expanduser(rest)
     if source == MEMORY or scheme not in ("", "folder", "parquet") or not os.path.exists(path):
         return source
-    absolute = str(Path(path).absolute())  # not os.path.abspath, because `link/..` need not be the folder that contains the link
+    absolute = str(
+        Path(path).absolute()
+    )  # not os.path.abspath, because `link/..` need not be the folder that contains the link
     return f"{scheme}:{absolute}" if scheme else absolute
 
 
@@ -90,7 +104,9 @@ def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dic
         from fullrank.images.shards import open_shards
 
         refuse_columns(source, "tar shards", options, allowed=("label",))
-        how: dict[str, Any] = {name: value for name, value in options.items() if name in ("labels", "label", "max_pixels")}
+        how: dict[str, Any] = {
+            name: value for name, value in options.items() if name in ("labels", "label", "max_pixels")
+        }
         return open_shards(source, found.root, found.files, **how)
     if found.kind == "packed":
         from fullrank.images.packing import open_packed
@@ -109,7 +125,12 @@ def refuse_columns(source: str, what: str, options: OpenOptions, *, allowed: tup
 
     A group column that was silently ignored would let the images of one patient be in training and test images.
     """
-    flags = {"image": "image_column", "label": "label_column", "group": "group_column", "column_of_splits": "split_column"}
+    flags = {
+        "image": "image_column",
+        "label": "label_column",
+        "group": "group_column",
+        "column_of_splits": "split_column",
+    }
     for option, flag in flags.items():
         if option not in allowed and (name := options.get(option)) is not None:
             raise UserError(
@@ -120,8 +141,8 @@ def refuse_columns(source: str, what: str, options: OpenOptions, *, allowed: tup
 
 @dataclass(frozen=True)
 class Found:
-    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar files, a CSV file, or
-    a packed file.
+    """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar
+    files, a CSV file, or a packed file.
     """
 
     root: Path
@@ -143,10 +164,14 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
             "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
         )
     if not root.is_dir():
-        raise UserError(f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files")
+        raise UserError(
+            f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files"
+        )
     found = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     notes = (
-        (f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",)
+        (
+            f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",
+        )
         if found.links_out
         else ()
     )
@@ -162,7 +187,10 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     if scheme == "parquet" or (tables and not images and scheme != "folder"):
         kind, expected = "parquet", "Parquet files (.parquet)"
     else:
-        kind, expected = "images", f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else "")
+        kind, expected = (
+            "images",
+            f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else ""),
+        )
     if tables and images and not scheme:
         raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
     if not by_kind[kind]:
@@ -194,11 +222,12 @@ def train_and_test(
 ) -> Splits:
     """Return the training and the test images.
 
-    The default splits are `train`, and `test` or else `validation`, `val`, `valid`, …; a test split with labels is preferred, because
-    the labels of some test splits, such as ImageNet's, are secret. Without a test split, a fifth of each class is held out; the choice
-    depends only on `seed`.
+    The default splits are `train`, and `test` or else `validation`, `val`, `valid`, …; a test split with labels is
+    preferred, because the labels of some test splits, such as ImageNet's, are secret. Without a test split, a fifth of
+    each class is held out; the choice depends only on `seed`.
 
-    Validation images, if there are any, take the place of the test images, and are no training images (`splits.reduce_training`).
+    Validation images, if there are any, take the place of the test images, and are no training images
+    (`splits.reduce_training`).
 
     Args:
         source: The source URI, see `open_images`.
@@ -219,7 +248,9 @@ def train_and_test(
     train_images = _choose_train(splits, train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
-        test = min(others, key=lambda name: splits[name].strata.max(initial=-1) < 0, default=None)  # for ties, min returns the first
+        test = min(
+            others, key=lambda name: splits[name].strata.max(initial=-1) < 0, default=None
+        )  # for ties, min returns the first
     if test is None:
         held_out = hold_out_test(train_images, seed=seed, validation=validation, subset=subset)
         return replace(held_out, statement=held_out.statement + _unused(splits, train_images))
@@ -250,14 +281,20 @@ def _reduce(train: Images, test: Images, statement: str, *, validation: float, s
 
 
 def _unused(splits: dict[str, Images], *used: Images) -> str:
-    """Return the end of a statement that lists the unused splits whose names are none of the usual ones: they may be mistyped."""
-    others = [f"{name} ({len(images)} images)" for name, images in splits.items() if name not in SPLITS and images not in used]
+    """Return the end of a statement that lists the unused splits whose names are none of the usual ones: they may be
+    mistyped.
+    """
+    others = [
+        f"{name} ({len(images)} images)" for name, images in splits.items() if name not in SPLITS and images not in used
+    ]
     return f"; not used: {', '.join(others)}" if others else ""
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
     """Return the splits with one of the names (ignoring case), in the order of `names`."""
-    return [split for name in names for split in sorted(splits, key=lambda split: split != name) if split.lower() == name]
+    return [
+        split for name in names for split in sorted(splits, key=lambda split: split != name) if split.lower() == name
+    ]
 
 
 def _choose_train(splits: dict[str, Images], train: str | None, source: str) -> Images:

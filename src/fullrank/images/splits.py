@@ -1,4 +1,6 @@
-"""Recognise the names of splits; hold out images for the test and for validation, and take a subset of the training images."""
+"""Recognise the names of splits; hold out images for the test and for validation, and take a subset of the training
+images.
+"""
 
 import re
 from dataclasses import dataclass
@@ -38,9 +40,9 @@ def split_of_file(path: str) -> str | None:
 def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     """Return (training images, held-out images); a fifth is held out.
 
-    The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and the unlabelled
-    images, therefore contributes a fifth of its images, up to rounding. A group of images (`Images.groups`) is held out as a whole or not
-    at all; it counts with its most frequent label.
+    The images are sorted by label and shuffled within each label; then every fifth image is held out. Each class, and
+    the unlabelled images, therefore contributes a fifth of its images, up to rounding. A group of images
+    (`Images.groups`) is held out as a whole or not at all; it counts with its most frequent label.
 
     Raises:
         UserError: there are fewer than 5 images, or all images belong to one group.
@@ -64,7 +66,9 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     if not held.any():  # a few large groups
         held[units.sizes.argmin()] = True
     if held.all():
-        raise UserError(f"all {n} images of {images.source} are one group, expected at least two to hold one out; name a test split")
+        raise UserError(
+            f"all {n} images of {images.source} are one group, expected at least two to hold one out; name a test split"
+        )
     is_held_out = held[units.unit]
     return images.subset(np.flatnonzero(~is_held_out)), images.subset(np.flatnonzero(is_held_out))
 
@@ -101,11 +105,13 @@ def group_images(images: Images) -> Units:
 
 
 def stratified_order(labels: np.ndarray) -> np.ndarray:
-    """Return the indices of images in a random order of which every beginning has the shares of the classes, up to rounding.
+    """Return the indices of images in a random order of which every beginning has the shares of the classes, up to
+    rounding.
 
-    The r-th image (from 0) of a class of n_c images gets the position (r + ½)/n_c, where a random permutation orders the images of each
-    class, and also the images of equal position. Sorted by position, the first k of n images contain round(k n_c/n) ± 1 of the class. The
-    order is the same for every call, so that a smaller subset is a part of a larger one.
+    The r-th image (from 0) of a class of n_c images gets the position (r + ½)/n_c, where a random permutation orders
+    the images of each class, and also the images of equal position. Sorted by position, the first k of n images contain
+    round(k n_c/n) ± 1 of the class. The order is the same for every call, so that a smaller subset is a part of a
+    larger one.
 
     Args:
         labels: (n,) class indices; −1, no label, counts as a class.
@@ -135,8 +141,9 @@ class Reduced:
 def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0) -> Reduced:
     """Hold out training images for validation, and take a subset of the others.
 
-    The subset consists of the first images of `stratified_order`, the validation images of the last. Both are the same for every seed, and
-    as long as they do not meet, neither depends on the size of the other. Groups (`Images.groups`) are held out as a whole.
+    The subset consists of the first images of `stratified_order`, the validation images of the last. Both are the same
+    for every seed, and as long as they do not meet, neither depends on the size of the other. Groups (`Images.groups`)
+    are held out as a whole.
 
     Args:
         images: the training images.
@@ -144,7 +151,8 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
         subset: number of images of the subset; 0 for all.
 
     Raises:
-        UserError: validation images are asked for, but the share is below one image or leaves none; or the subset is too large.
+        UserError: validation images are asked for, but the share is below one image or leaves none; or the subset is
+            too large.
 
     >>> from fullrank.images import open_images
     >>> reduced = reduce_training(open_images("digits")["all"], validation=0.1, subset=500)
@@ -164,7 +172,9 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
     if held_out and len(order_of_units) < n:  # the limit moves to the nearest end of a unit
         ends = np.cumsum(units.sizes[order_of_units])[:-1]
         if not len(ends):
-            raise UserError(f"all {n:,} training images of {images.source} are one group, of which none can be held out for validation")
+            raise UserError(
+                f"all {n:,} training images of {images.source} are one group, of which none can be held out for validation"
+            )
         rest = int(ends[np.abs(ends - rest).argmin()])
         held_out = n - rest
     if subset > rest:
@@ -173,7 +183,9 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
     if held_out:
         held = images.subset(np.sort(order[rest:]))
         held.source = f"{images.source} (validation)"
-        statements.append(f"{held_out:,} of {n:,} training images held out for validation; the test images are not used")
+        statements.append(
+            f"{held_out:,} of {n:,} training images held out for validation; the test images are not used"
+        )
     if subset:
         statements.append(f"training on a subset of {subset:,} of {rest:,} images")
     chosen = order[: subset or rest]

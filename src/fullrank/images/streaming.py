@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from fullrank.arguments import parse_uri
-from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
+from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.source_uri import find_files
 
@@ -28,8 +28,8 @@ class StreamedImage(NamedTuple):
 class StreamedImages:
     """A stream of images, shuffled in a buffer and divided among processes; `open_stream` builds it.
 
-    There is no random access: only the images in the buffer are shuffled. A resumed run begins a new epoch, and its order depends on the
-    seed and on the step at which the run resumes.
+    There is no random access: only the images in the buffer are shuffled. A resumed run begins a new epoch, and its
+    order depends on the seed and on the step at which the run resumes.
     """
 
     source: str
@@ -42,11 +42,15 @@ class StreamedImages:
     max_pixels: int = MAX_PIXELS
 
     def iterate(self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[StreamedImage]:
-        """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed, start)."""
+        """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed,
+        start).
+        """
         from datasets.distributed import split_dataset_by_node  # `datasets` takes a second to import
 
         shuffle_seed = int(np.random.SeedSequence(seed, spawn_key=(start,)).generate_state(1)[0])
-        rows = split_dataset_by_node(self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size), rank, world_size)
+        rows = split_dataset_by_node(
+            self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size), rank, world_size
+        )
         for epoch in count():
             rows.set_epoch(epoch)
             index = -1
@@ -56,16 +60,22 @@ class StreamedImages:
                 raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
 
     def take(self, count: int, *, seed: int = 0) -> "StreamSample":
-        """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all images."""
+        """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all
+        images.
+        """
         shuffle_seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
         rows = self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size).take(count)
-        return StreamSample(self, [self._to_image(row, f"{self.source} image {index}") for index, row in enumerate(rows)])
+        return StreamSample(
+            self, [self._to_image(row, f"{self.source} image {index}") for index, row in enumerate(rows)]
+        )
 
     def _to_image(self, row: dict[str, Any], default_name: str) -> StreamedImage:
         cell = row[self.image_column]
         label = row[self.label_column] if self.label_column else None
         path = cell["path"] if isinstance(cell, dict) else None
-        return StreamedImage(path or default_name, cell, label if isinstance(label, int) and 0 <= label < MAX_CLASSES else -1)
+        return StreamedImage(
+            path or default_name, cell, label if isinstance(label, int) and 0 <= label < MAX_CLASSES else -1
+        )
 
     def name(self, image: StreamedImage) -> str:
         return image.name
@@ -75,7 +85,9 @@ class StreamedImages:
 
     def open(self, image: StreamedImage) -> RawImage:
         """Open an image of the stream; see `Images.open`."""
-        return open_cell(image.cell, image.name, root=self.root, below=[self.root] if self.root else [], max_pixels=self.max_pixels)
+        return open_cell(
+            image.cell, image.name, root=self.root, below=[self.root] if self.root else [], max_pixels=self.max_pixels
+        )
 
 
 class StreamSample(Images):
@@ -93,7 +105,9 @@ class StreamSample(Images):
         return self.stream.open(self.images[index])
 
 
-def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, **options: Unpack[OpenOptions]) -> StreamedImages:
+def open_stream(
+    source: str, *, split: str = "train", buffer_size: int = 1000, **options: Unpack[OpenOptions]
+) -> StreamedImages:
     """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
 
     Args:
@@ -124,18 +138,28 @@ def open_stream(source: str, *, split: str = "train", buffer_size: int = 1000, *
         except Exception as error:  # `datasets` raises many types for damaged files
             raise read_error(rest, error) from error
     else:
-        raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access")
+        raise UserError(
+            f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access"
+        )
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
-        raise UserError(f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files")
+        raise UserError(
+            f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files"
+        )
     columns = read_columns(rows.features.arrow_schema)
     column, labels = choose_columns(columns, name, options)
     if isinstance(rows.features[column], datasets.Value) and rows.features[column].dtype in ("string", "large_string"):
-        raise UserError(f"column '{column}' of {name} has paths, which cannot be streamed; use --data.storage disk for random access")
+        raise UserError(
+            f"column '{column}' of {name} has paths, which cannot be streamed; use --data.storage disk for random access"
+        )
     if options.get("column_of_splits") is not None:
-        raise UserError(f"data.split_column is {options.get('column_of_splits')}, but a stream has the splits of its files; leave it out")
+        raise UserError(
+            f"data.split_column is {options.get('column_of_splits')}, but a stream has the splits of its files; leave it out"
+        )
     if (group := options.get("group")) is not None:  # the rows are not known in advance, so no group can be kept whole
-        raise UserError(f"data.group_column is {group}, but a stream has no groups; use --data.storage disk, or leave it out")
+        raise UserError(
+            f"data.group_column is {group}, but a stream has no groups; use --data.storage disk, or leave it out"
+        )
     classes = tuple(map(printable, columns[labels].names)) if labels else ()
     rows = rows.select_columns([column, *([labels] if labels else [])])
     if not isinstance(rows.features[column], datasets.Value):

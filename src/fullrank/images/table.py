@@ -1,4 +1,6 @@
-"""Images in tables: files of paths (CSV, Parquet), Parquet files of images, data sets of `save_to_disk` and of the Hugging Face hub."""
+"""Images in tables: files of paths (CSV, Parquet), Parquet files of images, data sets of `save_to_disk` and of the
+Hugging Face hub.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from fullrank.config import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.columns import Column, DatasetRows, Rows, read_columns
 from fullrank.images.csv_table import read_csv
@@ -18,6 +19,7 @@ from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
+from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 from fullrank.images.table_labels import TableLabels, is_list, read_labels
@@ -25,7 +27,18 @@ from fullrank.images.table_labels import TableLabels, is_list, read_labels
 LABELS = ("label", "labels", "fine_label")
 OTHER_LABELS = ("class", "klass", "category", "target")
 """Names of label columns that count less than the type ClassLabel."""
-PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file")
+PATHS = (
+    "path",
+    "image",
+    "file",
+    "image_path",
+    "img_path",
+    "file_path",
+    "filepath",
+    "file_name",
+    "filename",
+    "image_file",
+)
 """Names of columns of paths."""
 SPLIT = "split"
 MAX_SPLITS = 100
@@ -40,7 +53,8 @@ class TableImages(Images):
         rows: The rows.
         image: The image column.
         label: Labels of the rows, the names of the classes, and what was decided about the labels.
-        roots: Real paths of the folders that may contain the files which the rows name, the first for relative paths; None: any folder.
+        roots: Real paths of the folders that may contain the files which the rows name, the first for relative paths;
+            None: any folder.
         max_pixels: Refuse an image with more pixels.
     """
 
@@ -74,15 +88,19 @@ class TableImages(Images):
             return open_cell(cell, self.name(index), root=root, below=self.roots, max_pixels=self.max_pixels)
         except ImageDecodeError as error:
             if self.has_paths and root and isinstance(error.__cause__, FileNotFoundError):
-                raise ImageDecodeError(error.name, f"{error.reason} (paths are relative to the folder of the table, {root})") from error
+                raise ImageDecodeError(
+                    error.name, f"{error.reason} (paths are relative to the folder of the table, {root})"
+                ) from error
             if self.has_paths and isinstance(error.__cause__, OutsideError):
-                raise ImageDecodeError(error.name, f"{error.reason}; put the table into a folder that contains the images") from error
+                raise ImageDecodeError(
+                    error.name, f"{error.reason}; put the table into a folder that contains the images"
+                ) from error
             raise
 
 
 def image_column(columns: Mapping[str, Column], source: str, requested: str | None = None) -> str:
-    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or of bytes; or else a
-    column of texts with one of the names `PATHS`, which has the paths of files.
+    """Return the name of the image column: `requested`, or the only column of type Image or with `bytes` and `path`, or
+    of bytes; or else a column of texts with one of the names `PATHS`, which has the paths of files.
 
     Raises:
         UserError: the column does not exist or has no images, or there are several image columns.
@@ -91,10 +109,15 @@ def image_column(columns: Mapping[str, Column], source: str, requested: str | No
         column = pick(requested, columns, f"column of {source}")
         if _is_image(column) or _is_bytes(column.type) or _is_text(column.type):
             return requested
-        raise UserError(f"column '{requested}' of {source} contains {column}, expected image files (bytes, or `bytes` and `path`) or paths")
+        raise UserError(
+            f"column '{requested}' of {source} contains {column}, expected image files (bytes, or `bytes` and `path`) or paths"
+        )
     found = [name for name, column in columns.items() if _is_image(column)]
     found = found or [name for name, column in columns.items() if _is_bytes(column.type)]
-    found = found or [given for name in PATHS for given in columns if given.lower() == name and _is_text(columns[given].type)][:1]
+    found = (
+        found
+        or [given for name in PATHS for given in columns if given.lower() == name and _is_text(columns[given].type)][:1]
+    )
     if len(found) == 1:
         return found[0]
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
@@ -182,7 +205,11 @@ def table_splits(
                 splits[name].source = f"{source}[{name}]"
             if group is not None:
                 values = rows.column(group)
-                groups |= {name: values.take(pa.array(indices)) for name, indices in parts.items()} if parts else {split: values}
+                groups |= (
+                    {name: values.take(pa.array(indices)) for name, indices in parts.items()}
+                    if parts
+                    else {split: values}
+                )
     for split, numbers in number_groups(groups).items():
         splits[split].groups = numbers
     return splits
@@ -190,17 +217,24 @@ def table_splits(
 
 @contextmanager
 def _row_errors(source: str, image: str, label: str | None) -> Iterator[None]:
-    """Turn an error of the rows into a UserError: those of a stranger's table need not have the types that its metadata declare."""
+    """Turn an error of the rows into a UserError: those of a stranger's table need not have the types that its metadata
+    declare.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file") from error
+        raise UserError(
+            f"cannot read the columns '{image}' and '{label}' of {source}: {first_line(error)}; repair the file"
+        ) from error
 
 
-def further_columns(columns: Mapping[str, Column], source: str, image: str, options: OpenOptions) -> tuple[str | None, str | None]:
-    """Return the group column and the column of splits; None: no such column. A table of paths has its splits in the column `split`.
+def further_columns(
+    columns: Mapping[str, Column], source: str, image: str, options: OpenOptions
+) -> tuple[str | None, str | None]:
+    """Return the group column and the column of splits; None: no such column. A table of paths has its splits in the
+    column `split`.
 
     Raises:
         UserError: a column that was asked for does not exist or has the wrong type.
@@ -208,17 +242,24 @@ def further_columns(columns: Mapping[str, Column], source: str, image: str, opti
     found: list[str | None] = []
     for option, flag in (("group", "group_column"), ("column_of_splits", "split_column")):
         name = options.get(option)
-        if name is not None and (not _is_label(pick(name, columns, f"column of {source}")) or is_list(columns[name].type)):
-            raise UserError(f"column '{name}' of {source} contains {columns[name]}, expected integers or strings (--data.{flag})")
+        if name is not None and (
+            not _is_label(pick(name, columns, f"column of {source}")) or is_list(columns[name].type)
+        ):
+            raise UserError(
+                f"column '{name}' of {source} contains {columns[name]}, expected integers or strings (--data.{flag})"
+            )
         found.append(name)
     group, split = found
     if split is None and _is_text(columns[image].type):
-        split = next((name for name, column in columns.items() if name.lower() == SPLIT and _is_text(column.type)), None)
+        split = next(
+            (name for name, column in columns.items() if name.lower() == SPLIT and _is_text(column.type)), None
+        )
     return group, split
 
 
 def read_splits(rows: Rows, column: str, source: str) -> dict[str, np.ndarray]:
-    """Return the indices of the rows of each split, by the names in a column; rows without a name are the split `"other"`.
+    """Return the indices of the rows of each split, by the names in a column; rows without a name are the split
+    `"other"`.
 
     Raises:
         UserError: the column has too many different values for splits.
@@ -230,7 +271,10 @@ def read_splits(rows: Rows, column: str, source: str) -> dict[str, np.ndarray]:
             "train and test; name another column with --data.split_column"
         )
     codes = names.indices.to_numpy(zero_copy_only=False)
-    return {printable(name): np.flatnonzero(codes == k) for k, name in sorted(enumerate(names.dictionary.to_pylist()), key=lambda p: p[1])}
+    return {
+        printable(name): np.flatnonzero(codes == k)
+        for k, name in sorted(enumerate(names.dictionary.to_pylist()), key=lambda p: p[1])
+    }
 
 
 def number_groups(values: Mapping[str, pa.ChunkedArray]) -> dict[str, np.ndarray]:
@@ -242,7 +286,11 @@ def number_groups(values: Mapping[str, pa.ChunkedArray]) -> dict[str, np.ndarray
     if not values:
         return {}
     columns = [column.cast(pa.string()) for column in values.values()]
-    codes = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string()).combine_chunks().dictionary_encode()
+    codes = (
+        pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+        .combine_chunks()
+        .dictionary_encode()
+    )
     ranks = np.argsort(np.argsort(np.array(codes.dictionary.to_pylist() or [""])))
     numbers = np.append(ranks, -1)[codes.indices.fill_null(-1).to_numpy(zero_copy_only=False)].astype(np.int64)
     return dict(zip(values, np.split(numbers, np.cumsum([len(column) for column in columns])[:-1]), strict=True))
@@ -256,7 +304,9 @@ def choose_columns(columns: Mapping[str, Column], source: str, options: OpenOpti
     """
     labels = options.get("labels", "auto")
     if labels == "folders":
-        raise UserError(f"data.labels is folders, but {source} is a table; expected auto or none, or --data.label_column NAME")
+        raise UserError(
+            f"data.labels is folders, but {source} is a table; expected auto or none, or --data.label_column NAME"
+        )
     label = None if labels == "none" else label_column(columns, source, options.get("label"))
     return image_column(columns, source, options.get("image")), label
 
@@ -291,23 +341,33 @@ def _open_csv(source: str, root: Path, file: str, options: OpenOptions) -> dict[
     image = image_column(columns, source, options.get("image")) if options.get("image") is None else None
     rows = read_csv(root / file, texts=[name for name in (*named, image) if name is not None])
     splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], **options)
-    if options.get("label") is None and options.get("labels", "auto") == "auto" and label_column(columns, source) is None:
+    if (
+        options.get("label") is None
+        and options.get("labels", "auto") == "auto"
+        and label_column(columns, source) is None
+    ):
         known = " or ".join((*LABELS, *OTHER_LABELS))
-        note = f"no labels, because no column of the table is called {known} (--data.label_column NAME; its columns are "
+        note = (
+            f"no labels, because no column of the table is called {known} (--data.label_column NAME; its columns are "
+        )
         for images in splits.values():
             images.notes = (*images.notes, f"{note}{', '.join(columns)})")
     return splits
 
 
 def saved_files(root: Path, files: list[str]) -> dict[str, list[str]]:
-    """Group the Arrow files of `save_to_disk` by split: a `DatasetDict` has a folder for each; without folders, return `{"all": …}`."""
+    """Group the Arrow files of `save_to_disk` by split: a `DatasetDict` has a folder for each; without folders, return
+    `{"all": …}`.
+    """
     groups: dict[str, list[str]] = {}
     for file in files:
         folder, _, name = file.rpartition("/")
         if name.startswith(("data-", "dataset")):  # other files are caches of `datasets`
             groups.setdefault(folder or ALL, []).append(str(root / file))
     if not groups:
-        raise UserError(f"'{root}' contains no images, Parquet files or files of save_to_disk (data-00000-of-00001.arrow)")
+        raise UserError(
+            f"'{root}' contains no images, Parquet files or files of save_to_disk (data-00000-of-00001.arrow)"
+        )
     return groups
 
 
@@ -334,7 +394,9 @@ def read_saved(files: list[str]) -> Rows:
 
 
 def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
-    """Group Parquet files by the split in their names: `"other"` has the files without a split; without any split, return `{"all": …}`."""
+    """Group Parquet files by the split in their names: `"other"` has the files without a split; without any split,
+    return `{"all": …}`.
+    """
     split_of = {file: split_of_file(file) for file in files}
     rest = OTHER if any(split_of.values()) else ALL
     groups: dict[str, list[str]] = {}
@@ -344,7 +406,9 @@ def parquet_files(root: Path, files: list[str]) -> dict[str, list[str]]:
 
 
 def hub_folders(name: str) -> list[str]:
-    """Return the folders that may contain the files which the rows of a data set of the hub name: its copy, and what it unpacked."""
+    """Return the folders that may contain the files which the rows of a data set of the hub name: its copy, and what it
+    unpacked.
+    """
     repository = name.partition(":")[0].replace("/", "--")
     return [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")]
 
@@ -368,7 +432,8 @@ def load_from_hub(name: str, **options: Any) -> Any:
     """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
 
     Raises:
-        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a cached copy.
+        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a
+            cached copy.
     """
     datasets = import_datasets()
     from datasets.exceptions import DatasetNotFoundError, DatasetsError

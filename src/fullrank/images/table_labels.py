@@ -33,16 +33,19 @@ def is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def read_labels(tables: Sequence[tuple[Rows, str | None]], *, requested: bool = False, separator: str | None = None) -> list[TableLabels]:
-    """Return the labels of the rows of each split, given with the name of its label column; None: the split has no labels.
+def read_labels(
+    tables: Sequence[tuple[Rows, str | None]], *, requested: bool = False, separator: str | None = None
+) -> list[TableLabels]:
+    """Return the labels of the rows of each split, given with the name of its label column; None: the split has no
+    labels.
 
-    All splits together decide on the classes and on whether a column has labels, because each split may lack some classes. Integers of -1
-    mean no label. Without a request for the column, integers or texts that seem to number or to describe the images are not used. A
-    column of lists, or of texts with a separator, has several labels an image.
+    All splits together decide on the classes and on whether a column has labels, because each split may lack some
+    classes. Integers of -1 mean no label. Without a request for the column, integers or texts that seem to number or to
+    describe the images are not used. A column of lists, or of texts with a separator, has several labels an image.
 
     Raises:
-        UserError: the column was requested, but its integers are too large for classes; or a separator is given for other cells than
-            texts and integers.
+        UserError: the column was requested, but its integers are too large for classes; or a separator is given for
+            other cells than texts and integers.
 
     >>> tables = [(Rows(pa.table({"label": names})), "label") for names in (["cat", "dog"], ["dog"])]
     >>> [(part.labels.tolist(), part.classes) for part in read_labels(tables)]
@@ -69,8 +72,12 @@ def read_labels(tables: Sequence[tuple[Rows, str | None]], *, requested: bool = 
     return found
 
 
-def _joined(columns: Sequence[pa.ChunkedArray], names: Sequence[tuple[str, ...]]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
-    """Return the labels of all splits and the names of the classes; texts if the splits number their classes in different ways."""
+def _joined(
+    columns: Sequence[pa.ChunkedArray], names: Sequence[tuple[str, ...]]
+) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
+    """Return the labels of all splits and the names of the classes; texts if the splits number their classes in
+    different ways.
+    """
     inner = [values.type.value_type if is_list(values.type) else values.type for values in columns]
     integers, named = {pa.types.is_integer(kind) for kind in inner}, set(names) - {()}
     if len(integers) == 1 and len(named) <= 1:
@@ -93,7 +100,9 @@ def _text(cell: Any, names: tuple[str, ...]) -> Any:
     return None if cell < 0 else names[cell] if cell < len(names) else str(cell)
 
 
-def _read_one(values: pa.ChunkedArray, column: str, names: tuple[str, ...], *, requested: bool, sure: bool) -> TableLabels:
+def _read_one(
+    values: pa.ChunkedArray, column: str, names: tuple[str, ...], *, requested: bool, sure: bool
+) -> TableLabels:
     """Return one label an image."""
     none = np.full(len(values), -1, dtype=np.int64)
     reason = None if sure else _why_no_labels(values)
@@ -102,7 +111,9 @@ def _read_one(values: pa.ChunkedArray, column: str, names: tuple[str, ...], *, r
     if largest is not None and largest >= MAX_CLASSES:
         reason = f"its integers go up to {largest}, expected class numbers below {MAX_CLASSES}"
         if requested:
-            raise UserError(f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none")
+            raise UserError(
+                f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none"
+            )
     if reason:
         refused = f"no labels, because column '{column}' does not look like labels: {reason} (--data.label_column {column} uses it)"
         return TableLabels(none, (), (*_separator_note(values, column), refused))
@@ -116,7 +127,9 @@ def _read_one(values: pa.ChunkedArray, column: str, names: tuple[str, ...], *, r
             tuple(map(printable, classes)),
             (*_separator_note(values, column), *note),
         )
-    integers = values.cast(pa.int64()).fill_null(-1).to_numpy().clip(min=-1)  # a copy, because torch warns about read-only memory
+    integers = (
+        values.cast(pa.int64()).fill_null(-1).to_numpy().clip(min=-1)
+    )  # a copy, because torch warns about read-only memory
     return TableLabels(integers, names, note)
 
 
@@ -135,11 +148,18 @@ def _read_several(
     texts: list[str | None] = []
     if separator is not None:
         if is_list(values.type):
-            raise UserError(f"column '{column}' contains lists of labels, which need no --data.label_separator; leave it out")
+            raise UserError(
+                f"column '{column}' contains lists of labels, which need no --data.label_separator; leave it out"
+            )
         if names:
-            raise UserError(f"column '{column}' has one class number an image, which needs no --data.label_separator; leave it out")
+            raise UserError(
+                f"column '{column}' has one class number an image, which needs no --data.label_separator; leave it out"
+            )
         texts = [None if value is None else str(value) for value in values.to_pylist()]
-        cells = [None if text is None else [part for each in text.split(separator) if (part := each.strip())] for text in texts]
+        cells = [
+            None if text is None else [part for each in text.split(separator) if (part := each.strip())]
+            for text in texts
+        ]
     else:
         cells = values.to_pylist()
     found: list[Any] = sorted({label for cell in cells if cell for label in cell} - {None})
@@ -154,7 +174,9 @@ def _read_several(
     elif not sure and separator is None and labelled >= MIN_ROWS and 2 * len(found) > labelled:
         reason = f"{len(found)} different values in {labelled} rows"
     if reason and (requested or separator is not None):
-        raise UserError(f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none")
+        raise UserError(
+            f"column '{column}' cannot be the labels: {reason}; name another column, or give --data.labels none"
+        )
     if reason:
         return TableLabels(none, (), (f"no labels, because column '{column}' does not look like labels: {reason}",))
     classes: list[Any] = list(range(len(names))) if names else found
@@ -173,7 +195,9 @@ def _read_several(
 
 
 def _separator_note(values: pa.ChunkedArray, column: str) -> tuple[str, ...]:
-    """Return a note if a tenth of the texts look like several labels each: parts between separators that occur again in other cells."""
+    """Return a note if a tenth of the texts look like several labels each: parts between separators that occur again in
+    other cells.
+    """
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return ()
     texts = [text for text in values.to_pylist() if text]

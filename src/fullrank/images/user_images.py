@@ -9,17 +9,18 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from fullrank.config import MAX_PIXELS
 from fullrank.errors import UserError
 from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
+from fullrank.images.reading import MAX_PIXELS
 from fullrank.images.source import Images, RawImage
 
 UserImage = str | os.PathLike | RawImage | Tensor
-"""A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0, 1]."""
+"""A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0,
+1]."""
 
 ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
 EXPECTED = "a path, a Pillow image, an array (H, W, C), a tensor (C, H, W), or several of these"
@@ -78,7 +79,11 @@ def _open(image: Any, name: Any, channels: int) -> RawImage:
         raise UserError(f"{name} is {_describe(image)}, expected {EXPECTED}")
     usual, shape, is_tensor = {1, 3, channels}, tuple(image.shape), isinstance(image, Tensor)
     if len(shape) == 3 and shape[0 if is_tensor else 2] not in usual and shape[2 if is_tensor else 0] in usual:
-        expected = "(C, H, W); use .permute(2, 0, 1)" if is_tensor else "(H, W, C); use .transpose(1, 2, 0), or torch.from_numpy"
+        expected = (
+            "(C, H, W); use .permute(2, 0, 1)"
+            if is_tensor
+            else "(H, W, C); use .transpose(1, 2, 0), or torch.from_numpy"
+        )
         raise UserError(f"{name} is {_describe(image)}, expected {expected}")
     if isinstance(image, Tensor):
         pixels = image.detach().cpu()
@@ -90,18 +95,24 @@ def _open(image: Any, name: Any, channels: int) -> RawImage:
 def _read_file(path: Path) -> RawImage:
     try:
         if path.is_dir():
-            raise UserError(f"'{path}' is a folder, expected image files; fullrank.embed(model, '{path}') embeds all images of a folder")
+            raise UserError(
+                f"'{path}' is a folder, expected image files; fullrank.embed(model, '{path}') embeds all images of a folder"
+            )
         return open_bytes(read_regular_file(path, max_bytes=BYTES_PER_PIXEL * MAX_PIXELS), str(path))
     except FileNotFoundError:
         raise UserError(f"no file '{path}', expected {EXPECTED}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL character
         if isinstance(error, UserError):
             raise
-        raise UserError(f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}; give a readable image file") from error
+        raise UserError(
+            f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}; give a readable image file"
+        ) from error
 
 
 def _read_floats(pixels: np.ndarray, name: Any) -> np.ndarray:
-    """Return an array, its floats in [0, 1] as uint8 if they are 8-bit values, else as float32; `decode` checks the rest."""
+    """Return an array, its floats in [0, 1] as uint8 if they are 8-bit values, else as float32; `decode` checks the
+    rest.
+    """
     if not np.issubdtype(pixels.dtype, np.floating) or not pixels.size:
         return pixels
     low, high = pixels.min(), pixels.max()

@@ -9,8 +9,8 @@ import torch
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
-from fullrank.config import BackboneConfig
 from fullrank.errors import UserError, suggest
+from fullrank.methods.backbone_config import BackboneConfig
 
 
 def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
@@ -24,21 +24,25 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
         channels: number of channels of the images.
 
     Raises:
-        UserError: the model is unknown or does not take the arguments, or the small stem or `last_residual=False` is requested for a
-            network that is not a timm ResNet.
+        UserError: the model is unknown or does not take the arguments, or the small stem or `last_residual=False` is
+            requested for a network that is not a timm ResNet.
 
     >>> build_backbone(BackboneConfig(name="resnet18", stem="small"), channels=1).conv1
     Conv2d(1, 64, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)
     """
     check_name(config.name)
     if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
-        raise UserError(f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image")
+        raise UserError(
+            f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image"
+        )
     try:
         # `pretrained` is given here, so that the arguments cannot load pretrained weights.
         network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **config.arguments)
     except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UserError(f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); fix backbone.arguments") from error
+        raise UserError(
+            f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); fix backbone.arguments"
+        ) from error
     if config.stem == "small":
         use_small_stem(network, config.name)
     if not config.last_residual:
@@ -53,11 +57,15 @@ def check_name(name: str) -> None:
         UserError: timm has none.
     """
     if not timm.is_model(name):
-        raise UserError(f"unknown backbone '{name}'; choose a timm model such as resnet18{suggest(name, timm.list_models())}")
+        raise UserError(
+            f"unknown backbone '{name}'; choose a timm model such as resnet18{suggest(name, timm.list_models())}"
+        )
     try:
         timm.get_pretrained_cfg(name)
     except RuntimeError as error:  # an unknown tag: NAME.TAG
-        raise UserError(f"unknown backbone '{name}' ({error}); choose a timm model such as {name.partition('.')[0]}") from error
+        raise UserError(
+            f"unknown backbone '{name}' ({error}); choose a timm model such as {name.partition('.')[0]}"
+        ) from error
 
 
 def use_small_stem(network: nn.Module, name: str) -> None:
@@ -69,7 +77,9 @@ def use_small_stem(network: nn.Module, name: str) -> None:
         UserError: the network is not a timm ResNet, or its stem has three convolutions.
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
-        raise UserError(f"backbone.stem 'small' needs one of timm's plain ResNets, got backbone '{name}'; use 'standard'")
+        raise UserError(
+            f"backbone.stem 'small' needs one of timm's plain ResNets, got backbone '{name}'; use 'standard'"
+        )
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
@@ -77,7 +87,8 @@ def use_small_stem(network: nn.Module, name: str) -> None:
 
 
 def has_plain_stem(name: str) -> bool:
-    """Return whether timm's network of this name is a ResNet whose stem is one convolution, which `use_small_stem` can replace.
+    """Return whether timm's network of this name is a ResNet whose stem is one convolution, which `use_small_stem` can
+    replace.
 
     >>> has_plain_stem("resnet50"), has_plain_stem("resnet50d"), has_plain_stem("vit_tiny_patch16_224")
     (True, False, False)
@@ -85,7 +96,9 @@ def has_plain_stem(name: str) -> bool:
     if not timm.is_model(name):
         return False
     cfg = timm.get_pretrained_cfg(name)
-    return timm.model_entrypoint(name).__module__ == "timm.models.resnet" and cfg is not None and cfg.first_conv == "conv1"
+    return (
+        timm.model_entrypoint(name).__module__ == "timm.models.resnet" and cfg is not None and cfg.first_conv == "conv1"
+    )
 
 
 def is_built_for_one_size(name: str) -> bool:
@@ -101,8 +114,9 @@ def is_built_for_one_size(name: str) -> bool:
 def at_size(config: BackboneConfig, sizes: Collection[int]) -> BackboneConfig:
     """Return the configuration of the network for images of these sizes.
 
-    Most networks take images of any size. Others, such as a ViT, are built for one size: they get the largest one as `img_size` and, if
-    there are several, `dynamic_img_size`, which interpolates the position embeddings. Arguments in `config` take precedence.
+    Most networks take images of any size. Others, such as a ViT, are built for one size: they get the largest one as
+    `img_size` and, if there are several, `dynamic_img_size`, which interpolates the position embeddings. Arguments in
+    `config` take precedence.
 
     >>> at_size(BackboneConfig(name="vit_tiny_patch16_224"), [96]).arguments
     {'img_size': 96}
@@ -143,14 +157,17 @@ def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
     """
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
     if not isinstance(block, BasicBlock | Bottleneck):
-        raise UserError(f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose resnet18 or another")
+        raise UserError(
+            f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose resnet18 or another"
+        )
     return block
 
 
 def drop_last_shortcut(network: nn.Module, name: str) -> None:
     """Remove the shortcut from the last block of a timm ResNet.
 
-    The weight of the block's last BatchNorm is set to one. With timm's initial value zero, a block without shortcut would output zero.
+    The weight of the block's last BatchNorm is set to one. With timm's initial value zero, a block without shortcut
+    would output zero.
 
     Raises:
         UserError: the network is not a timm ResNet.
@@ -182,14 +199,16 @@ def freeze(network: nn.Module, names: Collection[str]) -> None:
         for parameter in found:
             parameter.requires_grad_(False)
     if names and not any(parameter.requires_grad for parameter in network.parameters()):
-        raise UserError(f"optimizer.frozen {' '.join(names)} freezes the whole backbone, which leaves nothing to train; name fewer parts")
+        raise UserError(
+            f"optimizer.frozen {' '.join(names)} freezes the whole backbone, which leaves nothing to train; name fewer parts"
+        )
 
 
 def feature_dim(network: nn.Module) -> int:
     """Return the number D of features of a timm network that was built with `num_classes=0`.
 
-    This is timm's `head_hidden_size`; timm's `num_features` ignores a layer between pooling and classifier. A network of a user's may have
-    `num_features` only.
+    This is timm's `head_hidden_size`; timm's `num_features` ignores a layer between pooling and classifier. A network
+    of a user's may have `num_features` only.
 
     Raises:
         UserError: the network has neither.
@@ -200,5 +219,7 @@ def feature_dim(network: nn.Module) -> int:
     """
     features = getattr(network, "head_hidden_size", None) or getattr(network, "num_features", None)
     if not isinstance(features, int):
-        raise UserError(f"{type(network).__name__} does not say how many features it has; set network.num_features in its function")
+        raise UserError(
+            f"{type(network).__name__} does not say how many features it has; set network.num_features in its function"
+        )
     return features

@@ -1,4 +1,6 @@
-"""Builders of methods. The names of an objective's tensors select the builder; its signature defines the method's hyperparameters."""
+"""Builders of methods. The names of an objective's tensors select the builder; its signature defines the method's
+hyperparameters.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,10 +38,13 @@ EncoderFactory = Callable[[], Encoder]
 """A function that builds an encoder with new weights."""
 
 Builder = Callable[..., Method]
-"""A function (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method) → method."""
+"""A function (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method)
+→ method."""
 
 
-def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
+def build_siamese(
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+) -> JointEmbedding:
     """Build the method of an objective that takes Z or R, with one encoder for all views or one per view.
 
     Args:
@@ -48,8 +53,11 @@ def build_siamese(make_encoder: EncoderFactory, objective: Objective, views: int
     return _joint_embedding(make_encoder, objective, views, shared=shared)
 
 
-def build_spectral_contrastive(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Build the method of the spectral contrastive loss, with Z clipped to the unit ball as in the authors' code, to bound the loss below.
+def build_spectral_contrastive(
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+) -> JointEmbedding:
+    """Build the method of the spectral contrastive loss, with Z clipped to the unit ball as in the authors' code, to
+    bound the loss below.
 
     Args:
         shared: False: each view has a separate backbone and projector.
@@ -73,7 +81,8 @@ def build_swav(
     Args:
         prototypes: number K of prototypes (the authors use 3,000).
         freeze: number of epochs at the start in which the prototypes are not trained.
-        queue: number of earlier embeddings of each full-size view that take part in the assignment (the authors use 3,840); 0: none.
+        queue: number of earlier embeddings of each full-size view that take part in the assignment (the authors use
+            3,840); 0: none.
         queue_start: epoch from which the queue is used, if it is full by then.
         shared: False: each view has a separate backbone and projector.
 
@@ -81,16 +90,27 @@ def build_swav(
         UserError: there is a queue, but the objective takes none.
     """
     if queue and "queue" not in optional_tensor_names(objective):
-        raise UserError(f"method.queue is {queue}, but the objective takes no argument `queue=None` by position; give --method.queue 0")
+        raise UserError(
+            f"method.queue is {queue}, but the objective takes no argument `queue=None` by position; give --method.queue 0"
+        )
     full = hyperparameters(objective).get("full", views)
     kind = partial(QueuedJointEmbedding, full=full, size=queue, start=queue_start) if queue else JointEmbedding
     return _joint_embedding(
-        make_encoder, objective, views, shared=shared, head=lambda D: Prototypes(D, prototypes, freeze=freeze), kind=kind, K=prototypes
+        make_encoder,
+        objective,
+        views,
+        shared=shared,
+        head=lambda D: Prototypes(D, prototypes, freeze=freeze),
+        kind=kind,
+        K=prototypes,
     )
 
 
-def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True) -> JointEmbedding:
-    """Build the method of CorInfoMax, which supplies Z with L2-normalised rows, and the running covariances R and means mu of both views.
+def build_corinfomax(
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+) -> JointEmbedding:
+    """Build the method of CorInfoMax, which supplies Z with L2-normalised rows, and the running covariances R and means
+    mu of both views.
 
     Args:
         shared: False: each view has a separate backbone and projector.
@@ -99,9 +119,15 @@ def build_corinfomax(make_encoder: EncoderFactory, objective: Objective, views: 
 
 
 def build_simsiam(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: Size = 512, momentum: Momentum | None = None
+    make_encoder: EncoderFactory,
+    objective: Objective,
+    views: int,
+    *,
+    predictor: Size = 512,
+    momentum: Momentum | None = None,
 ) -> TeacherStudent:
-    """Build the method of SimSiam, which supplies predictions P and targets T: the embeddings, or with `momentum` the embeddings of an EMA.
+    """Build the method of SimSiam, which supplies predictions P and targets T: the embeddings, or with `momentum` the
+    embeddings of an EMA.
 
     Args:
         predictor: hidden units of the predictor.
@@ -113,9 +139,15 @@ def build_simsiam(
 
 
 def build_byol(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, predictor: Size = 512, momentum: Momentum = (0.99, 1.0)
+    make_encoder: EncoderFactory,
+    objective: Objective,
+    views: int,
+    *,
+    predictor: Size = 512,
+    momentum: Momentum = (0.99, 1.0),
 ) -> TeacherStudent:
-    """Build the method of BYOL, which supplies predictions P, and targets T from an EMA (the authors use 4,096 hidden units).
+    """Build the method of BYOL, which supplies predictions P, and targets T from an EMA (the authors use 4,096 hidden
+    units).
 
     Args:
         predictor: hidden units of the predictor.
@@ -152,14 +184,15 @@ def build_dino(
     temperature_warmup: Epochs = 0.0,
     first_temperature: Temperature = 0.04,
 ) -> TeacherStudent:
-    """Build the method of DINO, which supplies the student's and the teacher's cosines with prototypes, S and T, and the centre c of T.
+    """Build the method of DINO, which supplies the student's and the teacher's cosines with prototypes, S and T, and
+    the centre c of T.
 
     Args:
         prototypes: number K of prototypes.
         freeze: number of epochs at the start in which the prototypes are not trained.
         momentum: first and last momentum of the teacher's EMA, with a half-cosine schedule over the run.
-        temperature_warmup: number of epochs in which the teacher's temperature goes linearly from `first_temperature` to the
-            objective's `teacher_temperature`; 0: it is constant.
+        temperature_warmup: number of epochs in which the teacher's temperature goes linearly from `first_temperature`
+            to the objective's `teacher_temperature`; 0: it is constant.
         first_temperature: the teacher's temperature in the first step of its warm-up.
 
     Raises:
@@ -175,15 +208,19 @@ def build_dino(
                 f"method.temperature_warmup is {temperature_warmup}, but the objective has no hyperparameter teacher_temperature; "
                 "give --method.temperature_warmup 0"
             )
-        method.schedules = {"teacher_temperature": partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)}
+        method.schedules = {
+            "teacher_temperature": partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)
+        }
     return method
 
 
 def linear_warmup(epoch: float, *, length: float, first: float, last: float) -> float:
-    """Return the value at `epoch` of a straight line from `first` at epoch 0 to `last` at epoch `length`, and `last` afterwards.
+    """Return the value at `epoch` of a straight line from `first` at epoch 0 to `last` at epoch `length`, and `last`
+    afterwards.
 
-    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Section 3.2, for the teacher's temperature; the
-    authors' code takes a step at each epoch, with the first and the last value in the first and the last epoch of the warm-up.
+    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Section 3.2, for the
+    teacher's temperature; the authors' code takes a step at each epoch, with the first and the last value in the first
+    and the last epoch of the warm-up.
 
     >>> [round(linear_warmup(epoch, length=30.0, first=0.04, last=0.07), 3) for epoch in (0.0, 10.0, 30.0, 50.0)]
     [0.04, 0.05, 0.07, 0.07]
@@ -191,7 +228,9 @@ def linear_warmup(epoch: float, *, length: float, first: float, last: float) -> 
     return first + (last - first) * epoch / length if epoch < length else last
 
 
-def build_tico(make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)) -> TeacherStudent:
+def build_tico(
+    make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)
+) -> TeacherStudent:
     """Build the method of TiCo, which supplies embeddings Z, targets T from an EMA, and the running covariance C of Z.
 
     Args:
@@ -210,7 +249,9 @@ def _joint_embedding(
     kind: Callable[..., JointEmbedding] = JointEmbedding,
     **sizes: int,
 ) -> JointEmbedding:
-    """Build a `JointEmbedding`. `head` builds the head from D; `sizes` are the sizes of the state's axes other than V and D."""
+    """Build a `JointEmbedding`. `head` builds the head from D; `sizes` are the sizes of the state's axes other than V
+    and D.
+    """
     encoder, *others = [make_encoder() for _ in range(1 if shared else views)]
     return kind(
         encoder.backbone,
@@ -234,7 +275,13 @@ def _teacher_student(
 ) -> TeacherStudent:
     state = build_state(objective, V=views, D=encoder.dimensions, **sizes)
     return TeacherStudent(
-        encoder.backbone, encoder.projector, objective, head=head, momentum=momentum, teacher_head=teacher_head, state=state
+        encoder.backbone,
+        encoder.projector,
+        objective,
+        head=head,
+        momentum=momentum,
+        teacher_head=teacher_head,
+        state=state,
     )
 
 

@@ -1,4 +1,5 @@
-"""The projectors that DirectCLR's paper compares, random groups of dimensions, and the rank of the loss's gradient in the backbone.
+"""The projectors that DirectCLR's paper compares, random groups of dimensions, and the rank of the loss's gradient in
+the backbone.
 
 Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
@@ -63,7 +64,8 @@ class FixedLinear(nn.Module):
 
 
 def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
-    """Return a random W = U S Vᵀ with d0 singular values 1 and all others 0; U and V are uniform over the orthogonal matrices.
+    """Return a random W = U S Vᵀ with d0 singular values 1 and all others 0; U and V are uniform over the orthogonal
+    matrices.
 
     >>> torch.linalg.svdvals(random_low_rank_matrix(2, 4)).round(decimals=4).abs()
     tensor([1., 1., 0., 0.])
@@ -73,9 +75,11 @@ def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
 
 
 def orthogonal_linear(D_b: int) -> nn.Linear:
-    """Build the projector z = Q r, Q = Q_0 exp(A − Aᵀ), with Q_0 uniform over the orthogonal matrices and A, lower triangular, trained.
+    """Build the projector z = Q r, Q = Q_0 exp(A − Aᵀ), with Q_0 uniform over the orthogonal matrices and A, lower
+    triangular, trained.
 
-    Source: Casado and Martínez-Rubio 2019, Cheap Orthogonal Constraints in Neural Networks, which DirectCLR's paper uses.
+    Source: Casado and Martínez-Rubio 2019, Cheap Orthogonal Constraints in Neural Networks, which DirectCLR's paper
+    uses.
 
     >>> Q = orthogonal_linear(4).weight
     >>> torch.testing.assert_close(Q @ Q.mT, torch.eye(4))
@@ -112,15 +116,17 @@ def permutation(seed: int, step: int, n: int) -> Int64[Tensor, " n"]:
     >>> torch.equal(permutation(0, 3, 8), permutation(0, 3, 8)), torch.equal(permutation(0, 3, 8), permutation(0, 4, 8))
     (True, False)
     """
-    return torch.from_numpy(np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(step, DIMENSIONS_KEY))).permutation(n))
+    return torch.from_numpy(
+        np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(step, DIMENSIONS_KEY))).permutation(n)
+    )
 
 
 class RandomDropout(StepModule):
     """The projector that sets all but d0 random dimensions of r to zero, chosen again in each step; in eval mode z = r.
 
-    The same dimensions are dropped for all samples, views and processes. The selected dimensions keep their index, because a
-    predictor, a queue or a running covariance needs the same dimension at the same index in every step. An objective on L2-normalised
-    embeddings ignores dimensions that are zero.
+    The same dimensions are dropped for all samples, views and processes. The selected dimensions keep their index,
+    because a predictor, a queue or a running covariance needs the same dimension at the same index in every step. An
+    objective on L2-normalised embeddings ignores dimensions that are zero.
 
     Args:
         D_b: dimension of the representation.
@@ -149,21 +155,23 @@ class RandomDropout(StepModule):
 
 
 class Grouped(StepModule):
-    """The sum of an objective over G random groups of dimensions, chosen again in each step. With I_1 ∪ … ∪ I_G = {1 … D},
+    """The sum of an objective over G random groups of dimensions, chosen again in each step. With I_1 ∪ … ∪ I_G = {1 …
+    D},
 
         ℒ_G(Z) = Σ_g ℒ(Z[…, I_g])
 
-    Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the same for all views,
-    samples and processes. Every tensor of the objective is split along each axis that the signature names like the last axis of the
-    first tensor (D, or K for cosines with prototypes). If the signature names no axes, each tensor is split along its last axis.
+    Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the
+    same for all views, samples and processes. Every tensor of the objective is split along each axis that the signature
+    names like the last axis of the first tensor (D, or K for cosines with prototypes). If the signature names no axes,
+    each tensor is split along its last axis.
 
     Args:
         objective: the objective, with its hyperparameters bound.
         groups: number G of groups; their sizes differ by at most one.
         seed: seed of the groups, a function of (seed, step); before the first step, the groups are those of step 0.
 
-    Source: a mode of the public code of Jing et al. 2022 that the paper does not describe, with D = 2048 and G = 8 on InfoNCE; there,
-    each process draws different groups.
+    Source: a mode of the public code of Jing et al. 2022 that the paper does not describe, with D = 2048 and G = 8 on
+    InfoNCE; there, each process draws different groups.
 
     >>> from fullrank.objectives import simclr
     >>> Z = torch.randn(2, 8, 6)
@@ -182,7 +190,8 @@ class Grouped(StepModule):
         self.step = step
 
     def forward(self, *tensors: Tensor, **keywords: Any) -> Terms:
-        """Return the sum of each term over the groups; an objective that draws random numbers draws others for each group.
+        """Return the sum of each term over the groups; an objective that draws random numbers draws others for each
+        group.
 
         Raises:
             UserError: there are more groups than dimensions.
@@ -193,12 +202,17 @@ class Grouped(StepModule):
         axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
         axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
         groups = permutation(self.seed, self.step, D).to(tensors[0].device, non_blocking=True).tensor_split(self.groups)
-        results = [self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **keywords) for group in groups]
+        results = [
+            self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **keywords)
+            for group in groups
+        ]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 
 
 def _axes_to_split(names: list[str], first: list[str]) -> list[int]:
-    """Return the axes, counted from the last, that have the name of the last axis of the first tensor; without names, the last axis."""
+    """Return the axes, counted from the last, that have the name of the last axis of the first tensor; without names,
+    the last axis.
+    """
     return [axis for axis in range(-len(names), 0) if names[axis] == first[-1]] if names and first else [-1]
 
 
@@ -209,7 +223,8 @@ def _select(X: Float[Tensor, "..."], axes: list[int], group: Int64[Tensor, " d"]
 
 
 def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ _"]]:
-    """Return the gradient of the loss at the representation r and at the input h of the backbone's last block, as rows of channels.
+    """Return the gradient of the loss at the representation r and at the input h of the backbone's last block, as rows
+    of channels.
 
     With h (n, C, H, W) the block's input for one view,
 
@@ -244,14 +259,17 @@ def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -
 
 
 def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, tuple[int, int]]:
-    """Return (rank, channels) of the loss's gradient at the representation, and at the input of the backbone's last block.
+    """Return (rank, channels) of the loss's gradient at the representation, and at the input of the backbone's last
+    block.
 
-    If the loss takes only the first d0 dimensions of r, the first rank is at most d0. Through the convolutions of the last block, all
-    channels of h get a gradient; h reaches r through the block's shortcut, so all of r is trained. If the weight of the block's last
-    BatchNorm is zero, as in timm's initialisation, the convolutions pass no gradient back, and only the first d0 channels of h get one.
+    If the loss takes only the first d0 dimensions of r, the first rank is at most d0. Through the convolutions of the
+    last block, all channels of h get a gradient; h reaches r through the block's shortcut, so all of r is trained. If
+    the weight of the block's last BatchNorm is zero, as in timm's initialisation, the convolutions pass no gradient
+    back, and only the first d0 channels of h get one.
 
-    The rank is the number of singular values above (largest singular value) × (machine epsilon) × (longer side). In float32 it also counts
-    rounding errors, so give the method and the views in float64. The rank is at most the number of rows.
+    The rank is the number of singular values above (largest singular value) × (machine epsilon) × (longer side). In
+    float32 it also counts rounding errors, so give the method and the views in float64. The rank is at most the number
+    of rows.
 
     Args:
         method: a method with one encoder, on a timm ResNet.
@@ -270,4 +288,6 @@ def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> d
     >>> gradient_ranks(method, [torch.randn(2, 16, 3, 16, 16, dtype=torch.float64)])["representation"]
     (2, 4)
     """
-    return {name: (int(torch.linalg.matrix_rank(G)), G.shape[1]) for name, G in channel_gradients(method, views).items()}
+    return {
+        name: (int(torch.linalg.matrix_rank(G)), G.shape[1]) for name, G in channel_gradients(method, views).items()
+    }

@@ -38,7 +38,8 @@ class ClipToUnitBall(nn.Module):
 class Prototypes(StepModule):
     """Cosines of embeddings with K prototypes, in float32 or float64 because they are divided by a small temperature.
 
-    The prototypes are normalised in the forward pass, not after a step, so neither their length nor its weight decay has an effect.
+    The prototypes are normalised in the forward pass, not after a step, so neither their length nor its weight decay
+    has an effect.
 
     Args:
         dimensions: dimension D of the embeddings.
@@ -69,11 +70,14 @@ class Prototypes(StepModule):
 
 
 class Predictor(nn.Sequential):
-    """The head of a student that predicts the teacher's embedding. The optimizer finds it by its class (`constant_predictor`)."""
+    """The head of a student that predicts the teacher's embedding. The optimizer finds it by its class
+    (`constant_predictor`).
+    """
 
 
 def build_predictor(dimensions: int, hidden: int) -> Predictor:
-    """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions through `hidden` units to D.
+    """Build the predictor of SimSiam and BYOL: Linear, BatchNorm, ReLU, Linear, from D dimensions through `hidden`
+    units to D.
 
     >>> build_predictor(4, 8)(torch.randn(6, 4)).shape
     torch.Size([6, 4])

@@ -12,17 +12,19 @@ from fullrank.objectives.signature import tensor_names
 
 
 class JointEmbedding(Method):
-    """A siamese method for objectives that take one kind of embedding: Z, cosines with prototypes S, or the representation R.
+    """A siamese method for objectives that take one kind of embedding: Z, cosines with prototypes S, or the
+    representation R.
 
-    All views share one encoder, or each view has a separate one. Each view is one forward pass, so BatchNorm normalises with the statistics
-    of one view at a time, as in the code of the papers' authors.
+    All views share one encoder, or each view has a separate one. Each view is one forward pass, so BatchNorm normalises
+    with the statistics of one view at a time, as in the code of the papers' authors.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
         objective: the objective, a function of Z, S or R, and of the state.
         head: embeddings (n, D) to the input of the objective.
-        view_encoders: (backbone, projector) of the second view and of each further view, if views do not share their weights.
+        view_encoders: (backbone, projector) of the second view and of each further view, if views do not share their
+            weights.
         state: the buffers of the objective's state.
 
     >>> from fullrank.objectives import frossl
@@ -48,7 +50,9 @@ class JointEmbedding(Method):
         self.view_encoders = nn.ModuleList(nn.ModuleList(pair) for pair in view_encoders)
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
-        """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b), Z (V, n, D), S (V, n, K) with prototypes."""
+        """Embed views, a list of (V_k, n, C, S_k, S_k), full size first: R (V_0, n, D_b), Z (V, n, D), S (V, n, K) with
+        prototypes.
+        """
         images = [view for group in views for view in group]
         first = (self.backbone, self.projector)
         encoders = [first, *self.view_encoders] if self.view_encoders else [first] * len(images)

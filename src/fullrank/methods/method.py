@@ -18,7 +18,9 @@ OBJECTIVE_STREAM = 2
 
 @dataclass(frozen=True)
 class TrainingLength:
-    """The length of a run. Schedules depend on it: the momentum of a teacher, and the epochs in which prototypes are frozen."""
+    """The length of a run. Schedules depend on it: the momentum of a teacher, and the epochs in which prototypes are
+    frozen.
+    """
 
     steps_per_epoch: int = 1
     total: int = 0
@@ -74,9 +76,9 @@ class StateBuffers(nn.Module):
 class Method(nn.Module):
     """Abstract: the networks and the state around an objective. A subclass implements `forward`.
 
-    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n, D) for all views;
-    and every other per-sample tensor that the objective takes. `state_tensors`, `optional_tensors`, `before_step` and `after_step` are
-    hooks with a default.
+    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n,
+    D) for all views; and every other per-sample tensor that the objective takes. `state_tensors`, `optional_tensors`,
+    `before_step` and `after_step` are hooks with a default.
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
@@ -93,7 +95,8 @@ class Method(nn.Module):
     current_step: int = 0
     """The number of optimizer steps taken; set by the training loop before each step."""
     schedules: Mapping[str, Callable[[float], float]] = {}
-    """Name of a hyperparameter of the objective → its value as a function of the epoch; set by the builder of the method."""
+    """Name of a hyperparameter of the objective → its value as a function of the epoch; set by the builder of the
+    method."""
 
     def __init__(
         self,
@@ -117,7 +120,9 @@ class Method(nn.Module):
         return tuple(name for name in tensor_names(self.objective) if name not in self.state_tensors())
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Tensor]:
-        """Embed this process's part of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry for each size, full size first."""
+        """Embed this process's part of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry for each size,
+        full size first.
+        """
         raise NotImplementedError
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -134,17 +139,26 @@ class Method(nn.Module):
         return self.current_step / self.training_length.steps_per_epoch
 
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
-        """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any autocast."""
+        """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any
+        autocast.
+        """
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
             tensors = inputs | self.state_tensors()
-            optional = self.optional_tensors(next(iter(inputs.values())).shape[1]) if optional_tensor_names(self.objective) else ()
+            optional = (
+                self.optional_tensors(next(iter(inputs.values())).shape[1])
+                if optional_tensor_names(self.objective)
+                else ()
+            )
             random = {GENERATOR: self.generator()} if takes_generator(self.objective) else {}
             scheduled = {name: value(self.epoch) for name, value in self.schedules.items()}
-            return self.objective(*(tensors[name] for name in tensor_names(self.objective)), *optional, **random, **scheduled)
+            return self.objective(
+                *(tensors[name] for name in tensor_names(self.objective)), *optional, **random, **scheduled
+            )
 
     def generator(self) -> torch.Generator:
-        """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw the same numbers.
+        """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw
+        the same numbers.
 
         >>> method = Method(nn.Identity(), nn.Identity(), dict)
         >>> torch.equal(torch.rand(3, generator=method.generator()), torch.rand(3, generator=method.generator()))
@@ -153,7 +167,9 @@ class Method(nn.Module):
         return torch.Generator().manual_seed(mix(self.seed, self.current_step, OBJECTIVE_STREAM))
 
     def before_step(self, step: int) -> None:
-        """Prepare for optimizer step `step` (from 0). A hook; the default prepares each `StepModule`, also those of a teacher."""
+        """Prepare for optimizer step `step` (from 0). A hook; the default prepares each `StepModule`, also those of a
+        teacher.
+        """
         for module in self.modules():
             if isinstance(module, StepModule):
                 module.before_step(step, self.training_length)

@@ -1,4 +1,6 @@
-"""Projectors: the networks between the representation r, which is used downstream, and the embedding z, which the objective takes."""
+"""Projectors: the networks between the representation r, which is used downstream, and the embedding z, which the
+objective takes.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,7 +8,6 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from fullrank.config import ProjectorConfig
 from fullrank.errors import UserError
 from fullrank.methods.directclr_projectors import (
     Diagonal,
@@ -16,10 +17,12 @@ from fullrank.methods.directclr_projectors import (
     orthogonal_linear,
     random_low_rank_matrix,
 )
+from fullrank.methods.projector_config import ProjectorConfig
 
 
 def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) -> nn.Sequential:
-    """Build the projector: representations (n, `features`) to embeddings (n, D), with D = `config.dimensions(features)`.
+    """Build the projector: representations (n, `features`) to embeddings (n, D), with D =
+    `config.dimensions(features)`.
 
     Fixed random matrices are drawn like weights, from torch's global generator, and are saved with them.
 
@@ -31,7 +34,8 @@ def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) ->
     Raises:
         UserError: d0 is more than D_b, or less than 1.
 
-    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Table 2 and Appendix F.
+    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Table 2 and
+    Appendix F.
 
     >>> [type(layer).__name__ for layer in build_projector(ProjectorConfig(widths=(64, 16)), features=32)]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']

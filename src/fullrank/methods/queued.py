@@ -14,8 +14,9 @@ from fullrank.objectives.swav import swav_queue
 class QueuedJointEmbedding(JointEmbedding):
     """A `JointEmbedding` with prototypes and a queue of the last embeddings of each full-size view.
 
-    The queue holds the embeddings of the whole batch, so it is the same on every process; it is a buffer, which checkpoints contain. Its
-    cosines are computed in each step with the prototypes of that step. It is used from epoch `start` on, if it is full by then.
+    The queue holds the embeddings of the whole batch, so it is the same on every process; it is a buffer, which
+    checkpoints contain. Its cosines are computed in each step with the prototypes of that step. It is used from epoch
+    `start` on, if it is full by then.
 
     Args:
         full: number of full-size views that are assigned to prototypes.
@@ -24,8 +25,8 @@ class QueuedJointEmbedding(JointEmbedding):
         networks: backbone, projector and objective, as in `JointEmbedding`.
         keywords: the other arguments of `JointEmbedding`, with prototypes as the head.
 
-    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, Section 4.2; the rule when the
-    queue is used is that of the authors' code.
+    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, Section 4.2;
+    the rule when the queue is used is that of the authors' code.
     """
 
     queue: Tensor
@@ -40,7 +41,9 @@ class QueuedJointEmbedding(JointEmbedding):
         self.register_buffer("queue", torch.zeros(full, size, self.head.weight.shape[1]))
 
     def optional_tensors(self, samples: int) -> tuple[Tensor, ...]:
-        """Return the cosines (full, size, K) of the queue with the prototypes, without gradient, if the queue is used."""
+        """Return the cosines (full, size, K) of the queue with the prototypes, without gradient, if the queue is
+        used.
+        """
         if self.training:
             self.queue_used = self.epoch >= self.start and self.current_step * samples >= self.queue.shape[1]
         if not self.queue_used:

@@ -1,4 +1,6 @@
-"""Teacher-student methods: the student is trained; the teacher, an EMA of the student, provides targets without gradient."""
+"""Teacher-student methods: the student is trained; the teacher, an EMA of the student, provides targets without
+gradient.
+"""
 
 import math
 from collections.abc import Callable
@@ -23,11 +25,13 @@ DROPOUTS = {_DropoutNd: "p", DropPath: "drop_prob", PatchDropout: "prob"}
 
 
 class EMA(nn.Module):
-    """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for BatchNorm's buffers.
+    """The exponential moving average of a sequence of modules: θ' ← τ θ' + (1 − τ) θ, for parameters and for
+    BatchNorm's buffers.
 
-    In train mode, the BatchNorm layers of the EMA network normalise with the statistics of the current batch. Their running statistics
-    are the EMA of the student's running statistics; forward passes do not change them. The EMA network drops nothing (dropout, stochastic
-    depth, patches), so that the targets are not noisy, as in the code of DINO and MoCo v3.
+    In train mode, the BatchNorm layers of the EMA network normalise with the statistics of the current batch. Their
+    running statistics are the EMA of the student's running statistics; forward passes do not change them. The EMA
+    network drops nothing (dropout, stochastic depth, patches), so that the targets are not noisy, as in the code of
+    DINO and MoCo v3.
 
     >>> student = nn.Linear(2, 2)
     >>> teacher = EMA(student)
@@ -82,7 +86,8 @@ def cosine_momentum(step: int, total: int, start: float, end: float) -> float:
 
 
 class TeacherStudent(Method):
-    """A method for objectives that take two kinds of embedding: the first tensor from the student, the second from the teacher.
+    """A method for objectives that take two kinds of embedding: the first tensor from the student, the second from the
+    teacher.
 
     student  backbone → projector → head, for all views: (V, n, D) or (V, n, K)
     teacher  the EMA of backbone and projector (and head, if `teacher_head`), or the projector's output without gradient, for full-size
@@ -93,7 +98,8 @@ class TeacherStudent(Method):
         projector: representations (n, D_b) to embeddings (n, D).
         objective: the objective, a function of the student's tensor, the teacher's tensor, and the state.
         head: the student's head, a predictor or prototypes.
-        momentum: (first, last) momentum of the EMA, with a half-cosine schedule over the run; None: the teacher is the student.
+        momentum: (first, last) momentum of the EMA, with a half-cosine schedule over the run; None: the teacher is the
+            student.
         teacher_head: whether the teacher has a head too.
         state: the buffers of the objective's state.
 
@@ -129,7 +135,11 @@ class TeacherStudent(Method):
         student_name, teacher_name = tensor_names(self.objective)[:2]
         representations = [self.backbone(view) for group in views for view in group]
         Z = torch.stack([self.projector(r) for r in representations])
-        T = Z[: len(views[0])].detach() if self.teacher is None else torch.stack([self.teacher(view) for view in views[0]])
+        T = (
+            Z[: len(views[0])].detach()
+            if self.teacher is None
+            else torch.stack([self.teacher(view) for view in views[0]])
+        )
         student = torch.stack([self.head(z) for z in Z])
         return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, student_name: student, teacher_name: T}
 

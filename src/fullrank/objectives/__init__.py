@@ -1,7 +1,7 @@
 """Objectives of joint-embedding learning: pure functions of the embeddings of the whole batch, one file each.
 
-An objective returns weighted terms by name; their sum is the loss to minimise. Tensors are positional arguments, named as in the papers;
-hyperparameters are keyword-only, with the default in the signature.
+An objective returns weighted terms by name; their sum is the loss to minimise. Tensors are positional arguments, named
+as in the papers; hyperparameters are keyword-only, with the default in the signature.
 """
 
 from collections.abc import Callable
@@ -27,22 +27,17 @@ from fullrank.objectives.ssl_hsic import ssl_hsic
 from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.swav import swav
 from fullrank.objectives.terms import Terms, total
-from fullrank.objectives.theory import THEORY, alignment_linear, barlow_linear, contrastive_linear, frossl_linear, infonce_squared
 from fullrank.objectives.tico import tico
 from fullrank.objectives.vicreg import vicreg
 from fullrank.objectives.wmse import wmse
 
 __all__ = [
     "OBJECTIVES",
-    "THEORY",
     "Objective",
     "ObjectiveState",
     "Terms",
-    "alignment_linear",
-    "barlow_linear",
     "barlow_twins",
     "byol",
-    "contrastive_linear",
     "corinfomax",
     "corinfomax_batch",
     "dino",
@@ -50,8 +45,6 @@ __all__ = [
     "directclr_paper",
     "find_state",
     "frossl",
-    "frossl_linear",
-    "infonce_squared",
     "ivne",
     "moco",
     "simclr",
@@ -88,8 +81,8 @@ _STATES: list[ObjectiveState] = [f.state for f in OBJECTIVES.values() if hasattr
 def find_state(objective: Callable[..., Any]) -> ObjectiveState | None:
     """Return the state of an objective; None if it has none.
 
-    A state that `stateful` attached comes first. Otherwise, the function has the state of a library objective if it takes all tensors
-    of that state and the embeddings that the update needs, by the same names.
+    A state that `stateful` attached comes first. Otherwise, the function has the state of a library objective if it
+    takes all tensors of that state and the embeddings that the update needs, by the same names.
 
     >>> list(find_state(moco).tensors), find_state(simclr)
     (['queue'], None)

@@ -9,10 +9,11 @@ CONSTANT_BELOW = 8
 
 
 def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
-    """Return Z − mean over the samples. A column that is constant up to rounding becomes exactly zero, without gradient.
+    """Return Z − mean over the samples. A column that is constant up to rounding becomes exactly zero, without
+    gradient.
 
-    The mean of N equal numbers has a rounding error of a few units in the last place. Normalisation would scale this error of a constant
-    column to noise of unit norm, with a gradient of about 1/ε.
+    The mean of N equal numbers has a rounding error of a few units in the last place. Normalisation would scale this
+    error of a constant column to noise of unit norm, with a gradient of about 1/ε.
 
     >>> centered(torch.full((48, 1), 0.1)).abs().max()
     tensor(0.)

@@ -10,21 +10,25 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: float = 1.0) -> Terms:
-    """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with each feature of view 2,
+    """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with
+    each feature of view 2,
 
         ℒ = scale · (Σ_i (1 − M_ii)² + redundancy · Σ_{i≠j} M_ij²)
 
-    A constant feature has correlation 0 with every other. The loss does not depend on scale and shift of each feature of each view.
+    A constant feature has correlation 0 with every other. The loss does not depend on scale and shift of each feature
+    of each view.
 
-    The cost is N·D·min(N, D): for 4 N < 3 D, ‖M‖_F² is the inner product of the Gram matrices (N, N) of the two views. The gradient is in
-    closed form (`second_moments`), because under autograd M and the passes over Z would cost more than the products of the smaller side.
-    Memory is 2·N·D for the gradient, as much for the columns in the Gram form, and matrices of the smaller size.
+    The cost is N·D·min(N, D): for 4 N < 3 D, ‖M‖_F² is the inner product of the Gram matrices (N, N) of the two views.
+    The gradient is in closed form (`second_moments`), because under autograd M and the passes over Z would cost more
+    than the products of the smaller side. Memory is 2·N·D for the gradient, as much for the columns in the Gram form,
+    and matrices of the smaller size.
 
     Args:
         Z: embeddings of exactly two views of N samples.
         redundancy: weight of the correlations between different features, the paper's λ.
-        scale: factor of the whole loss, which most public configurations set. It scales the steps of SGD, and those of LARS for biases,
-            norms and weights at the clip; elsewhere LARS, and AdamW, undo it. The weight decay of SGD, LARS and Adam weighs 1/scale more.
+        scale: factor of the whole loss, which most public configurations set. It scales the steps of SGD, and those of
+            LARS for biases, norms and weights at the clip; elsewhere LARS, and AdamW, undo it. The weight decay of SGD,
+            LARS and Adam weighs 1/scale more.
 
     Returns:
         The terms "invariance" and "redundancy".

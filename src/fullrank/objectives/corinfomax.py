@@ -46,13 +46,14 @@ def corinfomax(
     epsilon: float = 1e-6,
     forgetting: float = 0.01,
 ) -> Terms:
-    """Return the terms of CorInfoMax. With R′ the running covariance of each view after this batch (`corinfomax_moments`),
+    """Return the terms of CorInfoMax. With R′ the running covariance of each view after this batch
+    (`corinfomax_moments`),
 
         ℒ = − Σ_v (1/D) log det(R′_v + ε I) + invariance · mean_{n,d} (z¹ − z²)²
 
-    The gradient flows only through the part of R′ of this batch. The cost is N·D² + D³, and the memory D²: the state R has full rank,
-    so the determinant of a smaller matrix (N, N) cannot replace its own. Embeddings are not normalised here: the method supplies
-    L2-normalised rows, which bound the determinant.
+    The gradient flows only through the part of R′ of this batch. The cost is N·D² + D³, and the memory D²: the state R
+    has full rank, so the determinant of a smaller matrix (N, N) cannot replace its own. Embeddings are not normalised
+    here: the method supplies L2-normalised rows, which bound the determinant.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -65,7 +66,8 @@ def corinfomax(
     Returns:
         The terms "entropy" and "invariance".
 
-    Source: Ozsoy et al. 2022, Self-Supervised Learning with an Information Maximization Criterion, on the scale of its code.
+    Source: Ozsoy et al. 2022, Self-Supervised Learning with an Information Maximization Criterion, on the scale of its
+    code.
 
     Two views that agree, spread evenly over all dimensions, after a past of the same covariance I/D:
 

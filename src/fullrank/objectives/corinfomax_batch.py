@@ -1,4 +1,6 @@
-"""CorInfoMax of one batch, without running moments: maximise the log-determinant of the scatter of each view, and align the views."""
+"""CorInfoMax of one batch, without running moments: maximise the log-determinant of the scatter of each view, and align
+the views.
+"""
 
 import math
 
@@ -13,12 +15,14 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsilon: float = 1e-3) -> Terms:
-    """Return the terms of CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or division by N,
+    """Return the terms of CorInfoMax in the form that the FroSSL paper uses: without running moments, centring or
+    division by N,
 
         ℒ = − Σ_v log det(Z_vᵀZ_v + ε I) + invariance · (1/N) ‖Z₁ − Z₂‖_F²
 
     The determinant is unbounded in the scale of Z. The cost is N·D·min(N, D): log det(ε I_D + ZᵀZ) =
-    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is computed. In float32, the rounding error 10⁻⁶ tr(ZᵀZ) replaces ε
+    (D − N) log ε + log det(ε I_N + ZZᵀ), and the smaller of the two is computed. In float32, the rounding error 10⁻⁶
+    tr(ZᵀZ) replaces ε
     if it is larger: for long rows and nearly singular views, the value is then that of a larger ε.
 
     Args:
@@ -29,8 +33,9 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
     Returns:
         The terms "entropy" and "invariance".
 
-    Source: Skean et al. 2024, FroSSL, eq. 7, after Ozsoy et al. 2022, Self-Supervised Learning with an Information Maximization
-    Criterion. (Its cost is lower than the paper states: no eigendecomposition is needed, and not always D³.)
+    Source: Skean et al. 2024, FroSSL, eq. 7, after Ozsoy et al. 2022, Self-Supervised Learning with an Information
+    Maximization Criterion. (Its cost is lower than the paper states: no eigendecomposition is needed, and not always
+    D³.)
 
     >>> import torch
     >>> Z = 2 * torch.tensor([[1.0, 0], [0, 1], [0, 0]])

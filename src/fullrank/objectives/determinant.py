@@ -15,7 +15,12 @@ def _logdet(C: Tensor, *, epsilon: float) -> tuple[Tensor, Sequence[Tensor]]:
 
 
 def _logdet_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, epsilon: float
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    epsilon: float,
 ) -> tuple[Tensor]:
     (L,), (g,) = saved, gradients
     return (torch.cholesky_solve(torch.diag_embed(g[..., None].expand(L.shape[:-1])), L),)  # g C⁻¹
@@ -23,9 +28,11 @@ def _logdet_gradient(
 
 @closed_form(_logdet, _logdet_gradient)
 def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]:
-    """Return log det(C + ε I) of positive semidefinite matrices, by Cholesky. The gradient is the inverse, from the same factor.
+    """Return log det(C + ε I) of positive semidefinite matrices, by Cholesky. The gradient is the inverse, from the
+    same factor.
 
-    If the rounding error of the trace is larger than ε, it replaces ε, because a singular C could otherwise become indefinite.
+    If the rounding error of the trace is larger than ε, it replaces ε, because a singular C could otherwise become
+    indefinite.
 
     >>> logdet(torch.diag(torch.tensor([1.0, 2.0, 3.0])), epsilon=1e-6), torch.tensor(6.0).log()
     (tensor(1.7918), tensor(1.7918))
@@ -36,4 +43,6 @@ def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]
 def _regular_cholesky(C: Tensor, epsilon: float) -> Tensor:
     rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
     ridge = rounding.clamp_min(epsilon)[..., None].expand(C.shape[:-1])
-    return torch.linalg.cholesky_ex(C + torch.diag_embed(ridge)).L  # unlike `cholesky`, it does not synchronise and propagates NaN
+    return torch.linalg.cholesky_ex(
+        C + torch.diag_embed(ridge)
+    ).L  # unlike `cholesky`, it does not synchronise and propagates NaN

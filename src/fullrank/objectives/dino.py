@@ -1,4 +1,6 @@
-"""DINO: cross-entropy of the student's distribution over prototypes with the teacher's centred, sharpened distribution for another view."""
+"""DINO: cross-entropy of the student's distribution over prototypes with the teacher's centred, sharpened distribution
+for another view.
+"""
 
 import torch
 from jaxtyping import Float
@@ -12,7 +14,8 @@ from fullrank.objectives.terms import Terms
 
 
 def dino_center(T: Float[Tensor, "V_T N K"], c: Float[Tensor, " K"], *, momentum: float = 0.9) -> Float[Tensor, " K"]:
-    """Return the centre after a batch, momentum · c + (1 − momentum) · the mean of the teacher's logits over views and samples.
+    """Return the centre after a batch, momentum · c + (1 − momentum) · the mean of the teacher's logits over views and
+    samples.
 
     Source: Caron et al. 2021, eq. 4.
 
@@ -32,13 +35,15 @@ def dino(
     student_temperature: float = 0.1,
     teacher_temperature: float = 0.04,
 ) -> Terms:
-    """Return the terms of DINO with multi-crop, the mean cross-entropy H(q_w, p_v) over samples and pairs v ≠ w. With sg the stop-gradient,
+    """Return the terms of DINO with multi-crop, the mean cross-entropy H(q_w, p_v) over samples and pairs v ≠ w. With
+    sg the stop-gradient,
 
         p_v = softmax(s_v/student_temperature)    q_w = softmax(sg (t_w − c)/teacher_temperature)    ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
 
-    which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The entropy shows
-    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and the memory are a
-    few times V·N·K.
+    which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The
+    entropy shows
+    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and
+    the memory are a few times V·N·K.
 
     Args:
         S: the student's logits, for V ≥ 2 views of N samples and K prototypes.
@@ -50,8 +55,8 @@ def dino(
     Returns:
         The terms "entropy" and "divergence".
 
-    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, eq. 1 to 3 and 5; the mean over pairs as in the
-    authors' code.
+    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, eq. 1 to 3 and 5; the mean
+    over pairs as in the authors' code.
 
     If the teacher's logits are the same for every sample, centring makes its distribution uniform:
 
@@ -62,6 +67,8 @@ def dino(
     """
     T = (T - c).detach()
     q, sums = softmax_and_logsumexp(T, temperature=teacher_temperature)
-    entropy = (sums - vecdot(q, T) / teacher_temperature).mean()  # the mean over pairs too: each view of T is in V − 1 of them
+    entropy = (
+        sums - vecdot(q, T) / teacher_temperature
+    ).mean()  # the mean over pairs too: each view of T is in V − 1 of them
     cross_entropy = cross_entropies(S, q, temperature=student_temperature).mean()
     return {"entropy": entropy, "divergence": cross_entropy - entropy}

@@ -1,4 +1,6 @@
-"""DirectCLR, in the form of the released code: a contrastive loss on the first dimensions of the representation, without a projector."""
+"""DirectCLR, in the form of the released code: a contrastive loss on the first dimensions of the representation,
+without a projector.
+"""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -17,9 +19,10 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
         ℒ = − ½ mean_i [ log (exp s_ii / Σ_j exp s_ij) + log (exp s_ii / Σ_j exp s_ji) ]
 
-    which is the sum of alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All negatives are
-    from the other view. The dimensions from d0 on get no gradient from the loss; they change through the layers that all dimensions share.
-    The cost is N²·d0, and no matrix (N, N) exists if N is large (`similarities.KEEP`).
+    which is the sum of alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All
+    negatives are from the other view. The dimensions from d0 on get no gradient from the loss; they change through the
+    layers that all dimensions share. The cost is N²·d0, and no matrix (N, N) exists if N is large
+    (`similarities.KEEP`).
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.
@@ -32,8 +35,8 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     Raises:
         UserError: d0 is not between 1 and D.
 
-    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, and its code; the
-    form in the paper is `directclr_paper`.
+    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, and
+    its code; the form in the paper is `directclr_paper`.
 
     When all representations are equal, the loss is that of a random guess, log N:
 
@@ -45,10 +48,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     Z1, Z2 = Z = subvector(R, d0=d0)
     positives = (sum_of_squares(Z.sum(0)) - sum_of_squares(Z.detach())) / 2  # Σ_i z¹_i·z²_i
     rows, columns = logsumexp_products(Z1, Z2, scale=1 / temperature, columns=True)
-    return {
-        "alignment": -positives / (temperature * len(Z1)),
-        "uniformity": (rows + columns).mean() / 2,
-    }
+    return {"alignment": -positives / (temperature * len(Z1)), "uniformity": (rows + columns).mean() / 2}
 
 
 def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
@@ -63,5 +63,7 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     """
     D = R.shape[-1]
     if not 1 <= d0 <= D:
-        raise UserError(f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for example hyper.d0 = {max(D // 4, 1)}")
+        raise UserError(
+            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for example hyper.d0 = {max(D // 4, 1)}"
+        )
     return unit_rows(R[..., :d0])

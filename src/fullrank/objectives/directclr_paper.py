@@ -1,4 +1,6 @@
-"""DirectCLR, in the form of the paper: InfoNCE on the first dimensions of the representation, with negatives from the anchor's view."""
+"""DirectCLR, in the form of the paper: InfoNCE on the first dimensions of the representation, with negatives from the
+anchor's view.
+"""
 
 import torch
 from jaxtyping import Float
@@ -12,13 +14,14 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
-    """Return the terms of DirectCLR as in the paper. With z and z′ the L2-normalised first d0 dimensions of anchors R₁ and positives R₂,
+    """Return the terms of DirectCLR as in the paper. With z and z′ the L2-normalised first d0 dimensions of anchors R₁
+    and positives R₂,
 
         ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
 
-    which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. The loss is a sum
-    over the samples, so its gradient grows with the batch size. The cost is N²·d0, and no matrix (N, N) exists if N is large
-    (`similarities.KEEP`).
+    which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. The
+    loss is a sum over the samples, so its gradient grows with the batch size. The cost is N²·d0, and no matrix (N, N)
+    exists if N is large (`similarities.KEEP`).
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.
@@ -30,8 +33,8 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
     Raises:
         UserError: d0 is not between 1 and D.
 
-    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6, corrected: the
-    printed sum has no minus sign and does not define the denominator, which is here that of its eq. 2.
+    Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6,
+    corrected: the printed sum has no minus sign and does not define the denominator, which is here that of its eq. 2.
 
     >>> terms = directclr_paper(torch.ones(2, 8, 5), d0=3)
     >>> terms["alignment"] + terms["uniformity"], 8 * torch.tensor(8.0).log()

@@ -1,4 +1,6 @@
-"""FroSSL: minimise the Frobenius norm of each view's covariance, so that its eigenvalues become equal, and align the views."""
+"""FroSSL: minimise the Frobenius norm of each view's covariance, so that its eigenvalues become equal, and align the
+views.
+"""
 
 import math
 from typing import Literal
@@ -12,7 +14,8 @@ from fullrank.objectives.second_moments import second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
-# Each normalisation makes the trace of ZᵀZ constant (D, D and N), so that ‖ZᵀZ‖_F is smallest when the eigenvalues are equal.
+# Each normalisation makes the trace of ZᵀZ constant (D, D and N), so that ‖ZᵀZ‖_F is smallest when the eigenvalues are
+# equal.
 NORMALIZE = {
     "columns": lambda A: unit(A, dim=-2),
     "matrix": lambda A: unit(A, dim=(-2, -1)) * math.sqrt(A.shape[-1]),
@@ -30,29 +33,33 @@ def frossl(
     center: bool = True,
     normalize: Literal["columns", "matrix", "rows"] = "columns",
 ) -> Terms:
-    """Return the terms of FroSSL, for any number of views. Each Z_v is centred over the batch and its columns scaled to unit norm, then
+    """Return the terms of FroSSL, for any number of views. Each Z_v is centred over the batch and its columns scaled to
+    unit norm, then
 
         ℒ = variance · Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 
-    Without the logarithms (`log=False`) the variance term is Σ_v F_v with F_v = ‖Z_vᵀZ_v‖_F². Since d log F = dF/F, its gradient is F times
-    larger: raw, with variance = 1, it is 1,700 times as long as that of the invariance term at N = 256, D = 1024 on random embeddings (with
-    logarithms 0.33 times), and the views hardly count. With variance = min(D, N − 1)/D², the inverse of the smallest F, the
-    terms weigh as with logarithms at the optimum, and F/F_min times more elsewhere; the logarithm removes this factor, which Section 3.1
-    of the paper calls self-regulation.
+    Without the logarithms (`log=False`) the variance term is Σ_v F_v with F_v = ‖Z_vᵀZ_v‖_F². Since d log F = dF/F, its
+    gradient is F times
+    larger: raw, with variance = 1, it is 1,700 times as long as that of the invariance term at N = 256, D = 1024 on
+    random embeddings (with logarithms 0.33 times), and the views hardly count. With variance = min(D, N − 1)/D², the
+    inverse of the smallest F, the terms weigh as with logarithms at the optimum, and F/F_min times more elsewhere; the
+    logarithm removes this factor, which Section 3.1 of the paper calls self-regulation.
 
-    A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant column, and the
-    gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two matrices is computed. The gradient is in
-    closed form (`second_moments`), because under autograd the passes over Z would cost more than the matrix products; memory is V·N·D for
-    the gradient, as much for the scaled columns if N < D, and two matrices of the smaller size for each view.
+    A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant
+    column, and the gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two
+    matrices is computed. The gradient is in closed form (`second_moments`), because under autograd the passes over Z
+    would cost more than the matrix products; memory is V·N·D for the gradient, as much for the scaled columns if N < D,
+    and two matrices of the smaller size for each view.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         invariance: weight of the distance between views.
-        variance: weight of the variance term; 1 with logarithms, min(D, N − 1)/D² without (columns or matrix normalised).
+        variance: weight of the variance term; 1 with logarithms, min(D, N − 1)/D² without (columns or matrix
+            normalised).
         log: False uses ‖Z_vᵀZ_v‖_F² without the logarithm, and needs another `variance`.
         center: False does not subtract the mean over the samples.
-        normalize: "columns": unit norm of each column; "matrix": ‖Z_v‖_F = √D (Appendix A), which makes the loss invariant under
-            rotations of the embedding space; "rows": unit norm of each row after centring (Prop. 3.2).
+        normalize: "columns": unit norm of each column; "matrix": ‖Z_v‖_F = √D (Appendix A), which makes the loss
+            invariant under rotations of the embedding space; "rows": unit norm of each row after centring (Prop. 3.2).
 
     Returns:
         The terms "variance" and "invariance".
@@ -60,8 +67,9 @@ def frossl(
     Raises:
         UserError: `normalize` has another value.
 
-    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning, eq. 6, with
-    columns of unit norm, the only reading that agrees with its Section 3.2; the authors' code has the same gradients.
+    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning, eq.
+    6, with columns of unit norm, the only reading that agrees with its Section 3.2; the authors' code has the same
+    gradients.
 
     Two equal views with uncorrelated columns of equal norm are an optimum, V log D:
 
@@ -77,6 +85,7 @@ def frossl(
         moments = second_moments(normalized(centered(Z) if center else Z), center=False, scale=False)
     norm2 = moments.off_diagonal + moments.diagonal.square().sum(-1)  # ‖Z_vᵀZ_v‖_F²
     if log:
-        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete collapse.
+        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete
+        # collapse.
         norm2 = norm2.clamp_min(1).log()
     return {"variance": variance * norm2.sum(), "invariance": invariance * moments.distance.sum() / Z.shape[1]}

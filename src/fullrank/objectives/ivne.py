@@ -11,13 +11,14 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float = 1.0) -> Terms:
-    """Return the terms of I-VNE+. With z the L2-normalised rows of each view, and λ_v the eigenvalues of its second moment
-    Z_vᵀZ_v/N, which sum to 1,
+    """Return the terms of I-VNE+. With z the L2-normalised rows of each view, and λ_v the eigenvalues of its second
+    moment Z_vᵀZ_v/N, which sum to 1,
 
         ℒ = − alignment · mean_i cos(z¹_i, z²_i) − entropy · ½ Σ_v S(λ_v)        S(λ) = − Σ_j λ_j log λ_j
 
-    A joint rotation and the length of rows do not change the loss. A direction of zero variance has no gradient. The eigenvalues are
-    computed from the smaller of ZᵀZ and ZZᵀ, so the cost is N·D·min(N, D) + min(N, D)³; the decomposition needs the whole matrix.
+    A joint rotation and the length of rows do not change the loss. A direction of zero variance has no gradient. The
+    eigenvalues are computed from the smaller of ZᵀZ and ZZᵀ, so the cost is N·D·min(N, D) + min(N, D)³; the
+    decomposition needs the whole matrix.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -27,7 +28,8 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
     Returns:
         The terms "alignment" and "entropy".
 
-    Source: Kim et al. 2023, VNE: An Effective Method for Improving Deep Representation by Manipulating Eigenvalue Distribution.
+    Source: Kim et al. 2023, VNE: An Effective Method for Improving Deep Representation by Manipulating Eigenvalue
+    Distribution.
 
     Two equal views, spread evenly over D dimensions, are the optimum, − alignment − entropy · log D:
 
@@ -36,10 +38,7 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
     """
     Z = unit_rows(Z)
     C = smaller_gram(Z) / Z.shape[1]  # (2, D, D) or (2, N, N)
-    return {
-        "alignment": -alignment * (Z[0] * Z[1]).sum(-1).mean(),
-        "entropy": -entropy * von_neumann_entropy(C).mean(),
-    }
+    return {"alignment": -alignment * (Z[0] * Z[1]).sum(-1).mean(), "entropy": -entropy * von_neumann_entropy(C).mean()}
 
 
 def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:
@@ -48,6 +47,9 @@ def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:
     >>> von_neumann_entropy(torch.eye(2) / 2), torch.tensor(2.0).log()
     (tensor(0.6931), tensor(0.6931))
     """
-    eigenvalues = torch.linalg.eigvalsh(C.nan_to_num())  # eigvalsh raises an error at NaN; the alignment term keeps the NaN
-    # An eigenvalue below rounding counts as 0. It is set to 1, since 1 log 1 = 0 = 0 log 0, but the gradient − 1 − log λ is infinite at 0.
+    eigenvalues = torch.linalg.eigvalsh(
+        C.nan_to_num()
+    )  # eigvalsh raises an error at NaN; the alignment term keeps the NaN
+    # An eigenvalue below rounding counts as 0. It is set to 1, since 1 log 1 = 0 = 0 log 0, but the gradient − 1 − log
+    # λ is infinite at 0.
     return torch.special.entr(eigenvalues.masked_fill(eigenvalues <= torch.finfo(C.dtype).eps, 1)).sum(-1)

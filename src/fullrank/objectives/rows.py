@@ -1,4 +1,6 @@
-"""Functions of the rows of embeddings that objectives share, with gradients in closed form: directions, cosines, and Gram matrices."""
+"""Functions of the rows of embeddings that objectives share, with gradients in closed form: directions, cosines, and
+Gram matrices.
+"""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +30,9 @@ def _unit_rows_gradient(
     tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
 ) -> tuple[Tensor]:
     (U, norm), (G,) = saved, gradients
-    along = torch.stack([vecdot(u, g) for u, g in zip(U, G, strict=True)]) if U.ndim > 2 else vecdot(U, G)  # a small temporary
+    along = (
+        torch.stack([vecdot(u, g) for u, g in zip(U, G, strict=True)]) if U.ndim > 2 else vecdot(U, G)
+    )  # a small temporary
     return (torch.addcmul(G, U, along[..., None], value=-1).div_(norm),)  # without the part along the row
 
 
@@ -84,7 +88,8 @@ def _pair_cosines_gradient(
 
 @closed_form(_pair_cosines, _pair_cosines_gradient)
 def pair_cosines(A: Float[Tensor, "V N D"], B: Float[Tensor, "W N D"]) -> Float[Tensor, "P N"]:
-    """Return the cosines of the rows of A with the rows of B of the same sample, for each pair of different views (`view_pairs`).
+    """Return the cosines of the rows of A with the rows of B of the same sample, for each pair of different views
+    (`view_pairs`).
 
     A zero row has cosine 0. No matrix of normalised rows is kept: the gradient needs only A, B and their norms.
 
@@ -109,7 +114,8 @@ def _scatter_gradient(
 
 @closed_form(_scatter, _scatter_gradient)
 def scatter(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V D D"]:
-    """Return AᵀA. Its gradient A (G + Gᵀ) costs one product; autograd makes two, because it does not know that both factors are A.
+    """Return AᵀA. Its gradient A (G + Gᵀ) costs one product; autograd makes two, because it does not know that both
+    factors are A.
 
     >>> scatter(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
     tensor([[1., 2.],
@@ -122,7 +128,9 @@ def _gram(A: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
     return A @ A.mT, ()
 
 
-def _gram_gradient(tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]) -> tuple[Tensor]:
+def _gram_gradient(
+    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool]
+) -> tuple[Tensor]:
     return ((gradients[0] + gradients[0].mT) @ tensors[0],)
 
 
@@ -166,11 +174,13 @@ def sum_of_squares(A: Float[Tensor, "*N"]) -> Float[Tensor, ""]:
     return A.square().sum()
 
 
-def softmax_and_logsumexp(S: Float[Tensor, "*V N K"], *, temperature: float) -> tuple[Float[Tensor, "*V N K"], Float[Tensor, "*V N"]]:
+def softmax_and_logsumexp(
+    S: Float[Tensor, "*V N K"], *, temperature: float
+) -> tuple[Float[Tensor, "*V N K"], Float[Tensor, "*V N"]]:
     """Return softmax(S/temperature) and log Σ exp(S/temperature) of each row, without gradient.
 
-    One pass of exponentials gives both: the largest probability is exp(max − log Σ exp). No probability is much smaller than the smallest
-    normal number of float32, because a processor computes ten times slower with smaller ones.
+    One pass of exponentials gives both: the largest probability is exp(max − log Σ exp). No probability is much smaller
+    than the smallest normal number of float32, because a processor computes ten times slower with smaller ones.
 
     >>> softmax_and_logsumexp(torch.tensor([[0.0, 0.0]]), temperature=0.1)  # log 2
     (tensor([[0.5000, 0.5000]]), tensor([0.6931]))
@@ -188,7 +198,12 @@ def _cross_entropies(S: Tensor, Q: Tensor, *, temperature: float) -> tuple[Tenso
 
 
 def _cross_entropies_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, temperature: float
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    temperature: float,
 ) -> tuple[Tensor, None]:
     (S, Q), (P,), G = tensors, saved, gradients[0] / temperature
     dS = torch.empty_like(P)
@@ -201,7 +216,9 @@ def _cross_entropies_gradient(
 
 
 @closed_form(_cross_entropies, _cross_entropies_gradient)
-def cross_entropies(S: Float[Tensor, "V N K"], Q: Float[Tensor, "W N K"], *, temperature: float) -> Float[Tensor, "P N"]:
+def cross_entropies(
+    S: Float[Tensor, "V N K"], Q: Float[Tensor, "W N K"], *, temperature: float
+) -> Float[Tensor, "P N"]:
     """Return − Σ_k q_wk log softmax(s_v/temperature)_k of each sample, for each pair of different views (`view_pairs`).
 
     Q has rows of sum 1, and gets no gradient.

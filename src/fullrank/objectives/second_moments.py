@@ -1,8 +1,9 @@
-"""Second moments of the columns of embeddings, from which FroSSL, Barlow Twins and VICReg are built, with their gradient in closed form.
+"""Second moments of the columns of embeddings, from which FroSSL, Barlow Twins and VICReg are built, with their
+gradient in closed form.
 
-Autograd passes over (V, N, D) numbers at each operation and keeps most results, which takes as long as the matrix products themselves.
-The closed form passes over blocks that stay in the cache. With the Gram matrix it saves the centred and scaled columns for the backward
-pass; with the covariance it saves no tensor of the size of the embeddings.
+Autograd passes over (V, N, D) numbers at each operation and keeps most results, which takes as long as the matrix
+products themselves. The closed form passes over blocks that stay in the cache. With the Gram matrix it saves the
+centred and scaled columns for the backward pass; with the covariance it saves no tensor of the size of the embeddings.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +34,8 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
     With A = (Z − mean) · factor, off_diagonal is one of
     ‖A Aᵀ‖² − Σ_d ‖a_d‖⁴ for each view,   (A_1 A_1ᵀ) · (A_2 A_2ᵀ) − Σ_d (a_1d · a_2d)²,   ‖AᵀA without its diagonal‖²
 
-    The rounding error of a large mean can be large beside the columns. It is the mean of Z − mean, and `shift` takes it out. Without that,
-    G in `_backward` would have a mean, and the distance of nearly equal views would be mostly error.
+    The rounding error of a large mean can be large beside the columns. It is the mean of Z − mean, and `shift` takes it
+    out. Without that, G in `_backward` would have a mean, and the distance of nearly equal views would be mostly error.
     """
     V, N, D = Z.shape
     gram = _prefers_gram(N, D, between)
@@ -86,7 +87,15 @@ def _forward(Z: Tensor, *, center: bool, scale: bool, between: bool) -> tuple[tu
         off = (products[:1] * products[1:]).sum((1, 2)) - ((diagonal.sum(0) - distance) / 2).square().sum()
     else:
         off = products.square().sum((1, 2)) - diagonal.square().sum(1)
-    return (diagonal, off.squeeze(0) if between else off, distance), (A, mean, factor, shift, diagonal, deviation, products)
+    return (diagonal, off.squeeze(0) if between else off, distance), (
+        A,
+        mean,
+        factor,
+        shift,
+        diagonal,
+        deviation,
+        products,
+    )
 
 
 def _backward(
@@ -99,12 +108,13 @@ def _backward(
     scale: bool,
     between: bool,
 ) -> tuple[Tensor]:
-    """Return the gradient with respect to Z. With B = A if it is scaled, else Z, and Δ_v = B_v − mean over the views, the gradient G is
+    """Return the gradient with respect to Z. With B = A if it is scaled, else Z, and Δ_v = B_v − mean over the views,
+    the gradient G is
 
         4 (A Aᵀ A − A · diagonal) = 4 A C of off_diagonal, C = AᵀA without its diagonal;   2 A of diagonal;   2 V Δ of distance
 
-    Between two views, products belong to the other view. Of scaled columns, G → (G − a (a · G)) / ‖a‖: the part along a vanishes.
-    The columns of G have mean zero if those of A have, so that centring leaves G as it is.
+    Between two views, products belong to the other view. Of scaled columns, G → (G − a (a · G)) / ‖a‖: the part along a
+    vanishes. The columns of G have mean zero if those of A have, so that centring leaves G as it is.
     """
     (Z,), (A, mean, factor, shift, diagonal, deviation, products) = tensors, saved
     grad_diagonal, grad_off, grad_distance = gradients
@@ -130,7 +140,9 @@ def _backward(
                 G[..., block] = g.baddbmm_(K, columns)
         return (G,)
     weight = 2 * grad_off if between else 4 * grad_off[:, None, None]
-    C = (products[0].mT, products[0]) if between else products  # without a copy: weight and factor scale the product with A
+    C = (
+        (products[0].mT, products[0]) if between else products
+    )  # without a copy: weight and factor scale the product with A
     a = 2 * grad_diagonal[:, None]
     if scale:  # a · (A C) and a · Δ = (‖a‖² − ‖mean‖² + ‖Δ‖²) / 2 are known, so that one pass is enough
         along = torch.stack([c.square().sum(0) for c in C])[:, None]
@@ -161,19 +173,23 @@ def _second_moments(Z: Tensor, *, center: bool, scale: bool, between: bool) -> t
     return A.square().sum(1), off, distance
 
 
-def second_moments(Z: Float[Tensor, "V N D"], *, center: bool = True, scale: bool = True, between: bool = False) -> SecondMoments:
+def second_moments(
+    Z: Float[Tensor, "V N D"], *, center: bool = True, scale: bool = True, between: bool = False
+) -> SecondMoments:
     """Return the second moments of the columns of embeddings.
 
-    `off_diagonal` comes from the covariance (D, D) or from the Gram matrix (N, N), whichever is cheaper. From the Gram matrix
-    K_v = A_v A_vᵀ it is Σ_{i≠j} (a_i · a_j)² = ‖K_v‖_F² − Σ_d ‖a_d‖⁴, which the rounding error of the difference can make slightly
-    negative. Forward and backward pass hold the gradient and at most two such matrices for each view, and with the Gram matrix also A.
+    `off_diagonal` comes from the covariance (D, D) or from the Gram matrix (N, N), whichever is cheaper. From the Gram
+    matrix K_v = A_v A_vᵀ it is Σ_{i≠j} (a_i · a_j)² = ‖K_v‖_F² − Σ_d ‖a_d‖⁴, which the rounding error of the difference
+    can make slightly negative. Forward and backward pass hold the gradient and at most two such matrices for each view,
+    and with the Gram matrix also A.
 
     Args:
         Z: embeddings of V views of N samples.
         center: subtract the mean over the samples.
-        scale: scale each column to unit norm; columns that are zero, or constant up to rounding if they are centred, become zero.
-        between: multiply the columns of the first view with those of the second, not those of each view with each other; for two views
-            of scaled columns.
+        scale: scale each column to unit norm; columns that are zero, or constant up to rounding if they are centred,
+            become zero.
+        between: multiply the columns of the first view with those of the second, not those of each view with each
+            other; for two views of scaled columns.
 
     Returns:
         The diagonal, the sum of squares off the diagonal, and the squared distance of the views.
@@ -197,7 +213,9 @@ def correlations(moments: SecondMoments) -> Float[Tensor, " D"]:
 
 
 def _prefers_gram(N: int, D: int, between: bool) -> bool:
-    """Return whether both passes multiply less through (N, N): between two views, 2 D N² + 2 D N² against N D² + 2 N D²."""
+    """Return whether both passes multiply less through (N, N): between two views, 2 D N² + 2 D N² against N D² + 2 N
+    D².
+    """
     return 4 * N < 3 * D if between else N < D
 
 
@@ -215,7 +233,9 @@ def _inverse_norm(square: Tensor, mean: Tensor, N: int) -> Tensor:
 
 
 def _deviations(A: Tensor, factor: Tensor) -> Tensor:
-    """Return (A_v − mean over the views) · factor; for two views, the difference keeps the digits in which nearly equal views differ."""
+    """Return (A_v − mean over the views) · factor; for two views, the difference keeps the digits in which nearly equal
+    views differ.
+    """
     if len(A) != 2:
         return (A - A.mean(0)).mul_(factor)
     deviations = torch.empty_like(A, memory_format=torch.contiguous_format)
@@ -250,9 +270,9 @@ def _strips(N: int) -> Iterator[tuple[int, int]]:
 def _blocks(length: int, side: int, Z: Tensor, *, accumulates: bool = False) -> Iterator[slice]:
     """Divide the larger axis into blocks, where `side` is the smaller one.
 
-    On a CPU a block stays in the cache, but is large enough for a fast product. If the products are added to a matrix (side, side), a block
-    is also at least half as long as `side`, so that a product takes longer than its addition. An accelerator gets few large blocks, so that
-    it does not wait for calls.
+    On a CPU a block stays in the cache, but is large enough for a fast product. If the products are added to a matrix
+    (side, side), a block is also at least half as long as `side`, so that a product takes longer than its addition. An
+    accelerator gets few large blocks, so that it does not wait for calls.
     """
     step = max(2**17 // max(side, 1), 256, side // 2 if accumulates else 0)
     if Z.device.type != "cpu":

@@ -1,4 +1,6 @@
-"""The check of an objective's tensors at each call, from the axes in its signature; a wrong call is an error, never a number."""
+"""The check of an objective's tensors at each call, from the axes in its signature; a wrong call is an error, never a
+number.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -15,8 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def checks_shapes(objective: F) -> F:
     """Return the objective with a check of its tensors: their number, their axes, and the number of views. A decorator.
 
-    The axes are those of the annotations, for example "2 N D" or "V N D". Axes of one name have the same length in all tensors. A tensor
-    with the default None may be left out.
+    The axes are those of the annotations, for example "2 N D" or "V N D". Axes of one name have the same length in all
+    tensors. A tensor with the default None may be left out.
 
     Raises:
         UserError: at a call with other tensors.
@@ -36,7 +38,9 @@ def checks_shapes(objective: F) -> F:
     @wraps(objective)
     def checked(*tensors: Any, **keywords: Any) -> Any:
         if len(tensors) > len(axes):
-            raise UserError(f"{name}: got {len(tensors)} arguments by position, expected {_describe(needed)}; {_stacked(name, needed)}")
+            raise UserError(
+                f"{name}: got {len(tensors)} arguments by position, expected {_describe(needed)}; {_stacked(name, needed)}"
+            )
         sizes: dict[str, int] = {}
         for position, (key, names) in enumerate(axes.items()):
             if position < len(tensors) or key in keywords:
@@ -50,7 +54,9 @@ def checks_shapes(objective: F) -> F:
 
 def _axes(annotation: Any) -> tuple[str, ...]:
     """Return the names of the axes in an annotation, also in `Float[Tensor, "N D"] | None`."""
-    return next((tuple(kind.dim_str.split()) for kind in (annotation, *get_args(annotation)) if hasattr(kind, "dim_str")), ())
+    return next(
+        (tuple(kind.dim_str.split()) for kind in (annotation, *get_args(annotation)) if hasattr(kind, "dim_str")), ()
+    )
 
 
 def _check_tensor(
@@ -58,16 +64,22 @@ def _check_tensor(
 ) -> None:
     expected = f"({', '.join(names)})"
     if not isinstance(tensor, Tensor):
-        raise UserError(f"{name}: {key} is a {type(tensor).__name__}, expected a tensor {expected}; {_stacked(name, axes)}")
+        raise UserError(
+            f"{name}: {key} is a {type(tensor).__name__}, expected a tensor {expected}; {_stacked(name, axes)}"
+        )
     shape = tuple(tensor.shape)
     if len(shape) != len(names):
         raise UserError(f"{name}: {key} has the shape {shape}, expected {expected}; {_stacked(name, axes)}")
     for position, (axis, size) in enumerate(zip(names, shape, strict=True)):
         if axis.isdecimal() and size != int(axis):
             views = f"V = {size} views, shape {shape}" if position == 0 else f"the shape {shape}"
-            raise UserError(f"{name}: {key} has {views}, expected exactly {axis}, {expected}; choose two views, or use frossl")
+            raise UserError(
+                f"{name}: {key} has {views}, expected exactly {axis}, {expected}; choose two views, or use frossl"
+            )
         if not axis.isdecimal() and sizes.setdefault(axis, size) != size:
-            raise UserError(f"{name}: {key} has the shape {shape}, expected {axis} = {sizes[axis]} as in the tensors before, {expected}")
+            raise UserError(
+                f"{name}: {key} has the shape {shape}, expected {axis} = {sizes[axis]} as in the tensors before, {expected}"
+            )
 
 
 def _describe(axes: dict[str, tuple[str, ...]]) -> str:
@@ -76,5 +88,7 @@ def _describe(axes: dict[str, tuple[str, ...]]) -> str:
 
 def _stacked(name: str, axes: dict[str, tuple[str, ...]]) -> str:
     """Return the remedy for views that are not in one tensor."""
-    views = ", ".join(f"torch.stack([{key.lower()}1, {key.lower()}2])" if len(names) == 3 else key for key, names in axes.items())
+    views = ", ".join(
+        f"torch.stack([{key.lower()}1, {key.lower()}2])" if len(names) == 3 else key for key, names in axes.items()
+    )
     return f"join the views of a batch in one tensor, for example {name}({views})"

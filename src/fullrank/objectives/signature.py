@@ -1,4 +1,6 @@
-"""What the signature of an objective declares: its tensors, number of views, hyperparameters, and whether it draws random numbers."""
+"""What the signature of an objective declares: its tensors, number of views, hyperparameters, and whether it draws
+random numbers.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -22,7 +24,8 @@ T = TypeVar("T")
 
 
 def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
-    """Return the keyword-only arguments of an objective with their defaults, or with the values that a `functools.partial` binds.
+    """Return the keyword-only arguments of an objective with their defaults, or with the values that a
+    `functools.partial` binds.
 
     `generator` is not among them, because the training loop supplies it.
 
@@ -48,7 +51,8 @@ def takes_generator(function: Callable[..., Any]) -> bool:
 
 
 def bind_shared_hyperparameters(update: Callable[..., T], objective: Callable[..., Any]) -> Callable[..., T]:
-    """Return the update of a state, with the hyperparameters that it shares with the objective bound to the objective's values.
+    """Return the update of a state, with the hyperparameters that it shares with the objective bound to the objective's
+    values.
 
     >>> from functools import partial
     >>> from fullrank.objectives.tico import tico, tico_covariance
@@ -60,7 +64,8 @@ def bind_shared_hyperparameters(update: Callable[..., T], objective: Callable[..
 
 
 def required_views(objective: Callable[..., Terms]) -> int | None:
-    """Return 2 if the first tensor is annotated with exactly two views, "2 N D"; None if the objective takes any number V ≥ 2.
+    """Return 2 if the first tensor is annotated with exactly two views, "2 N D"; None if the objective takes any number
+    V ≥ 2.
 
     >>> from fullrank.objectives import frossl, vicreg
     >>> required_views(frossl), required_views(vicreg)

@@ -1,7 +1,9 @@
-"""log Σ exp over matrices of inner products, in blocks: no matrix that is quadratic in the number of samples has to exist.
+"""log Σ exp over matrices of inner products, in blocks: no matrix that is quadratic in the number of samples has to
+exist.
 
-A block of inner products is made, reduced to its logarithmic sums, and forgotten. The backward pass uses it twice, once for each of its
-factors. All blocks are kept for it if they have at most `KEEP` numbers together; otherwise the backward pass makes them again.
+A block of inner products is made, reduced to its logarithmic sums, and forgotten. The backward pass uses it twice, once
+for each of its factors. All blocks are kept for it if they have at most `KEEP` numbers together; otherwise the backward
+pass makes them again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,11 +51,18 @@ def others(U: Tensor, *, scale: float) -> tuple[Tensor, Sequence[Tensor]]:
 
 
 def others_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    scale: float,
 ) -> tuple[Tensor]:
     """Return the gradient of `logsumexp_others`."""
     (U,), (sums, *kept), g = tensors, saved, scale * gradients[0]
-    sums = sums.masked_fill(sums == -torch.inf, 0)  # a row alone has no others: its probabilities are exp(−∞ − 0), not exp(−∞ + ∞)
+    sums = sums.masked_fill(
+        sums == -torch.inf, 0
+    )  # a row alone has no others: its probabilities are exp(−∞ − 0), not exp(−∞ + ∞)
     dU = torch.zeros_like(U, memory_format=torch.contiguous_format)
     for i, (rows, columns) in enumerate(upper_blocks(U)):
         S = kept[i] if kept else _others_block(U, rows, columns, scale)
@@ -71,7 +80,8 @@ def others_gradient(
 def logsumexp_others(U: Float[Tensor, "M D"], *, scale: float) -> Float[Tensor, " M"]:
     """Return log Σ_{b≠a} exp(scale · u_a·u_b) for each row a.
 
-    The matrix is symmetric, so only its blocks on and above the diagonal are computed, and the gradient is one product with P + Pᵀ where
+    The matrix is symmetric, so only its blocks on and above the diagonal are computed, and the gradient is one product
+    with P + Pᵀ where
     autograd makes two: 1.5 M²D multiplications in all, 2 M²D if the blocks are made twice, and 3 M²D by autograd.
 
     >>> logsumexp_others(torch.eye(3), scale=5.0)  # log 2
@@ -96,11 +106,20 @@ def _products(A: Tensor, B: Tensor, *, scale: float, columns: bool) -> tuple[tup
 
 
 def _products_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float, columns: bool
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    scale: float,
+    columns: bool,
 ) -> tuple[Tensor | None, ...]:
     (A, B), g = tensors, [scale * gradient for gradient in gradients]
     sums, kept = saved[: len(g)], iter(saved[len(g) :])
-    dA, dB = (torch.zeros_like(t, memory_format=torch.contiguous_format) if need else None for t, need in zip(tensors, needs, strict=True))
+    dA, dB = (
+        torch.zeros_like(t, memory_format=torch.contiguous_format) if need else None
+        for t, need in zip(tensors, needs, strict=True)
+    )
     for i in blocks(A):
         for j in blocks(B):
             S = next(kept, None)
@@ -116,8 +135,11 @@ def _products_gradient(
 
 
 @closed_form(_products, _products_gradient)
-def logsumexp_products(A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, scale: float, columns: bool) -> tuple[Float[Tensor, " _"], ...]:
-    """Return log Σ_b exp(scale · a·b) for each row a of A, and with `columns` log Σ_a exp(scale · a·b) for each row b of B.
+def logsumexp_products(
+    A: Float[Tensor, "N D"], B: Float[Tensor, "M D"], *, scale: float, columns: bool
+) -> tuple[Float[Tensor, " _"], ...]:
+    """Return log Σ_b exp(scale · a·b) for each row a of A, and with `columns` log Σ_a exp(scale · a·b) for each row b
+    of B.
 
     >>> logsumexp_products(torch.eye(2), torch.zeros(3, 2), scale=5.0, columns=True)  # log 3, log 2
     (tensor([1.0986, 1.0986]), tensor([0.6931, 0.6931, 0.6931]))

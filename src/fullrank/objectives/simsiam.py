@@ -14,7 +14,8 @@ def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
 
         ℒ = − mean_{v≠w} mean_i cos(p_vi, sg t_wi)
 
-    The loss is between −1 and 1. Complete collapse is an optimum; the predictor and the stop-gradient prevent it in training.
+    The loss is between −1 and 1. Complete collapse is an optimum; the predictor and the stop-gradient prevent it in
+    training.
 
     Args:
         P: predictions from V ≥ 2 views of N samples.
@@ -23,7 +24,8 @@ def simsiam(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"]) -> Terms:
     Returns:
         The term "prediction".
 
-    Source: Chen and He 2021, Exploring Simple Siamese Representation Learning, eq. 1 and 4; for V > 2 the mean over ordered pairs.
+    Source: Chen and He 2021, Exploring Simple Siamese Representation Learning, eq. 1 and 4; for V > 2 the mean over
+    ordered pairs.
 
     >>> import torch
     >>> P = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])

@@ -1,4 +1,6 @@
-"""The spectral contrastive loss: maximise inner products of views of a sample, minimise squared inner products of different samples."""
+"""The spectral contrastive loss: maximise inner products of views of a sample, minimise squared inner products of
+different samples.
+"""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,10 +16,12 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
 
         ℒ = − (2/N) Σ_i z¹_i·z²_i + 1/(N(N − 1)) Σ_{i≠j} (z¹_i·z²_j)²
 
-    This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading eigenvectors of the graph that
-    connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch, the loss has no
-    lower bound, because the length of a sample orthogonal to all others is not limited; the authors' code limits the length of rows.
-    The cost is N·D·min(N, D): for N > 4/3 D, the sum comes from the matrices (D, D), and no matrix (N, N) exists.
+    This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading
+    eigenvectors of the graph that
+    connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch,
+    the loss has no lower bound, because the length of a sample orthogonal to all others is not limited; the authors'
+    code limits the length of rows. The cost is N·D·min(N, D): for N > 4/3 D, the sum comes from the matrices (D, D),
+    and no matrix (N, N) exists.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
@@ -25,8 +29,8 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     Returns:
         The terms "alignment" and "uniformity".
 
-    Source: HaoChen et al. 2021, Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss; the mean
-    over N(N − 1) pairs as in the authors' code.
+    Source: HaoChen et al. 2021, Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss;
+    the mean over N(N − 1) pairs as in the authors' code.
 
     Two equal views with orthogonal rows:
 
@@ -39,7 +43,4 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     positives = (Z1 * Z2).sum(-1)
     # ‖Z₁Z₂ᵀ‖_F² = tr(Z₁ᵀZ₁ Z₂ᵀZ₂): with the gradient, 3 N² D multiplications on the left, 4 N D² on the right
     pairs = sum_of_squares(Z1 @ Z2.mT) if 3 * N <= 4 * D else (scatter(Z1) * scatter(Z2)).sum()
-    return {
-        "alignment": -2 * positives.mean(),
-        "uniformity": (pairs - positives.square().sum()) / (N * (N - 1)),
-    }
+    return {"alignment": -2 * positives.mean(), "uniformity": (pairs - positives.square().sum()) / (N * (N - 1))}

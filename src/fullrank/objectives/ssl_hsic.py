@@ -18,14 +18,16 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_scale: float = 1.0) -> Terms:
-    """Return the terms of SSL-HSIC, for any number of views. With z the n = V N L2-normalised embeddings, k(x, y) = c/√(c² + ‖x − y‖²) the
-    inverse multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the image of each row,
+    """Return the terms of SSL-HSIC, for any number of views. With z the n = V N L2-normalised embeddings, k(x, y) =
+    c/√(c² + ‖x − y‖²) the inverse multiquadric kernel of scale c, K its matrix, H = I − 1/n, and Y the identity of the
+    image of each row,
 
         HSIC(Z, Y) = mean_{v≠w} mean_i k(z_vi, z_wi) − mean_{a,b} K_ab        HSIC(Z, Z) = ‖HKH‖_F²/n²
         ℒ = − HSIC(Z, Y) + regularization · √HSIC(Z, Z)
 
-    Complete collapse has loss 0 and no gradient. A joint rotation and the length of rows do not change the loss. The cost is (V N)² D.
-    The kernel exists in blocks; the memory is a few times V·N·D, and at most `similarities.KEEP` numbers of the kernel.
+    Complete collapse has loss 0 and no gradient. A joint rotation and the length of rows do not change the loss. The
+    cost is (V N)² D. The kernel exists in blocks; the memory is a few times V·N·D, and at most `similarities.KEEP`
+    numbers of the kernel.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -35,9 +37,10 @@ def ssl_hsic(Z: Float[Tensor, "V N D"], *, regularization: float = 3.0, kernel_s
     Returns:
         The terms "dependence" and "regularization".
 
-    Source: Li et al. 2021, Self-Supervised Learning with Kernel Dependence Maximization, with its estimator of HSIC(Z, Y), where the kernel
-    of Y is N for two views of one image and 0 otherwise. (With 1 in place of N, HSIC(Z, Y) would be N times smaller, and collapse the
-    optimum.) The kernel is computed exactly; the authors approximate it by random features.
+    Source: Li et al. 2021, Self-Supervised Learning with Kernel Dependence Maximization, with its estimator of HSIC(Z,
+    Y), where the kernel of Y is N for two views of one image and 0 otherwise. (With 1 in place of N, HSIC(Z, Y) would
+    be N times smaller, and collapse the optimum.) The kernel is computed exactly; the authors approximate it by random
+    features.
 
     >>> ssl_hsic(torch.ones(2, 8, 3))
     {'dependence': tensor(0.), 'regularization': tensor(0.)}
@@ -94,7 +97,12 @@ def _kernel_moments(U: Tensor, *, scale: float) -> tuple[tuple[Tensor, Tensor], 
 
 
 def _kernel_moments_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, scale: float
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    scale: float,
 ) -> tuple[Tensor]:
     (U,), (means, norm, *kept), n = tensors, saved, len(tensors[0])
     of_mean = gradients[0] / n**2
@@ -116,9 +124,9 @@ def _kernel_moments_gradient(
 def kernel_moments(U: Float[Tensor, "M D"], *, scale: float) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Return the mean of the kernel matrix K of the rows, and ‖HKH‖_F/M.
 
-    The matrix is made in blocks on and above its diagonal, and used three times: for the means, for the norm around the means, and for the
-    gradient. With the product of the gradient, this takes 1.5 M²D multiplications if the blocks are kept (`similarities.KEEP`), else
-    2.5 M²D; autograd takes 3 M²D and a dozen matrices (M, M).
+    The matrix is made in blocks on and above its diagonal, and used three times: for the means, for the norm around the
+    means, and for the gradient. With the product of the gradient, this takes 1.5 M²D multiplications if the blocks are
+    kept (`similarities.KEEP`), else 2.5 M²D; autograd takes 3 M²D and a dozen matrices (M, M).
 
     >>> kernel_moments(torch.ones(8, 3), scale=1.0)
     (tensor(1.), tensor(0.))

@@ -1,4 +1,6 @@
-"""The state of an objective: tensors that it carries from batch to batch, such as a queue, a centre or running moments."""
+"""The state of an objective: tensors that it carries from batch to batch, such as a queue, a centre or running
+moments.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +33,8 @@ class ObjectiveState:
     """Name of each tensor → its axes, and the function from its shape to its initial value, for example torch.zeros.
     An axis is V (views), D (dimensions), K (prototypes), size (rows of a queue), or an integer."""
     update: Callable[..., Tensor | tuple[Tensor, ...]]
-    """A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`, or a single tensor."""
+    """A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`, or a
+    single tensor."""
 
     def initial(self, **sizes: int) -> dict[str, Tensor]:
         """Return the state before the first batch.
@@ -43,7 +46,9 @@ class ObjectiveState:
         def shape(name: str, axes: str) -> list[int]:
             if unknown := [axis for axis in axes.split() if not axis.isdecimal() and axis not in sizes]:
                 known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
-                raise UserError(f"state '{name}' has the axis {unknown[0]}, whose size is unknown here; use an integer, or one of {known}")
+                raise UserError(
+                    f"state '{name}' has the axis {unknown[0]}, whose size is unknown here; use an integer, or one of {known}"
+                )
             return [int(axis) if axis.isdecimal() else sizes[axis] for axis in axes.split()]
 
         return {name: initial(*shape(name, axes)) for name, (axes, initial) in self.tensors.items()}
@@ -53,7 +58,8 @@ class ObjectiveState:
 
         Args:
             tensors: embeddings of the whole batch, and the current state.
-            objective: the objective; a hyperparameter that it shares with the update, such as `forgetting`, has the same value in both.
+            objective: the objective; a hyperparameter that it shares with the update, such as `forgetting`, has the
+                same value in both.
         """
         update = bind_shared_hyperparameters(self.update, objective)
         new = update(*(tensors[name] for name in tensor_names(update)))

@@ -11,7 +11,8 @@ from fullrank.objectives.terms import Terms
 
 
 def swav_queue(Z: Float[Tensor, "V N D"], queue: Float[Tensor, "full size D"]) -> Float[Tensor, "full size D"]:
-    """Return the queue after a batch: the L2-normalised embeddings of each full-size view, first in first out, newest rows first.
+    """Return the queue after a batch: the L2-normalised embeddings of each full-size view, first in first out, newest
+    rows first.
 
     >>> swav_queue(torch.tensor([[[3.0, 4.0]], [[0.0, 2.0]]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
     tensor([[[0.6000, 0.8000],
@@ -31,17 +32,19 @@ def swav(
     epsilon: float = 0.05,
     iterations: int = 3,
 ) -> Terms:
-    """Return the term of SwAV, with multi-crop. With q_w the codes of view w ≤ full, from `sinkhorn` on the whole batch without gradient,
+    """Return the term of SwAV, with multi-crop. With q_w the codes of view w ≤ full, from `sinkhorn` on the whole batch
+    without gradient,
 
         ℒ = − mean_{w ≤ full, v ≠ w} mean_i Σ_k q_wik log softmax(s_vi/temperature)_k
 
-    The codes use all prototypes equally, so that complete collapse has loss log K. With a queue, Sinkhorn's algorithm assigns the samples
-    of the batch together with those of the queue, so that prototypes are used equally by all of them; only the codes of the batch enter
-    the loss. The cost and the memory are a few times V·(N + size)·K.
+    The codes use all prototypes equally, so that complete collapse has loss log K. With a queue, Sinkhorn's algorithm
+    assigns the samples of the batch together with those of the queue, so that prototypes are used equally by all of
+    them; only the codes of the batch enter the loss. The cost and the memory are a few times V·(N + size)·K.
 
     Args:
         S: cosines between embeddings and K prototypes, for V ≥ 2 views of N samples; full-size views come first.
-        queue: cosines between the embeddings of earlier samples and the K prototypes, for each full-size view; None: no queue.
+        queue: cosines between the embeddings of earlier samples and the K prototypes, for each full-size view; None: no
+            queue.
         full: number of full-size views; only these are assigned to prototypes.
         temperature: divides the cosines in the prediction.
         epsilon: divides the cosines in the assignment; the weight of the assignment's entropy.
@@ -50,8 +53,8 @@ def swav(
     Returns:
         The term "prediction".
 
-    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and 6, and Section 4.2
-    for the queue; the mean over pairs as in the authors' code.
+    Source: Caron et al. 2020, Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, eq. 1, 2 and
+    6, and Section 4.2 for the queue; the mean over pairs as in the authors' code.
 
     When all cosines are equal, the loss is log K:
 
@@ -66,11 +69,13 @@ def swav(
 
 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
-    """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to N/K in the limit.
+    """Assign samples to prototypes: Diag(a) exp(S/epsilon) Diag(b), where each sample sums to 1, and each prototype to
+    N/K in the limit.
 
-    Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could underflow in a
-    complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows are normalised by softmax: every
-    row and every column then has an entry of at least 1/K. The codes have no gradient.
+    Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could
+    underflow in a
+    complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows are normalised
+    by softmax: every row and every column then has an entry of at least 1/K. The codes have no gradient.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.
@@ -80,7 +85,8 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     Returns:
         The codes. Those of a sample sum to 1 after any number of iterations; the sum of a prototype converges to N/K.
 
-    Source: Cuturi 2013, Sinkhorn Distances: Lightspeed Computation of Optimal Transport, Algorithm 1; Caron et al. 2020, eq. 3 to 5.
+    Source: Cuturi 2013, Sinkhorn Distances: Lightspeed Computation of Optimal Transport, Algorithm 1; Caron et al.
+    2020, eq. 3 to 5.
 
     Both samples are closest to the first prototype; the sample with the smaller difference is assigned to the second:
 
@@ -90,7 +96,9 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
             [0.7311, 0.2689]])
     """
     codes, sums = softmax_and_logsumexp(S - S.amax(-2, keepdim=True), temperature=epsilon)
-    for P, log_a in zip(codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True):  # a matrix alone is fastest
+    for P, log_a in zip(
+        codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True
+    ):  # a matrix alone is fastest
         a, b = log_a.exp(), torch.ones_like(P[0])  # (N) and (K)
         for _ in range(iterations):
             b = 1 / (P.mT @ a)

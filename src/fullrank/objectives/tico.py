@@ -14,8 +14,11 @@ from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.terms import Terms
 
 
-def tico_covariance(Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forgetting: float = 0.9) -> Float[Tensor, "D D"]:
-    """Return the running second moment of the L2-normalised rows z: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi z_viᵀ.
+def tico_covariance(
+    Z: Float[Tensor, "V N D"], C: Float[Tensor, "D D"], *, forgetting: float = 0.9
+) -> Float[Tensor, "D D"]:
+    """Return the running second moment of the L2-normalised rows z: forgetting · C + (1 − forgetting) · mean_{v,i} z_vi
+    z_viᵀ.
 
     Source: Zhu et al. 2022.
 
@@ -37,7 +40,12 @@ def _penalty(U: Tensor, C: Tensor, *, forgetting: float) -> tuple[Tensor, Sequen
 
 
 def _penalty_gradient(
-    tensors: Sequence[Tensor], saved: Sequence[Tensor], gradients: Sequence[Tensor], needs: Sequence[bool], *, forgetting: float
+    tensors: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    needs: Sequence[bool],
+    *,
+    forgetting: float,
 ) -> tuple[Tensor, None]:
     (U, C), (g,) = tensors, gradients
     M, D = U.shape
@@ -52,8 +60,8 @@ def _penalty_gradient(
 def penalty(U: Float[Tensor, "M D"], C: Float[Tensor, "D D"], *, forgetting: float) -> Float[Tensor, ""]:
     """Return the mean of uᵀC′u, with C′ = forgetting · C + (1 − forgetting) · mean u uᵀ; C gets no gradient.
 
-    The mean of uᵀAu is tr(A UᵀU)/M, so the value costs one product, UᵀU, and the gradient another; autograd makes five. For 2 M < D the
-    value uses UUᵀ, which is smaller.
+    The mean of uᵀAu is tr(A UᵀU)/M, so the value costs one product, UᵀU, and the gradient another; autograd makes five.
+    For 2 M < D the value uses UUᵀ, which is smaller.
 
     >>> penalty(torch.eye(2), torch.eye(2), forgetting=0.5)
     tensor(0.7500)
@@ -72,14 +80,14 @@ def tico(
     covariance: float = 8.0,
     forgetting: float = 0.9,
 ) -> Terms:
-    """Return the terms of TiCo, for any number of views. With z and t the L2-normalised rows of Z and T, and C′ the running second
-    moment of z after this batch (`tico_covariance`),
+    """Return the terms of TiCo, for any number of views. With z and t the L2-normalised rows of Z and T, and C′ the
+    running second moment of z after this batch (`tico_covariance`),
 
         ℒ = mean_{v≠w} mean_i (1 − z_vi·sg t_wi) + covariance · mean_{v,i} z_viᵀ C′ z_vi
 
-    with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the second term is
-    covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without centring. The cost is V·N·D², and the
-    memory D², because the state C is a matrix (D, D).
+    with sg the stop-gradient; in C′, the gradient flows only through the part of this batch. With `forgetting=0`, the
+    second term is covariance · ‖mean z zᵀ‖_F², which is FroSSL's without logarithm, on L2-normalised rows without
+    centring. The cost is V·N·D², and the memory D², because the state C is a matrix (D, D).
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -91,8 +99,8 @@ def tico(
     Returns:
         The terms "invariance" and "covariance".
 
-    Source: Zhu et al. 2022, TiCo: Transformation Invariance and Covariance Contrast for Self-Supervised Visual Representation Learning;
-    the mean over ordered pairs of views.
+    Source: Zhu et al. 2022, TiCo: Transformation Invariance and Covariance Contrast for Self-Supervised Visual
+    Representation Learning; the mean over ordered pairs of views.
 
     If views agree, spread evenly over D dimensions, and there is no past, the loss is covariance/D:
 

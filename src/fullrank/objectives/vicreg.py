@@ -1,4 +1,6 @@
-"""VICReg: align two views (invariance), keep the variance of each feature (variance), and decorrelate features (covariance)."""
+"""VICReg: align two views (invariance), keep the variance of each feature (variance), and decorrelate features
+(covariance).
+"""
 
 import torch
 from jaxtyping import Float
@@ -8,24 +10,29 @@ from fullrank.objectives.second_moments import second_moments
 from fullrank.objectives.shapes import checks_shapes
 from fullrank.objectives.terms import Terms
 
-# Added to each variance under the root, so that a constant feature has a finite gradient (paper, eq. 1: ε; value of the released code).
+# Added to each variance under the root, so that a constant feature has a finite gradient (paper, eq. 1: ε; value of the
+# released code).
 EPSILON = 1e-4
 
 
 @checks_shapes
-def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Terms:
-    """Return the terms of VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N − 1) of view v,
+def vicreg(
+    Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0
+) -> Terms:
+    """Return the terms of VICReg, on the scale of its authors' code. With C_v the unbiased covariance (divided by N −
+    1) of view v,
 
         ℒ = invariance · mean_{n,d} (z¹ − z²)²
           + variance   · ½ Σ_v mean_d max(0, 1 − √((C_v)_dd + 10⁻⁴))
           + covariance · Σ_v (1/D) Σ_{i≠j} (C_v)_ij²
 
-    The paper divides the first term by N only and does not halve the second: for its loss, multiply `invariance` by D and `variance` by 2.
+    The paper divides the first term by N only and does not halve the second: for its loss, multiply `invariance` by D
+    and `variance` by 2.
 
-    The cost is N·D·min(N, D): for N < D, Σ_{i≠j} C_ij² comes from the Gram matrix (N, N), with a rounding error relative to Σ_ij C_ij². The
-    gradient is in closed form (`second_moments`), because under autograd C and the passes over Z would cost more than the products of
-    the smaller side. Memory is 2·N·D for the gradient, as much for the centred columns if N < D, and two matrices of the smaller size for
-    each view.
+    The cost is N·D·min(N, D): for N < D, Σ_{i≠j} C_ij² comes from the Gram matrix (N, N), with a rounding error
+    relative to Σ_ij C_ij². The gradient is in closed form (`second_moments`), because under autograd C and the passes
+    over Z would cost more than the products of the smaller side. Memory is 2·N·D for the gradient, as much for the
+    centred columns if N < D, and two matrices of the smaller size for each view.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.
@@ -36,7 +43,8 @@ def vicreg(Z: Float[Tensor, "2 N D"], *, invariance: float = 25.0, variance: flo
     Returns:
         The terms "invariance", "variance" and "covariance".
 
-    Source: Bardes et al. 2022, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, eq. 1 to 6.
+    Source: Bardes et al. 2022, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, eq.
+    1 to 6.
 
     Two equal views with uncorrelated features of standard deviation above 1 have loss zero:
 

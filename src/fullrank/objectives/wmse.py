@@ -13,20 +13,21 @@ from fullrank.objectives.terms import Terms
 
 @checks_shapes
 def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: float = 0.0) -> Terms:
-    """Return the term of W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened separately.
-    With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,
+    """Return the term of W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened
+    separately. With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,
 
         w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
 
     The cost is V·N·D² + D³ for each slice and view, and the memory D²: whitening needs the whole covariance.
 
-    Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to zero after
-    whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of each view.
+    Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to
+    zero after whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of
+    each view.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        slice_size: n, the number of samples that are whitened together; None uses the whole batch. Slices are consecutive, since the order
-            of a batch is already random.
+        slice_size: n, the number of samples that are whitened together; None uses the whole batch. Slices are
+            consecutive, since the order of a batch is already random.
         epsilon: weight ε of the identity in the covariance.
 
     Returns:
@@ -46,7 +47,9 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     _, N, D = Z.shape
     n = N if slice_size is None else slice_size
     if n < 2 or N % n:
-        raise UserError(f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides the batch")
+        raise UserError(
+            f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides the batch"
+        )
     if n <= D and epsilon == 0:
         raise UserError(
             f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D} samples: "
@@ -57,7 +60,8 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
 
 
 def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V n D"]:
-    """Return (Z − mean) L⁻ᵀ with L Lᵀ = (1 − ε) C + ε I and C the unbiased covariance; linearly dependent features become zero.
+    """Return (Z − mean) L⁻ᵀ with L Lᵀ = (1 − ε) C + ε I and C the unbiased covariance; linearly dependent features
+    become zero.
 
     >>> whitened(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0]]), epsilon=0.0)
     tensor([[ 1.,  0.],
@@ -76,8 +80,9 @@ def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V
 def linearly_independent(C: Float[Tensor, "*V D D"]) -> Bool[Tensor, "*V D"]:
     """Return a mask of the features that are, up to rounding, not a linear combination of the previous features.
 
-    A ridge ρ of the size of rounding errors makes the correlations K positive definite, L Lᵀ = K + ρ I. In the unit variance of feature j
-    after whitening by L, the share of the ridge is ρ ‖(L⁻¹)_j‖²: 1 for a linear combination with any coefficients, and near 0 otherwise.
+    A ridge ρ of the size of rounding errors makes the correlations K positive definite, L Lᵀ = K + ρ I. In the unit
+    variance of feature j after whitening by L, the share of the ridge is ρ ‖(L⁻¹)_j‖²: 1 for a linear combination with
+    any coefficients, and near 0 otherwise.
 
     >>> linearly_independent(torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0], [0.0, 0.0, 1.0]]))
     tensor([ True, False,  True])

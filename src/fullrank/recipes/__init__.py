@@ -1,4 +1,5 @@
-"""Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a recipe.
+"""Recipes, the complete configurations of runs, one module per data set; `assemble` builds the parts of a run from a
+recipe.
 
 The recipes themselves need no torch; what needs it is imported when it is first used.
 """
@@ -38,14 +39,23 @@ from fullrank.recipes.scores import PUBLISHED, PublishedScore
 from fullrank.recipes.trust import code_names, import_code
 
 if TYPE_CHECKING:
-    from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build_method, build_preprocess, check, check_num_images
+    from fullrank.recipes.assembling import (
+        Assembly,
+        assemble,
+        build_encoder,
+        build_method,
+        build_preprocess,
+        check,
+        check_num_images,
+    )
     from fullrank.recipes.dry_running import dry_run
     from fullrank.recipes.forecast import forecast_run
     from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 
 _HOME = {
     **dict.fromkeys(
-        ("Assembly", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "check_num_images"), "assembling"
+        ("Assembly", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "check_num_images"),
+        "assembling",
     ),
     "dry_run": "dry_running",
     "forecast_run": "forecast",

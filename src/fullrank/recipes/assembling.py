@@ -28,7 +28,8 @@ class Assembly:
 
 
 def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
-    """Build method, views and preprocessing. Weights are a function of the recipe's seed; the global random state does not change.
+    """Build method, views and preprocessing. Weights are a function of the recipe's seed; the global random state does
+    not change.
 
     Args:
         recipe: the recipe; `data.mean` and `data.std` must be set.
@@ -54,8 +55,8 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
 
     Args:
         recipe: the recipe.
-        weights: tensors of the backbone that replace the initial ones, by name (`fullrank.initial_weights`). All other weights are the same
-            as without them.
+        weights: tensors of the backbone that replace the initial ones, by name (`fullrank.models.initial_weights`). All
+            other weights are the same as without them.
 
     Raises:
         UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
@@ -69,7 +70,9 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
         method = build(partial(_make_trained_encoder, recipe, weights), objective, views, **recipe.method)
     if not isinstance(method, Method):
-        raise UserError(f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one")
+        raise UserError(
+            f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one"
+        )
     method.seed = recipe.seed
     return method
 
@@ -120,12 +123,19 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
     mean, std = normalization(recipe)
     custom_transforms = [imported_function(name) for name in recipe.custom_transforms]
     return MultiViewTransform(
-        recipe.views, mean=mean, std=std, channels=recipe.data.channels, custom_transforms=custom_transforms, compile=recipe.machine.compile
+        recipe.views,
+        mean=mean,
+        std=std,
+        channels=recipe.data.channels,
+        custom_transforms=custom_transforms,
+        compile=recipe.machine.compile,
     )
 
 
 def build_preprocess(recipe: Recipe) -> Preprocess:
-    """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the data."""
+    """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the
+    data.
+    """
     mean, std = normalization(recipe)
     size = max(view.size for view in recipe.views)
     return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
@@ -145,13 +155,18 @@ def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
 def _check_statistics(recipe: Recipe, name: str) -> None:
     values = getattr(recipe.data, name)
     if len(values) != recipe.data.channels:
-        raise UserError(f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel; change --data.{name}")
+        raise UserError(
+            f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel; change --data.{name}"
+        )
     if name == "std" and min(values) <= 0:
-        raise UserError(f"data.std is {values}, expected positive values; check whether all images have the same colour")
+        raise UserError(
+            f"data.std is {values}, expected positive values; check whether all images have the same colour"
+        )
 
 
 def check(recipe: Recipe) -> None:
-    """Check whether the parts of a recipe fit together: views, projector, objective, devices. (A `Recipe` checks each value itself.)
+    """Check whether the parts of a recipe fit together: views, projector, objective, devices. (A `Recipe` checks each
+    value itself.)
 
     Raises:
         UserError: two parts do not fit, or the user's objective was not imported; the message names the flag to change.
@@ -167,7 +182,9 @@ def check(recipe: Recipe) -> None:
         _check_streamed(recipe)
     if recipe.batch_size % recipe.machine.devices:
         devices = recipe.machine.devices
-        raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}")
+        raise UserError(
+            f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}"
+        )
 
 
 def check_num_images(recipe: Recipe, num_images: int) -> None:
@@ -202,12 +219,16 @@ def _check_views(recipe: Recipe) -> None:
         raise UserError(f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
     objective = resolve_objective(recipe.objective)
     if V != 2 and required_views(objective) == 2:
-        raise UserError(f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
+        raise UserError(
+            f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl"
+        )
     sizes = view_sizes(recipe)
     takes_representation = tensor_names(objective) == ("R",)
     if len(sizes) > 1 and takes_representation:
         received = " and ".join(map(str, sizes))
-        raise UserError(f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size")
+        raise UserError(
+            f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size"
+        )
     if takes_representation and not recipe.projector.absent:
         kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
         raise UserError(

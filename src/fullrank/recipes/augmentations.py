@@ -1,9 +1,11 @@
-"""The augmentation sets of the published recipes, by the names of solo-learn's files: name → size of a view → the groups of views."""
+"""The augmentation sets of the published recipes, by the names of solo-learn's files: name → size of a view → the
+groups of views.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from fullrank.config import BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
+from fullrank.views.config import BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
 
 Views = tuple[ViewConfig, ...]
 AugmentationSets = Mapping[str, Callable[[int], Views]]
@@ -20,14 +22,24 @@ ALL = (0.08, 1.0)
 
 
 def group(
-    count: int, size: int, jitter: JitterConfig, *, scale: tuple[float, float] = ALL, blur: float = 0.0, solarize: float = 0.0
+    count: int,
+    size: int,
+    jitter: JitterConfig,
+    *,
+    scale: tuple[float, float] = ALL,
+    blur: float = 0.0,
+    solarize: float = 0.0,
 ) -> ViewConfig:
-    """Return `count` views of `size` pixels: crop, flip, jitter with probability 0.8, grayscale with 0.2, blur, solarization.
+    """Return `count` views of `size` pixels: crop, flip, jitter with probability 0.8, grayscale with 0.2, blur,
+    solarization.
 
-    Every published set of this module has these probabilities, the flip of 0.5, a blur of 0.1 to 2 pixels and the threshold of 128 of 255.
+    Every published set of this module has these probabilities, the flip of 0.5, a blur of 0.1 to 2 pixels and the
+    threshold of 128 of 255.
     """
     blurred, solarized = BlurConfig(probability=blur), SolarizeConfig(probability=solarize)
-    return ViewConfig(count=count, size=size, crop=CropConfig(scale=scale), jitter=jitter, blur=blurred, solarize=solarized)
+    return ViewConfig(
+        count=count, size=size, crop=CropConfig(scale=scale), jitter=jitter, blur=blurred, solarize=solarized
+    )
 
 
 SMALL_IMAGES: AugmentationSets = {
@@ -44,7 +56,10 @@ SMALL_IMAGES: AugmentationSets = {
     ),
     # The FroSSL authors' fork: 200 crops of one scale, without flips
     "patches": lambda size: (
-        replace(group(200, size, replace(WEAK, probability=0.4, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1), flip=0.0),
+        replace(
+            group(200, size, replace(WEAK, probability=0.4, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1),
+            flip=0.0,
+        ),
     ),
 }
 """The sets of solo-learn's configurations for CIFAR, 32 px."""

@@ -27,7 +27,9 @@ FAMILIES = {
 
 
 class _Recipes(Mapping[str, Recipe]):
-    """The recipes by name. Each is built when it is first used, because a command that answers a typo needs only the names."""
+    """The recipes by name. Each is built when it is first used, because a command that answers a typo needs only the
+    names.
+    """
 
     def __getitem__(self, name: str) -> Recipe:
         return ENTRIES[name].recipe
@@ -40,8 +42,8 @@ class _Recipes(Mapping[str, Recipe]):
 
 
 RECIPES: Mapping[str, Recipe] = _Recipes()
-"""Name → recipe, for `fullrank pretrain NAME`: DATASET for FroSSL, DATASET-OBJECTIVE for another method, DATASET-OBJECTIVE-VARIANT where
-publications differ."""
+"""Name → recipe, for `fullrank pretrain NAME`: DATASET for FroSSL, DATASET-OBJECTIVE for another method,
+DATASET-OBJECTIVE-VARIANT where publications differ."""
 
 ORIGINS: Mapping[str, str] = {name: entry.origin for name, entry in ENTRIES.items()}
 """Name → whose recipe it is, and in what it differs from the publication, besides `KEPT_DIFFERENCES`."""
@@ -65,8 +67,8 @@ OF_THE_RUN = ("epochs", "seed", "data", "checkpoints", "keep_checkpoints", "log_
 def published_name(recipe: Recipe, objective: str) -> str | None:
     """Return the name of the published recipe of an objective on the data set of `recipe`.
 
-    None if there is none, if `recipe` has this objective already, or if it is not a recipe of the library, up to the fields `OF_THE_RUN`:
-    then its own values count.
+    None if there is none, if `recipe` has this objective already, or if it is not a recipe of the library, up to the
+    fields `OF_THE_RUN`: then its own values count.
 
     >>> published_name(RECIPES["cifar10"], "byol"), published_name(RECIPES["cifar10-byol"], "frossl")
     ('cifar10-byol', 'cifar10')
@@ -77,18 +79,21 @@ def published_name(recipe: Recipe, objective: str) -> str | None:
     if entry is None or not entry.family or objective == recipe.objective:
         return None
     of_the_run = {field: getattr(recipe, field) for field in OF_THE_RUN}
-    if recipe not in [replace(each, **of_the_run) for each in (entry.recipe, with_choices(entry.recipe, epochs=recipe.epochs))]:
+    if recipe not in [
+        replace(each, **of_the_run) for each in (entry.recipe, with_choices(entry.recipe, epochs=recipe.epochs))
+    ]:
         return None
     candidates = (entry.family, f"{entry.family}-{objective}")
     return next((name for name in candidates if name in ENTRIES and ENTRIES[name].objective == objective), None)
 
 
 def method_recipe(recipe: Recipe, objective: str, *, method_builder: str = "") -> tuple[Recipe, str]:
-    """Return the published recipe of an objective on the data set of `recipe`, and a sentence that says which recipe it is.
+    """Return the published recipe of an objective on the data set of `recipe`, and a sentence that says which recipe it
+    is.
 
-    What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept. Where there is no published recipe, return
-    `with_objective`, and a sentence that says which fields are those of `recipe`. If `recipe` has this objective already, return it as it
-    is, without a sentence.
+    What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept. Where there is no published recipe,
+    return `with_objective`, and a sentence that says which fields are those of `recipe`. If `recipe` has this objective
+    already, return it as it is, without a sentence.
 
     Raises:
         UserError: there is no such objective, or it is a function of the user's that cannot be imported.
@@ -100,8 +105,12 @@ def method_recipe(recipe: Recipe, objective: str, *, method_builder: str = "") -
         return recipe, ""
     if not method_builder and (name := published_name(recipe, objective)):
         original = RECIPES[recipe.name]
-        changed = {field: getattr(recipe, field) for field in OF_THE_RUN if getattr(recipe, field) != getattr(original, field)}
-        return replace(with_choices(RECIPES[name], epochs=changed.pop("epochs", None)), **changed), explain_published(name)
+        changed = {
+            field: getattr(recipe, field) for field in OF_THE_RUN if getattr(recipe, field) != getattr(original, field)
+        }
+        return replace(with_choices(RECIPES[name], epochs=changed.pop("epochs", None)), **changed), explain_published(
+            name
+        )
     other = with_objective(recipe, objective, method_builder=method_builder)
     return other, explain_fallback(recipe, other)
 

@@ -1,15 +1,16 @@
 """Rules by which the fields of a recipe follow from a choice of epochs, batch size, view size, backbone or optimizer.
 
-They hold for the recipes of the library, for a recipe.json and for the general recipe for photos. A published recipe equals its
-publication as long as none of these choices is made.
+They hold for the recipes of the library, for a recipe.json and for the general recipe for photos. A published recipe
+equals its publication as long as none of these choices is made.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fullrank.config import BackboneConfig, OptimizerConfig
 from fullrank.errors import pick
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.recipes.recipe import Recipe, flatten, to_dict
+from fullrank.training.optimizer_config import OptimizerConfig
 
 LARGEST_SMALL_STEM = 64
 """Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2."""
@@ -23,16 +24,16 @@ OPTIMIZERS = {
     "lars": OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     "sgd": OptimizerConfig(name="sgd", lr=0.05, weight_decay=1e-4),
 }
-"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He 2021), Adam as for
-W-MSE (Ermolov et al. 2021)."""
+"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and
+He 2021), Adam as for W-MSE (Ermolov et al. 2021)."""
 
 VISION_TRANSFORMER = OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, clip_norm=3.0)
-"""AdamW for a vision transformer at a batch of 256, as in DINO (Caron et al. 2021, Sec. 3.2, whose weight decay grows from 0.04 to 0.4; the
-clip is from the public code)."""
+"""AdamW for a vision transformer at a batch of 256, as in DINO (Caron et al. 2021, Sec. 3.2, whose weight decay grows
+from 0.04 to 0.4; the clip is from the public code)."""
 
 BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
-"""Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al. 2017), the square root
-for Adam and AdamW (Malladi et al. 2022)."""
+"""Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al.
+2017), the square root for Adam and AdamW (Malladi et al. 2022)."""
 
 WAITS = ("freeze", "queue_start", "temperature_warmup")
 """Hyperparameters of methods, in epochs, with which something begins or ends early in the run: of SwAV and DINO."""
@@ -61,7 +62,8 @@ def with_choices(
     | choice | what follows |
     |---|---|
     | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
-    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW; unchanged for DirectCLR's recipes |
+    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW; unchanged for
+    DirectCLR's recipes |
     | view size | the stem of a ResNet: small for views of at most 64 px, else standard |
     | backbone | timm's own arguments instead of the recipe's, and the stem |
     | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
@@ -84,7 +86,11 @@ def with_choices(
     if optimizer is not None and optimizer != recipe.optimizer.name:
         rule = pick(optimizer, OPTIMIZERS, "optimizer")
         lr = learning_rate(optimizer, batch_size or recipe.batch_size)
-        decay = {"weight_decay": rule.weight_decay, "last_weight_decay": rule.last_weight_decay, "decay_all": rule.decay_all}
+        decay = {
+            "weight_decay": rule.weight_decay,
+            "last_weight_decay": rule.last_weight_decay,
+            "decay_all": rule.decay_all,
+        }
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, name=rule.name, lr=lr, **decay))
     elif batch_size is not None and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         exponent = BATCH_EXPONENTS[recipe.optimizer.name]
@@ -105,7 +111,8 @@ def with_choices(
 
 
 def largest_size(recipe: Recipe, sizes: Mapping[str, int]) -> int | None:
-    """Return the side of the largest view after some views get other sizes, or None if none does: the `size` of `with_choices`.
+    """Return the side of the largest view after some views get other sizes, or None if none does: the `size` of
+    `with_choices`.
 
     Args:
         recipe: the recipe whose other views keep their sizes.
@@ -121,7 +128,8 @@ def largest_size(recipe: Recipe, sizes: Mapping[str, int]) -> int | None:
 
 
 def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[str]:
-    """Return one line with the fields that `with_choices` changed from `original` to `derived` and that are the same in `final`.
+    """Return one line with the fields that `with_choices` changed from `original` to `derived` and that are the same in
+    `final`.
 
     >>> explain_choices(Recipe(), short := with_choices(Recipe(), epochs=20), short)
     ['follows from the flags: schedule.warmup 10.0 → 4.0; a flag sets another value']
@@ -138,21 +146,30 @@ def explain_choices(original: Recipe, derived: Recipe, final: Recipe) -> list[st
 
 
 def balanced_invariance(recipe: Recipe) -> float | None:
-    """Return FroSSL's invariance weight 4N/(D(V − 1)), which keeps the balance of the paper's N = 256, D = 1024 and V = 2 at weight 1.
+    """Return FroSSL's invariance weight 4N/(D(V − 1)), which keeps the balance of the paper's N = 256, D = 1024 and V =
+    2 at weight 1.
 
-    None for another objective, and where D is not the last width of an MLP. Source: docs/objectives.md, "The invariance weight".
+    None for another objective, and where D is not the last width of an MLP. Source: docs/objectives.md, "The invariance
+    weight".
 
     >>> balanced_invariance(Recipe()), balanced_invariance(Recipe(batch_size=64)), balanced_invariance(Recipe(objective="vicreg"))
     (1.0, 0.25, None)
     """
     V = sum(view.count for view in recipe.views)
-    if recipe.objective != "frossl" or not recipe.hyper["log"] or recipe.projector.kind != "mlp" or recipe.projector.absent or V < 2:
+    if (
+        recipe.objective != "frossl"
+        or not recipe.hyper["log"]
+        or recipe.projector.kind != "mlp"
+        or recipe.projector.absent
+        or V < 2
+    ):
         return None
     return 4 * recipe.batch_size / (recipe.projector.widths[-1] * (V - 1))
 
 
 def explain_balance(original: Recipe, final: Recipe) -> list[str]:
-    """Return one line if batch size, projector or number of views changed FroSSL's balanced invariance weight, but the weight stayed.
+    """Return one line if batch size, projector or number of views changed FroSSL's balanced invariance weight, but the
+    weight stayed.
 
     >>> explain_balance(Recipe(), replace(Recipe(), batch_size=64))
     ["FroSSL's balance follows batch size, projector and number of views: --hyper.invariance 0.25 keeps that of the recipe; it is 1 now"]
@@ -188,4 +205,6 @@ def backbone_config(name: str, size: int) -> BackboneConfig:
     from fullrank.methods.backbones import check_name, has_plain_stem  # not at the top, because a recipe needs no timm
 
     check_name(name)
-    return BackboneConfig(name=name, stem="small" if size <= LARGEST_SMALL_STEM and has_plain_stem(name) else "standard")
+    return BackboneConfig(
+        name=name, stem="small" if size <= LARGEST_SMALL_STEM and has_plain_stem(name) else "standard"
+    )

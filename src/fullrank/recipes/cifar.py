@@ -1,14 +1,20 @@
-"""CIFAR-10 and CIFAR-100: FroSSL's paper, every method by its public configuration, and two small recipes of our own for CPU cores."""
+"""CIFAR-10 and CIFAR-100: FroSSL's paper, every method by its public configuration, and two small recipes of our own
+for CPU cores.
+"""
 
 from dataclasses import replace
 
-from fullrank.config import BackboneConfig, CropConfig, JitterConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig, ViewConfig
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
 from fullrank.recipes.augmentations import SMALL_IMAGES
 from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
+from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
-# Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and the projector are
-# those of its authors' configuration, because the paper does not state them.
+# Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and
+# the projector are those of its authors' configuration, because the paper does not state them.
 CIFAR10 = Recipe(
     name="cifar10",
     data=DataConfig(source="hf:uoft-cs/cifar10"),
@@ -25,8 +31,10 @@ CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/
 
 FLOAT32 = MachineConfig(precision="32-true")
 
-# Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up of 10 epochs, cosine.
-# Each line: optimizer, learning rate, weight decay; projector; augmentation set; hyperparameters of the objective; those of the method.
+# Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up
+# of 10 epochs, cosine.
+# Each line: optimizer, learning rate, weight decay; projector; augmentation set; hyperparameters of the objective;
+# those of the method.
 # fmt: off
 METHODS = {
     "simclr": configuration(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
@@ -51,11 +59,16 @@ METHODS = {
 # fmt: on
 # The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak.
 METHODS["swav-multicrop"] = METHODS["swav"].but(
-    views="multicrop", source="solo-learn's multi-crop configuration", schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)
+    views="multicrop",
+    source="solo-learn's multi-crop configuration",
+    schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
 )
-METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop", source="solo-learn's configuration, with the crops of its SwAV")  # ours
+METHODS["dino-multicrop"] = METHODS["dino"].but(
+    views="multicrop", source="solo-learn's configuration, with the crops of its SwAV"
+)  # ours
 
-# Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes crop, as before.
+# Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes
+# crop, as before.
 # fmt: off
 FORK_METHODS = {
     "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
@@ -65,16 +78,18 @@ FORK_METHODS = {
 }
 # fmt: on
 
-CIFAR100_METHODS = METHODS | {"corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)}
+CIFAR100_METHODS = METHODS | {
+    "corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)
+}
 
 
 def without_logarithms(recipe: Recipe) -> Recipe:
     """Return a recipe of FroSSL without the logarithms ("no logs" in the paper's Tables 2 and 3).
 
-    The paper gives the variance term no weight of its own, but with columns of unit norm its gradient is 1,696 times that of the invariance
-    term at N = 256 and D = 1024 (0.33 times with logarithms), so that the raw form cannot be trained. The weight min(D, N − 1)/D² makes its
-    gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F² = D²/min(D, N − 1). Away from the optimum the gradient is larger,
-    which is what the logarithm regulates.
+    The paper gives the variance term no weight of its own, but with columns of unit norm its gradient is 1,696 times
+    that of the invariance term at N = 256 and D = 1024 (0.33 times with logarithms), so that the raw form cannot be
+    trained. The weight min(D, N − 1)/D² makes its gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F²
+    = D²/min(D, N − 1). Away from the optimum the gradient is larger, which is what the logarithm regulates.
 
     >>> without_logarithms(CIFAR10_SMALL).hyper["variance"] == 127 / 256**2
     True
@@ -89,16 +104,23 @@ def no_logs_entry(recipe: Recipe) -> Entry:
     return entry(replace(without_logarithms(recipe), name=f"{recipe.name}-nologs"), origin, recipe.name)
 
 
-# This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000 epochs. D/N = 2 with
-# invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out images suffice for the spectrum at D = 256.
+# This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000
+# epochs. D/N = 2 with invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out
+# images suffice for the spectrum at D = 256.
 CIFAR10_SMALL = replace(
     CIFAR10,
     name="cifar10-small",
     hyper={"invariance": 2.0},
     views=(
-        ViewConfig(size=32, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)),
+        ViewConfig(
+            size=32,
+            crop=CropConfig(scale=(0.2, 1.0)),
+            jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
+        ),
     ),
-    backbone=BackboneConfig(name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"),
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
     projector=ProjectorConfig(widths=(512, 256)),
     optimizer=OptimizerConfig(name="adamw", lr=3e-3, weight_decay=1e-4),
     schedule=ScheduleConfig(warmup=1.0),
@@ -106,15 +128,17 @@ CIFAR10_SMALL = replace(
     batch_size=128,
 )
 
-# This recipe is for many short runs with different projectors. The last stage has two blocks, so that the shortcut of the last block is
-# the identity. d0 = 22 of D_b = 128 dimensions is about the share of the paper, 360 of 2048.
+# This recipe is for many short runs with different projectors. The last stage has two blocks, so that the shortcut of
+# the last block is the identity. d0 = 22 of D_b = 128 dimensions is about the share of the paper, 360 of 2048.
 CIFAR10_PROJECTORS = replace(
     CIFAR10_SMALL,
     name="cifar10-projectors",
     objective="simclr",
     hyper={"temperature": 0.1},
     views=(replace(CIFAR10_SMALL.views[0], size=16),),
-    backbone=BackboneConfig(name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"),
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"
+    ),
     projector=ProjectorConfig(widths=(128, 64), d0=22),
     schedule=ScheduleConfig(warmup=0.5),
     epochs=4,

@@ -1,31 +1,29 @@
 """scikit-learn's digits, 8×8 grayscale images that need no download; a complete run takes a minute on two cores."""
 
-from fullrank.config import (
-    AffineConfig,
-    BackboneConfig,
-    CropConfig,
-    JitterConfig,
-    NoiseConfig,
-    OptimizerConfig,
-    ProjectorConfig,
-    ScheduleConfig,
-    ViewConfig,
-)
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
 from fullrank.recipes.published import entry
 from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.views.config import AffineConfig, CropConfig, JitterConfig, NoiseConfig, ViewConfig
 
-# With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little instead.
+# With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little
+# instead.
 VIEW = ViewConfig(
     size=8,
     crop=CropConfig(probability=0.0),
-    affine=AffineConfig(probability=1.0, degrees=15.0, translate=(0.125, 0.125), scale=(0.85, 1.15), shear=(10.0, 10.0)),
+    affine=AffineConfig(
+        probability=1.0, degrees=15.0, translate=(0.125, 0.125), scale=(0.85, 1.15), shear=(10.0, 10.0)
+    ),
     flip=0.0,
     jitter=JitterConfig(probability=0.0),
     grayscale=0.0,
     noise=NoiseConfig(probability=1.0, std=0.1),
 )
 
-# Only one of the four residual blocks has stride 2, so that the last feature map is 4×4; at 1×1 the positions of the strokes are lost.
+# Only one of the four residual blocks has stride 2, so that the last feature map is 4×4; at 1×1 the positions of the
+# strokes are lost.
 FOUR_BLOCKS = {"channels": [32, 64, 128, 128], "layers": [1, 1, 1, 1], "output_stride": 8, "zero_init_last": False}
 
 DIGITS = Recipe(

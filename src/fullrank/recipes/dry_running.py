@@ -1,4 +1,6 @@
-"""A dry run: one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any image is read."""
+"""A dry run: one loss on tensors of the right shapes, so that an error in an objective or a recipe appears before any
+image is read.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,28 +10,32 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fullrank.conformance.check_result import exception_line
-from fullrank.conformance.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
 from fullrank.recipes.recipe import Recipe, view_sizes
+from fullrank.testing.check_result import exception_line
+from fullrank.testing.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 
 
 def dry_run(method: Method, recipe: Recipe) -> str:
-    """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random tensors for a user's.
+    """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random
+    tensors for a user's.
 
     Returns:
         A warning if the user's objective is no function of its tensors and its generator, else an empty string.
 
     Raises:
-        UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's objective raises an
-            exception or returns no valid loss.
+        UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's
+            objective raises an exception or returns no valid loss.
     """
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
-        images = [torch.empty(V, recipe.batch_size, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
+        images = [
+            torch.empty(V, recipe.batch_size, recipe.data.channels, size, size)
+            for size, V in view_sizes(recipe).items()
+        ]
         with recorded_convolutions(method) as unsafe:
             embeddings = _embed(method, images, recipe)
         if ":" not in recipe.objective:
@@ -41,7 +47,9 @@ def dry_run(method: Method, recipe: Recipe) -> str:
             "give --machine.precision 32-true, or larger views"
         )
     if ":" in recipe.objective:
-        return _check_loss(method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective)
+        return _check_loss(
+            method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective
+        )
     return ""
 
 
@@ -61,7 +69,8 @@ def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Te
 def recorded_convolutions(method: Method) -> Iterator[list[str]]:
     """Record the convolutions whose stride is larger than their input.
 
-    Some weights then only ever see padding. In bfloat16 on a CPU, oneDNN leaves their gradients, which are zero, uninitialised.
+    Some weights then only ever see padding. In bfloat16 on a CPU, oneDNN leaves their gradients, which are zero,
+    uninitialised.
     """
     found: list[str] = []
 
@@ -74,7 +83,9 @@ def recorded_convolutions(method: Method) -> Iterator[list[str]]:
 
         return hook
 
-    hooks = [m.register_forward_pre_hook(record(name)) for name, m in method.named_modules() if isinstance(m, nn.Conv2d)]
+    hooks = [
+        m.register_forward_pre_hook(record(name)) for name, m in method.named_modules() if isinstance(m, nn.Conv2d)
+    ]
     try:
         yield found
     finally:
@@ -89,9 +100,13 @@ def on_cpu(recipe: Recipe) -> bool:
 
 
 def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> str:
-    """Check the loss of a user's objective on random tensors, which are not fake, so the objective may use `.item()` and `.numpy()`."""
+    """Check the loss of a user's objective on random tensors, which are not fake, so the objective may use `.item()`
+    and `.numpy()`.
+    """
     rng = torch.Generator().manual_seed(0)
-    tensors: dict[str, Tensor] = {key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()}
+    tensors: dict[str, Tensor] = {
+        key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()
+    }
 
     def evaluate() -> Any:
         arguments = tensors | method.state_tensors()
@@ -108,13 +123,19 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
         raise
     except Exception as error:
         received = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
-        raise UserError(f"objective '{name}' fails on {received}: {exception_line(error)}; see fullrank check {name}") from error
+        raise UserError(
+            f"objective '{name}' fails on {received}: {exception_line(error)}; see fullrank check {name}"
+        ) from error
     if form := form_error(terms):
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
-        raise UserError(f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation")
+        raise UserError(
+            f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation"
+        )
     if form_error(again) or list(again) != list(terms):
-        raise UserError(f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}")
+        raise UserError(
+            f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}"
+        )
     if drawn:
         cause = f"objective '{name}' draws from the global generator of {' and '.join(drawn)}"
         return f"warning: {cause}, so each number of processes trains other weights; {TAKE_A_GENERATOR}"

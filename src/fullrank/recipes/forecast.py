@@ -13,7 +13,8 @@ STATE_PER_WEIGHT = {"adam": 2, "adamw": 2, "lars": 1, "sgd": 1}
 """Optimizer → numbers that it keeps for each weight."""
 
 POOLING = {"token": "the class token", "avg": "the average of the tokens", "map": "an attention over the tokens"}
-"""timm's pooling of a vision transformer → what its features are; backbone.arguments {"global_pool": "avg"} chooses another."""
+"""timm's pooling of a vision transformer → what its features are; backbone.arguments {"global_pool": "avg"} chooses
+another."""
 
 MIN_IMAGES = 32  # images of a pass whose time is proportional to the number of images
 MEASURE_SECONDS = 0.3
@@ -39,7 +40,9 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
     disk = weights * kept + weights * others * min(kept, 2)
     parameters = f"{count(method)} parameters, of which {count(method.backbone)} in the backbone {recipe.backbone.name}"
     pooling = getattr(method.backbone, "global_pool", None)  # a module for most convolutional networks
-    features = f"{D_b:,} features" + (f" ({POOLING.get(pooling, pooling)})" if isinstance(pooling, str) and pooling else "")
+    features = f"{D_b:,} features" + (
+        f" ({POOLING.get(pooling, pooling)})" if isinstance(pooling, str) and pooling else ""
+    )
     return [
         f"networks: {parameters}; {features}, embeddings of {D:,} dimensions",
         f"length: {num_images:,} images, {steps_per_epoch:,} steps per epoch, epochs: {recipe.epochs:,}, {steps:,} steps in total; "
@@ -56,7 +59,9 @@ def time_of(recipe: Recipe, method: Method, steps: int, images: int, device: tor
     measured, seconds = measure_pass(method, recipe, images)
     total = steps * seconds * recipe.batch_size / recipe.machine.devices / measured
     about = "about" if measured >= MIN_IMAGES else "at most about"  # a pass of few images consists of fixed costs
-    return f"{about} {duration(float(total))}, estimated from a pass of {measured} images; measured after the first steps"
+    return (
+        f"{about} {duration(float(total))}, estimated from a pass of {measured} images; measured after the first steps"
+    )
 
 
 def measure_pass(method: Method, recipe: Recipe, largest: int) -> tuple[int, float]:
@@ -85,7 +90,9 @@ def measure_pass(method: Method, recipe: Recipe, largest: int) -> tuple[int, flo
 
 
 def saved_bytes(method: Method, recipe: Recipe, images: int) -> int:
-    """Return the bytes that a forward pass of `images` images keeps for the backward pass, counted on tensors without data."""
+    """Return the bytes that a forward pass of `images` images keeps for the backward pass, counted on tensors without
+    data.
+    """
     saved: dict[int, int] = {}
 
     def remember(x: Tensor) -> Tensor:
@@ -95,7 +102,11 @@ def saved_bytes(method: Method, recipe: Recipe, images: int) -> int:
         return x
 
     method.eval()
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(remember, lambda x: x):
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(remember, lambda x: x),
+    ):
         views = [torch.empty(V, images, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
         embeddings = method(views)  # alive until the hooks end, so that no storage is counted twice or lost
         total = sum(saved.values()) + sum(view.nbytes for view in views)

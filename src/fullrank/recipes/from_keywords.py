@@ -1,4 +1,6 @@
-"""The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe, its file or images, and fields by keyword."""
+"""The recipe of a call such as `pretrain("path/to/photos", epochs=100)`: a recipe, its file or images, and fields by
+keyword.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +22,12 @@ from fullrank.recipes.view_groups import with_view_groups
 
 PHOTOS = "photos"
 """The name of the general recipe, for which `data` names the images."""
-SHORT = {"backbone": "backbone.name", "optimizer": "optimizer.name", "schedule": "schedule.name", "projector": "projector.widths"}
+SHORT = {
+    "backbone": "backbone.name",
+    "optimizer": "optimizer.name",
+    "schedule": "schedule.name",
+    "projector": "projector.widths",
+}
 """Part of a recipe → the field that a plain value means: `backbone="resnet50"`."""
 
 
@@ -38,11 +45,14 @@ def recipe_from_keywords(
     Some fields follow from others, as on the command line (`with_choices`): a larger batch has a larger learning rate.
 
     Args:
-        recipe: a recipe, its name, a recipe.json, a source of images, or 'photos' or None for the general recipe for `data`.
+        recipe: a recipe, its name, a recipe.json, a source of images, or 'photos' or None for the general recipe for
+            `data`.
         recipes: the named recipes.
         data: a source of images, or opened images; only the general recipe reads them.
-        changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`, `backbone="resnet50"`, and
-            dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. Names such as views.1.size add a group of views.
+        changes: names and values of fields: `epochs=3`, `objective="vicreg"`, `optimizer=OptimizerConfig(…)`,
+            `backbone="resnet50"`, and
+            dotted names as in the flags: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. Names such as views.1.size add
+            a group of views.
         notify: is called with one line that says which recipe another objective takes, and with lines about `start` and
             FroSSL's invariance weight.
         start: the model whose weights the backbone starts with.
@@ -54,12 +64,17 @@ def recipe_from_keywords(
     >>> recipe.epochs, recipe.schedule.warmup, recipe.optimizer.momentum
     (10, 2.0, 0.8)
     """
-    fields = {SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value for name, value in changes.items()}
+    fields = {
+        SHORT.get(name, name) if isinstance(value, str | list | tuple) else name: value
+        for name, value in changes.items()
+    }
     objective: Any = fields.pop("objective", None)
     builder: Any = fields.pop("method_builder", "")
     data_fields = {name: value for name, value in fields.items() if name.startswith("data.") or name == "data"}
     if objective is not None and not (isinstance(objective, str) and isinstance(builder, str)):
-        raise UserError(f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function")
+        raise UserError(
+            f"objective is {objective!r:.60}, expected its name: 'vicreg', or 'package.module:function' for your own function"
+        )
     named = recipes.get(recipe) if isinstance(recipe, str) else recipe
     if isinstance(named, Recipe) and objective is not None and published_name(named, objective):
         recipe, sentence = method_recipe(named, objective)
@@ -87,7 +102,9 @@ def _base(
     spec: DataConfig,
     start: Start | None = None,
 ) -> Recipe:
-    """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images are read."""
+    """Return the recipe before the changes, with what follows from the choices among `fields`; `spec` says how images
+    are read.
+    """
     names = ", ".join([*recipes][:3])
     expected = f"a Recipe, a name ({names} …, see `fullrank recipes`), a recipe.json or a source of images"
     if isinstance(recipe, Recipe):
@@ -100,15 +117,24 @@ def _base(
     if isinstance(recipe, str | Path) and Path(recipe).suffix == ".json" and os.path.isfile(recipe):
         return _base(read_recipe(Path(recipe)), recipes, data, fields, spec, start)
     source = data if recipe is None or (str(recipe) == PHOTOS and data is not None) else str(recipe)
-    if isinstance(source, str) and not (":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())):
-        raise UserError(f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}")
+    if isinstance(source, str) and not (
+        ":" in source or source == "digits" or ("\0" not in source and source and Path(source).exists())
+    ):
+        raise UserError(
+            f"'{source}' is neither a recipe nor a path that exists, expected {expected}{suggest(source, recipes)}"
+        )
     if source is None:
         raise UserError(f"no recipe, expected {expected}; to continue a run, give resume=RUN")
     if data is not None and source is not data:
         raise UserError(f"'{source}' is a source of images, and data is another one; leave one of them out")
     if isinstance(source, str):
         images = train_and_test(
-            source, train=spec.train, test=spec.test, validation=spec.validation, subset=spec.subset, **spec.open_options
+            source,
+            train=spec.train,
+            test=spec.test,
+            validation=spec.validation,
+            subset=spec.subset,
+            **spec.open_options,
         ).train
     else:
         images = hold_out_test(source, validation=spec.validation, subset=spec.subset).train
@@ -128,12 +154,16 @@ def _given_channels(fields: Mapping[str, Any]) -> int | None:
 
 
 def _with_groups(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with the groups of views that the names of the fields ask for, unless `views` replaces them all."""
+    """Return the recipe with the groups of views that the names of the fields ask for, unless `views` replaces them
+    all.
+    """
     return recipe if "views" in fields else with_view_groups(recipe, fields)
 
 
 def _choices(fields: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Return the arguments of `with_choices` among the fields; a wrong value is no choice, and the recipe refuses it."""
+    """Return the arguments of `with_choices` among the fields; a wrong value is no choice, and the recipe refuses
+    it.
+    """
     numbers = {name: value for name, value in fields.items() if type(value) is int and value > 0}
     choices: dict[str, Any] = {name: numbers[name] for name in ("epochs", "batch_size") if name in numbers}
     choices["size"] = largest_size(recipe, numbers)
@@ -145,7 +175,8 @@ def _choices(fields: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
 
 
 def with_changes(recipe: Recipe, fields: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with other values of some fields, given by their names in Python (`views`) or as in the flags (`views.0.size`).
+    """Return a recipe with other values of some fields, given by their names in Python (`views`) or as in the flags
+    (`views.0.size`).
 
     Raises:
         UserError: a field does not exist, or a value is wrong.
@@ -185,7 +216,9 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
 
 def _key(node: Any, key: str, name: str) -> Any:
     """Return the key of a dict or the index of a list."""
-    known = list(node) if isinstance(node, dict) else [str(i) for i in range(len(node))] if isinstance(node, list) else []
+    known = (
+        list(node) if isinstance(node, dict) else [str(i) for i in range(len(node))] if isinstance(node, list) else []
+    )
     if key not in known:
         raise UserError(f"recipe: there is no field '{name}'{suggest(key, known)}")
     return key if isinstance(node, dict) else int(key)

@@ -1,7 +1,8 @@
 """Find the functions that a recipe names, and read their hyperparameters and defaults from the signature.
 
-A name with a colon, `package.module:function`, is code of the user's. Only `import_function` imports it, which only training calls and the
-commands that got the name on their command line; everything else finds what was imported before in this process.
+A name with a colon, `package.module:function`, is code of the user's. Only `import_function` imports it, which only
+training calls and the commands that got the name on their command line; everything else finds what was imported before
+in this process.
 """
 
 import dataclasses
@@ -28,7 +29,8 @@ _imported: dict[str, Callable[..., Any]] = {}
 
 
 def objective_signature(name: str) -> Callable[..., Any]:
-    """Return what an objective declares: of the library's, its declaration, which needs no torch; of a user's, the imported function.
+    """Return what an objective declares: of the library's, its declaration, which needs no torch; of a user's, the
+    imported function.
 
     Raises:
         UserError: there is no such objective, or the function was not imported.
@@ -55,7 +57,8 @@ def check_objective_name(name: str) -> None:
 
 
 def builder_signature(name: str, objective_name: str) -> Callable[..., Any]:
-    """Return what the builder of a method declares: a user's function that was imported before, or if `name` is empty, the library's.
+    """Return what the builder of a method declares: a user's function that was imported before, or if `name` is empty,
+    the library's.
 
     Raises:
         UserError: the function was not imported, or the library has no builder for the objective.
@@ -84,7 +87,8 @@ def resolve_objective(name: str) -> "Objective":
 
 
 def resolve_builder(name: str, objective_name: str, objective: "Objective") -> "Builder":
-    """Return the builder of a method: a user's function that was imported before, or the library's for the objective if `name` is empty.
+    """Return the builder of a method: a user's function that was imported before, or the library's for the objective if
+    `name` is empty.
 
     Raises:
         UserError: the function was not imported, or the library has no builder for the objective.
@@ -117,11 +121,14 @@ def imported_function(name: str) -> Callable[..., Any]:
     """
     if name in _imported:
         return _imported[name]
-    raise UserError(f"'{name}' is code, which the recipe alone does not run; read it, then give --trust (trust=True in Python)")
+    raise UserError(
+        f"'{name}' is code, which the recipe alone does not run; read it, then give --trust (trust=True in Python)"
+    )
 
 
 def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: None) -> Callable[..., Any]:
-    """Import `package.module:function`. Modules of the working directory are found if no installed module has their name.
+    """Import `package.module:function`. Modules of the working directory are found if no installed module has their
+    name.
 
     Args:
         name: the name of a function that the user trusts, because the import runs its module.
@@ -142,14 +149,20 @@ def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: No
         with _working_directory_importable():
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UserError(f"'{name}': {error}; expected package.module:function, importable from the working directory") from error
+        raise UserError(
+            f"'{name}': {error}; expected package.module:function, importable from the working directory"
+        ) from error
     except Exception as error:  # the module may raise anything
         raise UserError(f"'{name}' cannot be imported ({type(error).__name__}: {error}); fix the module") from error
     function = getattr(module, function_name, None)
     if function is None:
-        raise UserError(f"'{name}': module {module_name} has no function {function_name}{suggest(function_name, dir(module))}")
+        raise UserError(
+            f"'{name}': module {module_name} has no function {function_name}{suggest(function_name, dir(module))}"
+        )
     if not callable(function):
-        raise UserError(f"'{name}': {function_name} of module {module_name} is a {type(function).__name__}, expected a function")
+        raise UserError(
+            f"'{name}': {function_name} of module {module_name} is a {type(function).__name__}, expected a function"
+        )
     notify(f"imports {name} from {_origin(module)}")
     _imported[name] = function
     return function
@@ -159,8 +172,8 @@ def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: No
 def _working_directory_importable() -> Iterator[None]:
     """Append the working directory to `sys.path` for as long as modules are imported from it.
 
-    It comes last, so that a file json.py there replaces no module of Python's or of a package. It stays if it was there before, and after a
-    successful import, because the module may import its neighbours later.
+    It comes last, so that a file json.py there replaces no module of Python's or of a package. It stays if it was there
+    before, and after a successful import, because the module may import its neighbours later.
     """
     here = os.getcwd()
     added = here not in sys.path
@@ -190,10 +203,15 @@ def keywords(function: Callable[..., Any]) -> type:
     >>> keywords(vicreg)(covariance=4.0)
     vicreg(invariance=25.0, variance=25.0, covariance=4.0)
     """
-    fields = [(name, kind, dataclasses.field(default=default)) for name, (kind, default) in _keyword_arguments(function).items()]
+    fields = [
+        (name, kind, dataclasses.field(default=default))
+        for name, (kind, default) in _keyword_arguments(function).items()
+    ]
     name = getattr(function, "__name__", "hyper")
     # The docstring is copied because its "Args" are the help of the flags.
-    return dataclasses.make_dataclass(name, fields, frozen=True, kw_only=True, namespace={"__doc__": inspect.getdoc(function)})
+    return dataclasses.make_dataclass(
+        name, fields, frozen=True, kw_only=True, namespace={"__doc__": inspect.getdoc(function)}
+    )
 
 
 def fill_defaults(function: Callable[..., Any], values: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -205,7 +223,8 @@ def fill_defaults(function: Callable[..., Any], values: Mapping[str, Any], what:
         what: the name of the function in errors.
 
     Raises:
-        UserError: `function` does not take a name, a value has the wrong type, or an argument has neither a value nor a default.
+        UserError: `function` does not take a name, a value has the wrong type, or an argument has neither a value nor a
+            default.
 
     >>> from fullrank.objectives import vicreg
     >>> fill_defaults(vicreg, {"covariance": 4}, "objective 'vicreg'")
@@ -214,22 +233,34 @@ def fill_defaults(function: Callable[..., Any], values: Mapping[str, Any], what:
     arguments = _keyword_arguments(function)
     for name in values:
         if name not in arguments:
-            raise UserError(f"{what} has no hyperparameter '{name}'; it takes {', '.join(arguments) or 'none'}{suggest(name, arguments)}")
+            raise UserError(
+                f"{what} has no hyperparameter '{name}'; it takes {', '.join(arguments) or 'none'}{suggest(name, arguments)}"
+            )
     given = {name: structure(value, _finite(arguments[name][0]), f"{what}, {name}") for name, value in values.items()}
-    if missing := [name for name, (_, default) in arguments.items() if default is inspect.Parameter.empty and name not in given]:
+    if missing := [
+        name for name, (_, default) in arguments.items() if default is inspect.Parameter.empty and name not in given
+    ]:
         raise UserError(f"{what} has no value for {', '.join(missing)}; give each a default in the signature")
     return {name: default for name, (_, default) in arguments.items()} | given
 
 
 def _keyword_arguments(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the type and the default of each keyword-only argument; without an annotation, the type is that of the default."""
-    hints = typing.get_type_hints(function if inspect.isroutine(function) else type(function).__call__, include_extras=True)
-    keyword_only = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != GENERATOR]
+    """Return the type and the default of each keyword-only argument; without an annotation, the type is that of the
+    default.
+    """
+    hints = typing.get_type_hints(
+        function if inspect.isroutine(function) else type(function).__call__, include_extras=True
+    )
+    keyword_only = [
+        p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != GENERATOR
+    ]
     for parameter in keyword_only:
         if type(parameter.default) in (list, dict, set):
             name = getattr(function, "__name__", type(function).__name__)
             kind = type(parameter.default).__name__
-            raise UserError(f"'{name}' has a {kind} as the default of {parameter.name}, expected a value that cannot change; give a tuple")
+            raise UserError(
+                f"'{name}' has a {kind} as the default of {parameter.name}, expected a value that cannot change; give a tuple"
+            )
     return {p.name: (hints.get(p.name, type(p.default)), p.default) for p in keyword_only}
 
 

@@ -1,16 +1,22 @@
-"""ImageNet: FroSSL's paper, solo-learn's configurations, and the recipes of DirectCLR's paper with and without a projector."""
+"""ImageNet: FroSSL's paper, solo-learn's configurations, and the recipes of DirectCLR's paper with and without a
+projector.
+"""
 
 from dataclasses import replace
 
-from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig, ScheduleConfig
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
 from fullrank.recipes.imagenet100 import METHODS as IMAGENET100_METHODS
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.schedule_config import ScheduleConfig
 
-# Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224, and SimCLR's
-# augmentations (Chen et al. 2020), the same for each view (Fig. 1). The paper states no projector: that of CIFAR.
+# Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224,
+# and SimCLR's augmentations (Chen et al. 2020), the same for each view (Fig. 1). The paper states no projector: that of
+# CIFAR.
 IMAGENET = Recipe(
     name="imagenet",
     data=DataConfig(source="hf:ILSVRC/imagenet-1k"),
@@ -23,7 +29,9 @@ IMAGENET = Recipe(
     batch_size=224,
 )
 # Source: the same section and Fig. 4: "the exact same setup", with λ = 5e-3.
-IMAGENET_BARLOW_TWINS = replace(IMAGENET, name="imagenet-barlow_twins-frossl", objective="barlow_twins", hyper={"redundancy": 5e-3})
+IMAGENET_BARLOW_TWINS = replace(
+    IMAGENET, name="imagenet-barlow_twins-frossl", objective="barlow_twins", hyper={"redundancy": 5e-3}
+)
 
 # Source: solo-learn, scripts/pretrain/imagenet: 100 epochs, warm-up over 10, cosine; ResNet-50; LARS without the clip.
 RESNET50 = resnet("resnet50")
@@ -31,9 +39,16 @@ BASE = replace(IMAGENET, schedule=ScheduleConfig(warmup=10.0), batch_size=256)
 NO_CLIP = {"trust_coefficient": 0.001, "trust_clip": False}
 METHODS = {
     "barlow_twins": configuration(
-        lars(0.8, 1.5e-6, **NO_CLIP), mlp(4096, 4096, 4096), "asymmetric", redundancy=0.0051, scale=0.048, backbone=RESNET50
+        lars(0.8, 1.5e-6, **NO_CLIP),
+        mlp(4096, 4096, 4096),
+        "asymmetric",
+        redundancy=0.0051,
+        scale=0.048,
+        backbone=RESNET50,
     ),
-    "byol": CIFAR_METHODS["byol"].but(optimizer=lars(0.45, 1e-6, **NO_CLIP), backbone=RESNET50, batch_size=2048),  # 2 × 64 × 16 steps
+    "byol": CIFAR_METHODS["byol"].but(
+        optimizer=lars(0.45, 1e-6, **NO_CLIP), backbone=RESNET50, batch_size=2048
+    ),  # 2 × 64 × 16 steps
     "moco": IMAGENET100_METHODS["moco"].but(
         optimizer=replace(CIFAR_METHODS["moco"].optimizer, weight_decay=3e-5), backbone=RESNET50, batch_size=128
     ),
@@ -41,14 +56,18 @@ METHODS = {
     "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
     "vicreg": CIFAR_METHODS["vicreg"].but(source=FORK, batch_size=512),
 }
-# The others are published on ImageNet-100 only. SwAV's queue and DINO's temperature wait for an eighth of the run, as there.
-FROM_IMAGENET100 = {name: IMAGENET100_METHODS[name] for name in ("swav", "simsiam", "dino", "wmse", "corinfomax", "ivne")}
+# The others are published on ImageNet-100 only. SwAV's queue and DINO's temperature wait for an eighth of the run, as
+# there.
+FROM_IMAGENET100 = {
+    name: IMAGENET100_METHODS[name] for name in ("swav", "simsiam", "dino", "wmse", "corinfomax", "ivne")
+}
 FROM_IMAGENET100["swav"] = FROM_IMAGENET100["swav"].but(queue_start=12.5)
 FROM_IMAGENET100["dino"] = FROM_IMAGENET100["dino"].but(temperature_warmup=12.5)
 
-# Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity, LARS with learning
-# rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with BatchNorm after both. Its loss contrasts an
-# embedding with those of the other view only, that of this SimCLR with those of both views, as in SimCLR's paper.
+# Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity,
+# LARS with learning rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with
+# BatchNorm after both. Its loss contrasts an embedding with those of the other view only, that of this SimCLR with
+# those of both views, as in SimCLR's paper.
 IMAGENET_SIMCLR = replace(
     IMAGENET,
     name="imagenet-simclr",

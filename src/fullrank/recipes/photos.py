@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from fullrank.config import BlurConfig, JitterConfig, ProjectorConfig, ScheduleConfig, ViewConfig
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import has_plain_stem, is_built_for_one_size
+from fullrank.methods.projector_config import ProjectorConfig
 from fullrank.recipes.choices import (
     BATCH_EXPONENTS,
     OPTIMIZERS,
@@ -16,6 +16,8 @@ from fullrank.recipes.choices import (
     learning_rate,
 )
 from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
 NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for a CPU
@@ -32,7 +34,8 @@ def photos_recipe(
     backbone: str | None = None,
     optimizer: str | None = None,
 ) -> Recipe:
-    """Return a recipe for these images. Each choice that is None follows a rule, and each rule follows the choices that are given.
+    """Return a recipe for these images. Each choice that is None follows a rule, and each rule follows the choices that
+    are given.
 
     | choice | rule |
     |---|---|
@@ -41,8 +44,10 @@ def photos_recipe(
     | stem | small for views of at most 64 px, else standard |
     | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
-    | learning rate | `learning_rate(optimizer, batch_size)`; for a vision transformer with AdamW, `VISION_TRANSFORMER` |
-    | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of the epochs |
+    | learning rate | `learning_rate(optimizer, batch_size)`; for a vision transformer with AdamW, `VISION_TRANSFORMER`
+    |
+    | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of the
+    epochs |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
     | invariance weight | that of `balanced_invariance`: 4N/D for batches of N images and D dimensions |
 
@@ -61,7 +66,9 @@ def photos_recipe(
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:
-        raise UserError(f"{source} has {n} training images, expected at least 32; to try fullrank, run `fullrank pretrain digits`")
+        raise UserError(
+            f"{source} has {n} training images, expected at least 32; to try fullrank, run `fullrank pretrain digits`"
+        )
     size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
     if batch_size is None:
         batch_size = 256
@@ -89,7 +96,8 @@ def photos_recipe(
 
 
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo, hours: float | None = None) -> list[str]:
-    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of `recipe`.
+    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of
+    `recipe`.
 
     With `hours`, the epochs are chosen after a few steps were measured, so the lines have no number of epochs yet.
     """
@@ -110,7 +118,11 @@ def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo, hours: floa
         f"backbone {recipe.backbone.name}{built}{stem}",
         f"batch size {recipe.batch_size} (--batch_size), {length}",
         f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
-        *([f"invariance weight {recipe.hyper['invariance']:.3g} (--hyper.invariance)"] if balanced_invariance(recipe) else []),
+        *(
+            [f"invariance weight {recipe.hyper['invariance']:.3g} (--hyper.invariance)"]
+            if balanced_invariance(recipe)
+            else []
+        ),
     ]
 
 

@@ -1,8 +1,9 @@
 """How a published configuration becomes a recipe, and the conventions that all of them share.
 
-A table of methods has one `Configuration` a method, with the numbers of its publication, and `entries` gives it a data set. The learning
-rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has the rate times batch size / 256. Their LARS has
-the clip of LARC and leaves out biases and norms (the default of `OptimizerConfig`); their SGD and Adam decay all parameters.
+A table of methods has one `Configuration` a method, with the numbers of its publication, and `entries` gives it a data
+set. The learning rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has the rate
+times batch size / 256. Their LARS has the clip of LARC and leaves out biases and norms (the default of
+`OptimizerConfig`); their SGD and Adam decay all parameters.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from fullrank.config import BackboneConfig, OptimizerConfig, ProjectorConfig
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
 from fullrank.recipes.augmentations import AugmentationSets
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Recipe
 from fullrank.signatures import declared_objective
+from fullrank.training.optimizer_config import OptimizerConfig
 
 KEPT_DIFFERENCES = (
     "The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34 of them.",
@@ -51,7 +54,9 @@ def adam(lr: float, weight_decay: float) -> OptimizerConfig:
 
 
 def resnet(name: str, stem: Literal["standard", "small"] = "standard") -> BackboneConfig:
-    """Return a ResNet with the initial weights of torchvision's, which solo-learn trains: timm's sets the last scale of each block to 0."""
+    """Return a ResNet with the initial weights of torchvision's, which solo-learn trains: timm's sets the last scale of
+    each block to 0.
+    """
     return BackboneConfig(name=name, arguments={"zero_init_last": False}, stem=stem)
 
 
@@ -100,7 +105,8 @@ class Entry:
     origin: str
     """Whose recipe it is, and in what it differs from the publication, besides `KEPT_DIFFERENCES`."""
     family: str
-    """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty: none."""
+    """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty:
+    none."""
     build: Callable[[], Recipe]
 
     @cached_property
@@ -114,8 +120,11 @@ def entry(recipe: Recipe, origin: str, family: str = "") -> Entry:
     return Entry(recipe.name, recipe.objective, origin, family, lambda: recipe)
 
 
-def entries(base: Recipe, table: Mapping[str, Configuration], sets: AugmentationSets, *, remark: str = "{source}") -> Iterator[Entry]:
-    """Yield the recipes of a data set, BASE-OBJECTIVE or BASE-OBJECTIVE-VARIANT for the keys OBJECTIVE and OBJECTIVE-VARIANT of the table.
+def entries(
+    base: Recipe, table: Mapping[str, Configuration], sets: AugmentationSets, *, remark: str = "{source}"
+) -> Iterator[Entry]:
+    """Yield the recipes of a data set, BASE-OBJECTIVE or BASE-OBJECTIVE-VARIANT for the keys OBJECTIVE and
+    OBJECTIVE-VARIANT of the table.
 
     Args:
         base: data, size of the views, and what a configuration does not set of `RECIPE_FIELDS`. Its name is the family.

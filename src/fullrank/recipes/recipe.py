@@ -1,4 +1,6 @@
-"""A recipe: the complete configuration of a run, as nested frozen dataclasses that are saved as JSON in the run directory."""
+"""A recipe: the complete configuration of a run, as nested frozen dataclasses that are saved as JSON in the run
+directory.
+"""
 
 import hashlib
 import json
@@ -6,30 +8,35 @@ from collections.abc import Collection, Iterator
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
-from fullrank.config import (
-    MAX_EXPANSION,
-    MAX_PIXELS,
-    BackboneConfig,
-    OpenOptions,
-    OptimizerConfig,
-    ProjectorConfig,
-    ScheduleConfig,
-    ViewConfig,
-)
 from fullrank.errors import UserError
 from fullrank.flag_types import Hidden
-from fullrank.recipes.functions import builder_signature, fill_defaults, import_function, is_imported, objective_signature
+from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.recipes.functions import (
+    builder_signature,
+    fill_defaults,
+    import_function,
+    is_imported,
+    objective_signature,
+)
 from fullrank.signatures import tensor_names
 from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
+from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.views.config import ViewConfig
 
 RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
 Count = Annotated[int, between(0, 1_000_000_000)]
 Every = Annotated[int, between(1, 1_000_000_000)]
-KeptCheckpoints = Annotated[int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)]
+KeptCheckpoints = Annotated[
+    int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)
+]
 
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
-"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D × D covariance of N
-samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al. 2022)."""
+"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
+× D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
+2022)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,31 +44,40 @@ class DataConfig:
     """The images and how they are stored."""
 
     source: PathText = "digits"
-    """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or hf:NAME."""
+    """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
+    hf:NAME."""
     train: Text | None = None
     """Name of the training split. None: 'train', or a random 80 % if the source has no named splits."""
     test: Text | None = None
     """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
     channels: Annotated[int, between(1, 1024)] = 3
-    """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the images."""
+    """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the
+    images."""
     bits: Annotated[int, between(0, 16)] = 0
-    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the run's recipe."""
+    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the
+    run's recipe."""
     labels: Literal["auto", "none", "folders"] = "auto"
-    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no labels."""
+    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no
+    labels."""
     image_column: Text | None = None
     """The image column of a table. None: the only column of images, or the only column of bytes."""
     label_column: Text | None = None
-    """The label column of a table. None: 'label', 'labels', 'fine_label', the only ClassLabel column, or 'class', 'category' …"""
+    """The label column of a table. None: 'label', 'labels', 'fine_label', the only ClassLabel column, or 'class',
+    'category' …"""
     label_separator: Text | None = None
-    """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a list of labels."""
+    """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a
+    list of labels."""
     group_column: Text | None = None
-    """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split a group."""
+    """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split
+    a group."""
     split_column: Text | None = None
-    """The column of a table that names the split of each image. None: the column 'split' of a table of paths, if there is one."""
+    """The column of a table that names the split of each image. None: the column 'split' of a table of paths, if there
+    is one."""
     follow_links: bool = False
     """Follow symbolic links that lead out of a folder of images."""
     max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
-    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is Pillow's limit."""
+    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is
+    Pillow's limit."""
     max_expansion: Annotated[int, between(1, 10**6)] = MAX_EXPANSION
     """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
     mean: tuple[Share, ...] = ()
@@ -77,16 +93,21 @@ class DataConfig:
     num_images: Count = 0
     """Number of images per epoch; only for 'streaming'."""
     size: Annotated[int, between(0, 4096)] = 0
-    """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same size."""
+    """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same
+    size."""
     workers: Annotated[int, between(-1, 256)] = -1
-    """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus one."""
+    """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus
+    one."""
     max_error_fraction: Share = 0.1
     """The run stops if more than this share of the images cannot be read."""
     subset: Count = 0
-    """Number of training images: a random choice, the same for every seed, with the classes' shares where there are labels. 0: all."""
+    """Number of training images: a random choice, the same for every seed, with the classes' shares where there are
+    labels. 0: all."""
     validation: Share = 0.0
-    """Share of the training images that is held out for validation, the same images for every seed, with the classes' shares. They take
-    the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test images. 0: none."""
+    """Share of the training images that is held out for validation, the same images for every seed, with the classes'
+    shares. They take
+    the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test
+    images. 0: none."""
 
     @property
     def open_options(self) -> OpenOptions:
@@ -110,12 +131,14 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeConfig:
-    """The online linear probe: a linear classifier that is trained along with the backbone, on the representations of the full-size views.
+    """The online linear probe: a linear classifier that is trained along with the backbone, on the representations of
+    the full-size views.
 
-    Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and standardised features, so
-    that one learning rate fits backbones of any scale. The online classifier of Skean et al. 2024 (table 3) is solo-learn's: plain
-    features, the optimizer of the backbone (LARS) with its schedule and weight decay, learning rate 0.1. `--probe.no-standardize
-    --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W` is this protocol with SGD in place of LARS.
+    Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and
+    standardised features, so that one learning rate fits backbones of any scale. The online classifier of Skean et al.
+    2024 (table 3) is solo-learn's: plain features, the optimizer of the backbone (LARS) with its schedule and weight
+    decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W`
+    is this protocol with SGD in place of LARS.
     """
 
     lr: Annotated[float, between(0, 1_000_000)] = 1e-2
@@ -127,14 +150,19 @@ class ProbeConfig:
     standardize: bool = True
     """Standardise the features by running statistics, so that their scale does not matter."""
     schedule: Literal["constant", "backbone"] = "constant"
-    """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the peak `probe.lr`."""
-    epochs: tuple[Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...] = ()
-    """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after the end of the run
-    are left out. Each score costs a forward pass of the backbone over the test images."""
+    """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the
+    peak `probe.lr`."""
+    epochs: tuple[
+        Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...
+    ] = ()
+    """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after
+    the end of the run are left out. Each score costs a forward pass of the backbone over the test images."""
     labelled: PathText = ""
-    """Source of labelled images from another place than the images of the run. A linear probe is trained on the features of its training
-    images and scored on its test images, as by `fullrank evaluate`: before the first step, and after the epochs of `probe.epochs`, or after
-    each tenth of the run if there are none. Each score costs a forward pass over these images."""
+    """Source of labelled images from another place than the images of the run. A linear probe is trained on the
+    features of its training
+    images and scored on its test images, as by `fullrank evaluate`: before the first step, and after the epochs of
+    `probe.epochs`, or after each tenth of the run if there are none. Each score costs a forward pass over these
+    images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +170,11 @@ class SpectrumConfig:
     """The spectrum evaluation during training."""
 
     every: Count = 0
-    """Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer in a very short run."""
+    """Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer in a very
+    short run."""
     samples: Count = 0
-    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of pixels."""
+    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of
+    pixels."""
     train_batch_every: Every = 10
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
@@ -158,10 +188,11 @@ class MachineConfig:
     devices: Annotated[int, between(1, 4096)] = 1
     """Number of devices, with one process each."""
     micro_batch: Count = 0
-    """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch at once."""
+    """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch
+    at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
-    """auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else 32-true. The run's recipe has the
-    choice. The objective is always computed in float32 or better."""
+    """auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else 32-true. The
+    run's recipe has the choice. The objective is always computed in float32 or better."""
     compile: bool = False
     """Compile the method with torch.compile."""
     channels_last: bool = True
@@ -172,11 +203,12 @@ class MachineConfig:
 class Recipe:
     """The complete configuration of a run.
 
-    The annotation of each field is its type with its bounds. A name with a colon is code of the user's: a recipe never imports it, and
-    completes `hyper` and `method` only after the import (`fullrank.recipes.import_code`).
+    The annotation of each field is its type with its bounds. A name with a colon is code of the user's: a recipe never
+    imports it, and completes `hyper` and `method` only after the import (`fullrank.recipes.import_code`).
 
     Raises:
-        UserError: a value has the wrong type or is out of bounds, the objective is unknown, or `hyper` or `method` has an unknown name.
+        UserError: a value has the wrong type or is out of bounds, the objective is unknown, or `hyper` or `method` has
+            an unknown name.
 
     >>> Recipe(objective="vicreg", hyper={"covariance": 4}).hyper
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
@@ -189,9 +221,11 @@ class Recipe:
     hyper: Hidden[JsonObject] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
     method_builder: Hidden[Text] = ""
-    """A user's function that builds the method, package.module:builder; empty: the library's builder for the objective."""
+    """A user's function that builds the method, package.module:builder; empty: the library's builder for the
+    objective."""
     method: Hidden[JsonObject] = field(default_factory=dict)
-    """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of its builder."""
+    """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of
+    its builder."""
     init: Hidden[Text] = ""
     """The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`."""
     init_hash: Hidden[Text] = ""
@@ -234,16 +268,18 @@ class Recipe:
 
     @property
     def split_seed(self) -> int:
-        """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or `data.validation`, whose
-        images are the same for every run.
+        """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or
+        `data.validation`, whose images are the same for every run.
         """
         return 0 if self.data.subset or self.data.validation else self.seed
 
     @property
     def fingerprint(self) -> str:
-        """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights (`decides_weights`).
+        """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights
+        (`decides_weights`).
 
-        Fields with their default are left out, so that a field which a later version adds does not change the hash of older runs.
+        Fields with their default are left out, so that a field which a later version adds does not change the hash of
+        older runs.
         """
         values = flatten(to_dict(self))
         same = defaults(self)
@@ -258,9 +294,9 @@ FREE_FIELDS = (
     *("data.follow_links", "data.max_pixels", "data.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
-"""The fields that do not decide the weights, with the fields below them. A run may continue with other values of these: with its images in
-another place, on other devices, or with other logs. (The images are compared by their own fingerprint, and the weights of `init` by
-`init_hash`.)"""
+"""The fields that do not decide the weights, with the fields below them. A run may continue with other values of these:
+with its images in another place, on other devices, or with other logs. (The images are compared by their own
+fingerprint, and the weights of `init` by `init_hash`.)"""
 
 
 def decides_weights(name: str) -> bool:
@@ -288,7 +324,9 @@ def is_folder_name(name: str) -> bool:
     >>> [is_folder_name(name) for name in ("cifar10-small", "my photos", "..", "a/b", "", ".hidden")]
     [True, True, False, False, False, False]
     """
-    return 0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    return (
+        0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    )
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:
@@ -313,9 +351,9 @@ def with_devices(recipe: Recipe, devices: int) -> Recipe:
 def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
-    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R gets no projector.
-    `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives. `optimizer.constant_predictor` is a choice of SimSiam's recipe, so
-    another objective has it switched off.
+    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R
+    gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    `optimizer.constant_predictor` is a choice of SimSiam's recipe, so another objective has it switched off.
 
     Raises:
         UserError: there is no such objective.
@@ -333,9 +371,17 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
         *hidden, D = projector.widths
         projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
-    optimizer = recipe.optimizer if objective == recipe.objective else replace(recipe.optimizer, constant_predictor=False)
+    optimizer = (
+        recipe.optimizer if objective == recipe.objective else replace(recipe.optimizer, constant_predictor=False)
+    )
     return replace(
-        recipe, objective=objective, hyper={}, method_builder=method_builder, method={}, projector=projector, optimizer=optimizer
+        recipe,
+        objective=objective,
+        hyper={},
+        method_builder=method_builder,
+        method={},
+        projector=projector,
+        optimizer=optimizer,
     )
 
 
@@ -351,7 +397,9 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(asdict(recipe)))
     except TypeError as error:
-        raise UserError(f"backbone.arguments {recipe.backbone.arguments} cannot be saved ({error}); use JSON values") from error
+        raise UserError(
+            f"backbone.arguments {recipe.backbone.arguments} cannot be saved ({error}); use JSON values"
+        ) from error
 
 
 def from_dict(values: dict[str, Any]) -> Recipe:
@@ -378,7 +426,11 @@ def defaults(recipe: Recipe) -> list[str]:
     if ":" not in recipe.objective + recipe.method_builder:
         objective, builder = objective_signature(recipe.objective), builder_signature("", recipe.objective)
         for part, function, values in (("hyper", objective, recipe.hyper), ("method", builder, recipe.method)):
-            names += [f"{part}.{name}" for name, value in fill_defaults(function, {}, part).items() if values.get(name) == value]
+            names += [
+                f"{part}.{name}"
+                for name, value in fill_defaults(function, {}, part).items()
+                if values.get(name) == value
+            ]
     return names
 
 
@@ -401,7 +453,11 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     ['epochs 3 → 5', 'views.0.size 32 → 64']
     """
     left, right = flatten(to_dict(a)), flatten(to_dict(b))
-    return [f"{name} {left.get(name)} → {right.get(name)}" for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    return [
+        f"{name} {left.get(name)} → {right.get(name)}"
+        for name in sorted({*left, *right})
+        if left.get(name) != right.get(name)
+    ]
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -414,4 +470,8 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
     branches = tree.items() if isinstance(tree, dict) else enumerate(tree) if nested else None
     if not branches:
         return {prefix: tree}
-    return {name: leaf for key, branch in branches for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()}
+    return {
+        name: leaf
+        for key, branch in branches
+        for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()
+    }

@@ -1,4 +1,6 @@
-"""recipe.json: a recipe with the version of its format. A reader ignores unknown fields of later versions that have their default."""
+"""recipe.json: a recipe with the version of its format. A reader ignores unknown fields of later versions that have
+their default.
+"""
 
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -8,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fullrank.arguments import suggest_run
 from fullrank.errors import UserError
-from fullrank.reading import parse_json, read_text
+from fullrank.files import parse_json, read_text
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Every, Recipe, defaults, from_dict, is_below, to_dict
 from fullrank.signatures import declared_builder, declared_objective, objective_names
@@ -20,7 +22,8 @@ FORMAT = 2
 
 
 def to_file(recipe: Recipe) -> dict[str, Any]:
-    """Return the content of recipe.json: `to_dict` with the format, and with the names of the fields that have their default.
+    """Return the content of recipe.json: `to_dict` with the format, and with the names of the fields that have their
+    default.
 
     A reader that does not know a field of a later format may ignore it if it has its default.
 
@@ -45,7 +48,9 @@ def from_file(values: dict[str, Any], *, source: str = "recipe.json") -> Recipe:
         remove(values, name)
     if written > FORMAT and len(ignored) < len(unknown):
         names = ", ".join(name for name in unknown if name not in ignored)
-        raise UserError(f"{source} is of format {written}, of a newer fullrank, and sets {names}, which this one does not know; upgrade it")
+        raise UserError(
+            f"{source} is of format {written}, of a newer fullrank, and sets {names}, which this one does not know; upgrade it"
+        )
     if ignored:
         _say_once(f"{source} is of a newer fullrank; ignored, because they have their defaults: {', '.join(ignored)}")
     return from_dict(values)
@@ -92,7 +97,11 @@ def _unknown_hyperparameters(values: dict[str, Any]) -> Iterator[str]:
     if isinstance(name, str) and name in objective_names() and not values.get("method_builder"):
         for part, function in (("hyper", declared_objective(name)), ("method", declared_builder(name))):
             given = values.get(part)
-            yield from (f"{part}.{key}" for key in given if key not in fill_defaults(function, {}, part)) if isinstance(given, dict) else ()
+            yield from (
+                (f"{part}.{key}" for key in given if key not in fill_defaults(function, {}, part))
+                if isinstance(given, dict)
+                else ()
+            )
 
 
 def remove(values: Any, name: str) -> None:

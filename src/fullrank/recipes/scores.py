@@ -15,14 +15,15 @@ class PublishedScore:
     epochs: int
     """Epochs of pretraining after which it was measured."""
     protocol: str
-    """"linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with the backbone."""
+    """"linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with the
+    backbone."""
     source: str
     """Paper and table, or file."""
     top5: float | None = None
     """Share of the test images with the class among the five best predictions, if it was published."""
     same_recipe: bool = True
-    """Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and the differences that
-    docs/recipes.md lists, and not with other settings of the same method."""
+    """Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and the differences
+    that docs/recipes.md lists, and not with other settings of the same method."""
 
 
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
@@ -42,10 +43,11 @@ TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
 """Skean et al. 2024, FroSSL, Table 2."""
 
 MEASURED_THERE = ("corinfomax", "nologs", "frossl")
-"""The methods that the authors of Table 2 trained on CIFAR. The accuracies of the others on CIFAR are from the README of solo-learn, which
-are those of its online classifier, and from Ermolov et al. 2021 (`FROM_ERMOLOV`)."""
+"""The methods that the authors of Table 2 trained on CIFAR. The accuracies of the others on CIFAR are from the README
+of solo-learn, which are those of its online classifier, and from Ermolov et al. 2021 (`FROM_ERMOLOV`)."""
 FROM_ERMOLOV = {("cifar10", "simclr"), ("cifar10", "wmse"), ("cifar100", "wmse")}
-"""(data set, method) whose accuracy in Table 2 is not that of solo-learn's README. Ermolov et al. used recipes of their own."""
+"""(data set, method) whose accuracy in Table 2 is not that of solo-learn's README. Ermolov et al. used recipes of their
+own."""
 
 MARKS = (3, 10, 30, 50, 100)
 TABLE3 = {  # method: STL-10 after the epochs of `MARKS`, in percent
@@ -103,13 +105,23 @@ def _scores() -> Iterator[tuple[str, PublishedScore]]:
             if data_set == "stl10" or method in MEASURED_THERE:
                 yield name, score(percent, epochs, PROBE, source)
             elif (data_set, method) in FROM_ERMOLOV:
-                yield name, score(percent, epochs, PROBE, f"{source}, from Ermolov et al. 2021, another recipe", same_recipe=False)
+                yield (
+                    name,
+                    score(
+                        percent, epochs, PROBE, f"{source}, from Ermolov et al. 2021, another recipe", same_recipe=False
+                    ),
+                )
             else:
                 yield name, score(percent, epochs, ONLINE, f"{source}, from solo-learn's README")
     for method, row in TABLE3.items():
         for epochs, percent in zip(MARKS, row, strict=True):
             yield _name("stl10", method), score(percent, epochs, ONLINE, "Skean et al. 2024, Table 3")
-    columns = (("cifar10", 1000, ONLINE), ("cifar100", 1000, ONLINE), ("imagenet100", 400, ONLINE), ("imagenet100", 400, PROBE))
+    columns = (
+        ("cifar10", 1000, ONLINE),
+        ("cifar100", 1000, ONLINE),
+        ("imagenet100", 400, ONLINE),
+        ("imagenet100", 400, PROBE),
+    )
     for method, row in SOLO_LEARN.items():
         for (data_set, epochs, protocol), percent in zip(columns, row, strict=True):
             if percent is not None:
@@ -132,8 +144,8 @@ PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
 
 
 def final_score(name: str) -> PublishedScore | None:
-    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of the online classifier,
-    else None.
+    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of the
+    online classifier, else None.
 
     >>> final_score("stl10").accuracy, final_score("cifar10-wmse").accuracy, final_score("cifar10-ivne")
     (0.873, 0.8867, None)

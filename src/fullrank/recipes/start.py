@@ -3,16 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fullrank.config import BackboneConfig
+from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.recipes.recipe import Recipe
 
 RATE = 0.1
-"""Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the weights hold."""
+"""Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
+weights hold."""
 WARMUPS = 40
-"""With `init`, a run is at least this many times as long as its warm-up. Our choice: the peak is lower, so that it is reached sooner."""
+"""With `init`, a run is at least this many times as long as its warm-up. Our choice: the peak is lower, so that it is
+reached sooner."""
 LARGEST_SIZE = 224
-"""Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a step with such views
-costs more than five times as much as with 224 px."""
+"""Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a
+step with such views costs more than five times as much as with 224 px."""
 CONVERTED = (1, 3)
 """Numbers of channels between which images are converted; images of any other number stay as they are."""
 
@@ -50,7 +52,9 @@ def start_channels(channels: int, start: Start, given: int | None = None) -> int
 
 
 def start_warmup(recipe: Recipe) -> float:
-    """Return the warm-up in epochs of a recipe that starts with the weights of a model: at most a fortieth of the epochs."""
+    """Return the warm-up in epochs of a recipe that starts with the weights of a model: at most a fortieth of the
+    epochs.
+    """
     return min(recipe.schedule.warmup, recipe.epochs / WARMUPS)
 
 
@@ -71,7 +75,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     |---|---|
     | backbone | that of the model |
     | channels | those of the model, if the images are gray or RGB; else those of the images |
-    | mean, std | those of the model; their means if a model for RGB gets gray images; computed from the images for other channels |
+    | mean, std | those of the model; their means if a model for RGB gets gray images; computed from the images for
+    other channels |
     | learning rate | a tenth |
     | warm-up | at most a fortieth of the epochs |
 
@@ -92,8 +97,12 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     if not recipe.init:
         warmup = start_warmup(recipe)
         lr = float(f"{recipe.optimizer.lr * RATE:.6g}")  # 0.03, not 0.030000000000000002
-        recipe = replace(recipe, optimizer=replace(recipe.optimizer, lr=lr), schedule=replace(recipe.schedule, warmup=warmup))
-    return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=replace(data, mean=mean, std=std))
+        recipe = replace(
+            recipe, optimizer=replace(recipe.optimizer, lr=lr), schedule=replace(recipe.schedule, warmup=warmup)
+        )
+    return replace(
+        recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=replace(data, mean=mean, std=std)
+    )
 
 
 def normalization_for(start: Start, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -110,7 +119,11 @@ def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
     if start.note:
         yield start.note
     sizes = [view.size for view in recipe.views]
-    size = "" if max(sizes) == start.size else f"; its images have {start.size} px, the views {max(sizes)} px (--views.0.size)"
+    size = (
+        ""
+        if max(sizes) == start.size
+        else f"; its images have {start.size} px, the views {max(sizes)} px (--views.0.size)"
+    )
     channels = f"{recipe.data.channels} channel{'s' * (recipe.data.channels > 1)}"
     adapted = "" if recipe.data.channels == start.channels else f", instead of its {start.channels}"
     mean = (

@@ -1,17 +1,20 @@
-"""STL-10: FroSSL's paper, the methods with the values that the paper takes for them, and the configurations of its authors' fork."""
+"""STL-10: FroSSL's paper, the methods with the values that the paper takes for them, and the configurations of its
+authors' fork.
+"""
 
 from dataclasses import replace
 
-from fullrank.config import ScheduleConfig
 from fullrank.recipes.augmentations import FORK_STL10, SMALL_IMAGES
 from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, FLOAT32, METHODS, no_logs_entry
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet
 from fullrank.recipes.recipe import DataConfig
+from fullrank.training.schedule_config import ScheduleConfig
 
-# Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off hyperparameter. The paper states
+# Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off
+# hyperparameter. The paper states
 # neither views nor projector: those of CIFAR, at 96 px. ResNet-18 with its standard stem, as in the authors' fork.
-# The authors train on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To train on all,
-# give --data a folder with the unlabelled images next to the class folders of its train split.
+# The authors train on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To
+# train on all, give --data a folder with the unlabelled images next to the class folders of its train split.
 STL10 = replace(
     CIFAR10,
     name="stl10",

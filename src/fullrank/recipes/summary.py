@@ -29,7 +29,9 @@ def summarize(recipe: Recipe) -> dict[str, str]:
 
 
 def _augmentation(recipe: Recipe) -> Iterator[str]:
-    """Yield the crop of the first view if that is not the usual one, its jitter, and whether the other views of its size differ from it."""
+    """Yield the crop of the first view if that is not the usual one, its jitter, and whether the other views of its
+    size differ from it.
+    """
     first, *others = recipe.views
     low, high = first.crop.scale
     if first.crop.probability and (low, high) != (0.08, 1.0):
@@ -52,7 +54,10 @@ def published_accuracy(name: str) -> str:
 
 def list_recipes() -> Iterator[str]:
     """Yield the lines of the listing."""
-    rows = {name: (name, *summarize(recipe).values(), published_accuracy(name), ORIGINS[name]) for name, recipe in RECIPES.items()}
+    rows = {
+        name: (name, *summarize(recipe).values(), published_accuracy(name), ORIGINS[name])
+        for name, recipe in RECIPES.items()
+    }
     widths = [max(map(len, column)) for column in zip(HEADER, *rows.values(), strict=True)]
 
     def line(row: tuple[str, ...]) -> str:

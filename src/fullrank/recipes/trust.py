@@ -19,12 +19,15 @@ def code_names(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*objective, *filter(None, (recipe.method_builder,)), *recipe.custom_transforms)))
 
 
-def import_code(recipe: Recipe, trust: bool | Collection[str], notify: Callable[[str], Any] = lambda line: None) -> Recipe:
+def import_code(
+    recipe: Recipe, trust: bool | Collection[str], notify: Callable[[str], Any] = lambda line: None
+) -> Recipe:
     """Import the user's functions that a recipe names, and return the recipe with all its hyperparameters.
 
     Args:
         recipe: any recipe.
-        trust: True: import all functions. A collection of names: import these. What was imported before in this process counts as trusted.
+        trust: True: import all functions. A collection of names: import these. What was imported before in this process
+            counts as trusted.
         notify: is called with one line for each import.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Further groups of views, such as small crops, which the names of fields ask for: `views.1.size` in a recipe with one group."""
+"""Further groups of views, such as small crops, which the names of fields ask for: `views.1.size` in a recipe with one
+group.
+"""
 
 import re
 from collections.abc import Iterable
@@ -34,8 +36,12 @@ def with_view_groups(recipe: Recipe, names: Iterable[str]) -> Recipe:
     known = len(recipe.views)
     if missing := next((number for number in range(known, min(last, MOST)) if number not in numbered), None):
         have = "views.0 only" if known == 1 else f"views.0 to views.{known - 1} only"
-        raise UserError(f"{numbered[last]} is a field of group {last} of the views, but the recipe has {have}; add views.{missing} first")
+        raise UserError(
+            f"{numbered[last]} is a field of group {last} of the views, but the recipe has {have}; add views.{missing} first"
+        )
     if last >= MOST:
-        raise UserError(f"{numbered[last]} is a field of group {last} of the views, expected at most {MOST} groups; number them from 0")
+        raise UserError(
+            f"{numbered[last]} is a field of group {last} of the views, expected at most {MOST} groups; number them from 0"
+        )
     added = (replace(recipe.views[-1], count=1),) * (last + 1 - known)
     return replace(recipe, views=(*recipe.views, *added)) if added else recipe

@@ -1,4 +1,6 @@
-"""The three answers on top of a report, for each run: did it learn, is it healthy, is it better than what there was before?"""
+"""The three answers on top of a report, for each run: did it learn, is it healthy, is it better than what there was
+before?
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,9 +36,11 @@ class Answer:
 
 
 def did_it_learn(run: RunSummary) -> Answer:
-    """Compare the backbone with the untrained network; without such scores, describe the objective and the online probe.
+    """Compare the backbone with the untrained network; without such scores, describe the objective and the online
+    probe.
 
-    A loss that falls shows that the objective was learned, which is no proof of better features, so the answer is then at most `Probably`.
+    A loss that falls shows that the objective was learned, which is no proof of better features, so the answer is then
+    at most `Probably`.
     """
     if found := _against_untrained(run):
         evaluation, comparison = found
@@ -44,14 +48,26 @@ def did_it_learn(run: RunSummary) -> Answer:
         rise = f"{100 * comparison.difference:+.1f} points (95 % interval {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f})"
         accuracies = f"{format_percent(comparison.accuracy)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
         text = f"By {comparison.probe} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
-        return Answer(word=word, level=level, text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)))
+        return Answer(
+            word=word,
+            level=level,
+            text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)),
+        )
     signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run), _probe_rose(run)) if sign is not None]
-    evidence = _join(measures_sentence(run), _loss_sentence(run), _online_sentence(run), improvement_sentence(run), headline_score(run))
+    evidence = _join(
+        measures_sentence(run),
+        _loss_sentence(run),
+        _online_sentence(run),
+        improvement_sentence(run),
+        headline_score(run),
+    )
     if not signs:
         return Answer(word="Not known", level="unknown", text=_join(evidence, _remedy(run)))
     word = "Probably" if all(signs) else "Probably not" if not any(signs) else "Not clear"
     level = "unknown" if all(signs) else "warning"
-    return Answer(word=word, level=level, text=_join(evidence, "There is no comparison with the untrained network.", _remedy(run)))
+    return Answer(
+        word=word, level=level, text=_join(evidence, "There is no comparison with the untrained network.", _remedy(run))
+    )
 
 
 def is_it_healthy(run: RunSummary) -> Answer:
@@ -61,14 +77,21 @@ def is_it_healthy(run: RunSummary) -> Answer:
 
 
 def is_it_better(run: RunSummary) -> Answer:
-    """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with, other models."""
+    """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with,
+    other models.
+    """
     for evaluation in evaluations_by_relevance(run):
         sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
         found = {before: text.partition(": ") for before, text in sentences.items() if text}
-        if answer := next((OUTCOMES[outcome.lower()] for outcome, _, _ in found.values() if outcome.lower() in OUTCOMES), None):
+        if answer := next(
+            (OUTCOMES[outcome.lower()] for outcome, _, _ in found.values() if outcome.lower() in OUTCOMES), None
+        ):
             word, level = answer
             where = f"On {evaluation.data}: " if evaluation.data else ""
-            texts = [f"{before}{outcome.lower()}, {text}" if before else f"{where}{text}" for before, (outcome, _, text) in found.items()]
+            texts = [
+                f"{before}{outcome.lower()}, {text}" if before else f"{where}{text}"
+                for before, (outcome, _, text) in found.items()
+            ]
             return Answer(word=word, level=level, text=_join(*texts, _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
     return Answer(word="Not known", level="unknown", text=_join(stored, _remedy(run)))
@@ -82,11 +105,15 @@ QUESTIONS: dict[str, Callable[[RunSummary], Answer]] = {
 
 
 def answers_html(runs: Sequence[RunSummary]) -> str:
-    """Return the answers with their evidence for one run; a table of answers and, when opened, the evidence for several runs."""
+    """Return the answers with their evidence for one run; a table of answers and, when opened, the evidence for several
+    runs.
+    """
     if len(runs) == 1:
         return _paragraphs(runs[0])
     answers = [[question(run) for question in QUESTIONS.values()] for run in runs]
-    rows = [[label_html(i, run.label), *map(_cell, row)] for i, (run, row) in enumerate(zip(runs, answers, strict=True))]
+    rows = [
+        [label_html(i, run.label), *map(_cell, row)] for i, (run, row) in enumerate(zip(runs, answers, strict=True))
+    ]
     evidence = "".join(f"<h3>{label_html(i, run.label)}</h3>{_paragraphs(run)}" for i, run in enumerate(runs))
     table = html_table(["run", *QUESTIONS], rows, caption="", stacks=True)
     return f'{table}<details class="evidence"><summary>Evidence of the {len(runs)} runs</summary>{evidence}</details>'
@@ -126,17 +153,24 @@ def _loss_sentence(run: RunSummary) -> str:
 
 
 def _labels_are_readable(run: RunSummary) -> bool | None:
-    """Return whether the online accuracy exceeds the share of the most frequent class by two standard errors; None if unknown."""
+    """Return whether the online accuracy exceeds the share of the most frequent class by two standard errors; None if
+    unknown.
+    """
     rows = [row for row in run.spectrum if row.probe_accuracy is not None]
-    if not rows or not rows[-1].probe_images or rows[-1].probe_majority is None or (accuracy := last_accuracy(run)) is None:
+    if (
+        not rows
+        or not rows[-1].probe_images
+        or rows[-1].probe_majority is None
+        or (accuracy := last_accuracy(run)) is None
+    ):
         return None
     error = (rows[-1].probe_majority * (1 - rows[-1].probe_majority) / rows[-1].probe_images) ** 0.5
     return accuracy > rows[-1].probe_majority + 2 * error
 
 
 def _probe_rose(run: RunSummary) -> bool | None:
-    """Return whether the linear probe on labelled images is better at the end than before the first step, by two standard errors of the
-    difference of two shares; None if unknown.
+    """Return whether the linear probe on labelled images is better at the end than before the first step, by two
+    standard errors of the difference of two shares; None if unknown.
     """
     rows = [row for row in run.online if row.probe == "linear"]
     if len(rows) < 2 or rows[0].step:

@@ -10,13 +10,12 @@ from rich.markup import escape as escape_markup
 from rich.table import Column, Table
 
 from fullrank.arguments import CHOICE_SUFFIXES, check_suffix
-from fullrank.atomic import atomic_write
-from fullrank.choosing import MEASURES, Choice
-from fullrank.choosing.labelled import Agreement
-from fullrank.choosing.result import LIMITS
 from fullrank.errors import printable
-from fullrank.model_card import public_name
-from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
+from fullrank.evaluation.choosing import MEASURES, Choice
+from fullrank.evaluation.choosing.labelled import Agreement
+from fullrank.evaluation.choosing.result import LIMITS
+from fullrank.files import atomic_write
+from fullrank.models.model_card import public_name
 from fullrank.report.document import figure_block, html_document, html_table, label_html
 from fullrank.report.figures import (
     Figure,
@@ -27,6 +26,7 @@ from fullrank.report.figures import (
     round_significant,
     spread_indices,
 )
+from fullrank.report.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 
 POINTS = 300
 """Maximum number of eigenvalues of a curve."""
@@ -42,7 +42,11 @@ def write_choice(choice: Choice, out: Path | str, *, overwrite: bool = False) ->
     Raises:
         UserError: the suffix is another one, the file exists, or it cannot be written.
     """
-    writers = {".html": lambda: render(choice), ".json": lambda: json.dumps(choice.to_dict(), indent=2) + "\n", ".csv": choice.to_csv}
+    writers = {
+        ".html": lambda: render(choice),
+        ".json": lambda: json.dumps(choice.to_dict(), indent=2) + "\n",
+        ".csv": choice.to_csv,
+    }
     text = writers[check_suffix(out, CHOICE_SUFFIXES)]()
     with atomic_write(Path(out), overwrite=overwrite) as draft:
         draft.write_text(text, "utf-8", errors="backslashreplace")
@@ -76,7 +80,9 @@ def interval_text(value: float, interval: tuple[float, float]) -> str:
 
 
 def summary_tables(choice: Choice) -> list[Table]:
-    """Return the tables of the terminal, a model a row: the decisive measure with its interval, the other measures, and accuracies."""
+    """Return the tables of the terminal, a model a row: the decisive measure with its interval, the other measures, and
+    accuracies.
+    """
     key, names = choice.decisive, [escape_markup(printable(name)) for name in choice.short_names]
     title = f"{choice.images:,} images of {printable(public_name(choice.source))}, without labels"
     table = Table("rank", Column("model", overflow="fold"), title=title, title_justify="left")
@@ -95,7 +101,10 @@ def summary_tables(choice: Choice) -> list[Table]:
     if choice.labelled is None:
         return [table, further]
     found = choice.labelled
-    checked = Table(title=f"{found.test_images:,} labelled test images of {printable(public_name(found.data))}", title_justify="left")
+    checked = Table(
+        title=f"{found.test_images:,} labelled test images of {printable(public_name(found.data))}",
+        title_justify="left",
+    )
     checked.add_column("model", overflow="fold")
     for column in found.right:
         checked.add_column(column, justify="right")
@@ -141,7 +150,10 @@ def _measures(choice: Choice) -> str:
     for i in choice.order(choice.decisive):
         candidate = choice.candidates[i]
         values = [escape(interval_text(candidate.values[key], candidate.interval(key))) for key in MEASURES]
-        cells = [f"{value}<br><small>rank {rank_text(ranks[key][i])}</small>" for key, value in zip(MEASURES, values, strict=True)]
+        cells = [
+            f"{value}<br><small>rank {rank_text(ranks[key][i])}</small>"
+            for key, value in zip(MEASURES, values, strict=True)
+        ]
         rows.append([label_html(i, names[i]), f"{candidate.dimensions:,}", f"{candidate.size} px", *cells])
     caption = (
         f"The models in the order of the {MEASURES[choice.decisive].name}, which decides. ↑: higher is better, ↓: lower is better. "
@@ -159,14 +171,19 @@ def _labelled(choice: Choice) -> str:
     intervals = {probe: found.intervals(probe) for probe in found.right}
     names, order = choice.short_names, np.argsort(-found.accuracies(next(iter(found.right))), kind="stable")
     rows = [
-        [label_html(int(i), names[i]), *(_percent_html(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right)]
+        [
+            label_html(int(i), names[i]),
+            *(_percent_html(float(found.accuracies(probe)[i]), intervals[probe][i]) for probe in found.right),
+        ]
         for i in order
     ]
     agreements = []
     for key in MEASURES:
         cells = [found.agreement(choice, key, probe) for probe in found.right]
         agreements.append([escape(head(key)), *map(_agreement_text, cells)])
-    caption = f"Accuracy on {found.test_images:,} test images; {found.statement}. Small: 95% intervals over the test images."
+    caption = (
+        f"Accuracy on {found.test_images:,} test images; {found.statement}. Small: 95% intervals over the test images."
+    )
     accuracy = html_table(["model", *found.right], rows, caption=caption)
     caption = "Kendall's τ between the order of a measure and that of the accuracy, with a 95% interval over the images; Spearman's ρ."
     return (
@@ -190,9 +207,15 @@ def spectra_figure(choice: Choice) -> Figure:
         index = spread_indices(len(shares), POINTS)
         points = {"x": [j + 1 for j in index], "y": [round_significant(float(shares[j])) for j in index]}
         hover = {"hovertemplate": f"%{{y:.3~g}}<extra>{escape_label(name)}</extra>"}
-        traces.append(line_trace(i, name) | points | hover | {"meta": {"run": name, "quantity": "share of the variance"}})
+        traces.append(
+            line_trace(i, name) | points | hover | {"meta": {"run": name, "quantity": "share of the variance"}}
+        )
     layout = figure_layout(2 * PANEL_HEIGHT + PANEL_GAP, runs=len(traces)) | {
-        "xaxis": {"type": "log", "title": {"text": "index of the eigenvalue"}, "unifiedhovertitle": {"text": "eigenvalue %{x}"}},
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "index of the eigenvalue"},
+            "unifiedhovertitle": {"text": "eigenvalue %{x}"},
+        },
         "yaxis": LOG_AXIS | {"title": {"text": "share of the variance"}},
     }
     layout["margin"] = layout["margin"] | {"l": 70}

@@ -30,33 +30,48 @@ def class_section(runs: Sequence[RunSummary]) -> str:
 
 
 def _scores(evaluation: Evaluation) -> list[ProbeScore]:
-    """Return the scores of the main probe, one for each feature set, those of feature sets without this probe, and of fine-tuning."""
+    """Return the scores of the main probe, one for each feature set, those of feature sets without this probe, and of
+    fine-tuning.
+    """
     if not evaluation.scores:
         return []
     probe = main_probe(evaluation.scores)
     of = {score.features: score for score in reversed(evaluation.scores) if score.balanced_accuracy is not None}
-    of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.balanced_accuracy is not None}
+    of |= {
+        score.features: score
+        for score in evaluation.scores
+        if score.probe == probe and score.balanced_accuracy is not None
+    }
     order = dict.fromkeys(score.features for score in evaluation.scores)
-    of |= {score.features: score for score in reversed(evaluation.scores) if score.positives and score.features not in of}
+    of |= {
+        score.features: score for score in reversed(evaluation.scores) if score.positives and score.features not in of
+    }
     of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.positives}
     chosen = [of[name] for name in order if name in of]
-    return chosen + [score for score in evaluation.scores if score.probe == FINE_TUNING and score not in chosen and score.per_class]
+    return chosen + [
+        score for score in evaluation.scores if score.probe == FINE_TUNING and score not in chosen and score.per_class
+    ]
 
 
 def class_table(evaluation: Evaluation) -> str:
-    """Return balanced accuracy, AUROC and the recall of each class, with a column for each feature set; empty without them."""
+    """Return balanced accuracy, AUROC and the recall of each class, with a column for each feature set; empty without
+    them.
+    """
     scores = _scores(evaluation)
     if not scores:
         return ""
     balanced = [_share(score.balanced_accuracy) + _ends(score.balanced_accuracy_interval, 100.0, 1) for score in scores]
-    areas = ["–" if score.auroc is None else f"{score.auroc:.3f}" + _ends(score.auroc_interval, 1.0, 3) for score in scores]
+    areas = [
+        "–" if score.auroc is None else f"{score.auroc:.3f}" + _ends(score.auroc_interval, 1.0, 3) for score in scores
+    ]
     several = bool(scores[0].positives)
     rows = [["AUROC", *areas]] if several else [["balanced accuracy", *balanced], ["AUROC", *areas]]
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
     lowest = sorted(names, key=lambda name: scores[0].per_class.get(name, 1.0))[:MOST_CLASSES]
     shown = names if len(names) <= MOST_CLASSES else lowest
     heads = {
-        name: f"average precision, {name} (n = {scores[0].positives.get(name, 0)})" if several else f"recall, {name}" for name in shown
+        name: f"average precision, {name} (n = {scores[0].positives.get(name, 0)})" if several else f"recall, {name}"
+        for name in shown
     }
     rows += [[escape(heads[name]), *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
     probes = dict.fromkeys(score.probe for score in scores)
@@ -66,9 +81,14 @@ def class_table(evaluation: Evaluation) -> str:
         caption = f"Results by class of {', '.join(probes)}. AUROC: mean over the classes. n: number of test images with the class. "
     caption += "Small: 95 % intervals."
     if len(shown) < len(names):
-        caption += f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
+        caption += (
+            f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
+        )
     first = scores[0].probe  # the caption names it; another one is named in the head of its column
-    head = [score.features if score.probe in (first, score.features) else f"{score.features} ({score.probe})" for score in scores]
+    head = [
+        score.features if score.probe in (first, score.features) else f"{score.features} ({score.probe})"
+        for score in scores
+    ]
     return split_table(["", *head], rows, caption=caption)
 
 
@@ -81,7 +101,9 @@ def _ends(interval: tuple[float, float] | None, factor: float, digits: int) -> s
 
 
 def confusion_matrix(evaluation: Evaluation) -> str:
-    """Return the confusion matrix of the backbone as a table whose cells are shaded by their share of the row; empty without one."""
+    """Return the confusion matrix of the backbone as a table whose cells are shaded by their share of the row; empty
+    without one.
+    """
     score = next((score for score in _scores(evaluation) if score.features == "backbone" and score.confusion), None)
     if score is None:
         return ""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from fullrank.conformance import CheckResult, ConformanceReport
-from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.document import figure_block, html_document, html_table
 from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, panel_title, round_significant
+from fullrank.report.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
+from fullrank.testing import CheckResult, ConformanceReport
 
 SIGNS = {"passed": "✓", "failed": "✗", "info": "·"}
 """Status of a result → the sign before its name."""
@@ -23,11 +23,13 @@ CAPTIONS = {
 def render(report: ConformanceReport) -> str:
     """Return the HTML page, which needs no network.
 
-    >>> from fullrank.conformance import Measurements
+    >>> from fullrank.testing import Measurements
     >>> "<h1>mine</h1>" in render(ConformanceReport(name="mine", tensors="", results=(), measurements=Measurements(), seconds=1.0))
     True
     """
-    figures = {"spectrum": spectrum_figure(report)} | {axis: time_figure(report, axis) for axis in ("samples", "dimensions")}
+    figures = {"spectrum": spectrum_figure(report)} | {
+        axis: time_figure(report, axis) for axis in ("samples", "dimensions")
+    }
     shown = {name: figure for name, figure in figures.items() if figure}
     blocks = {name: figure_block(name, figure, CAPTIONS[name]) for name, figure in shown.items()}
 
@@ -48,28 +50,38 @@ def render(report: ConformanceReport) -> str:
 def summary(report: ConformanceReport) -> str:
     """Return the report in a sentence.
 
-    >>> from fullrank.conformance import Measurements
+    >>> from fullrank.testing import Measurements
     >>> summary(ConformanceReport(name="mine", tensors="Z (2, 12, 5)", results=(), measurements=Measurements(), seconds=3.2))
     'mine passes the conformance check: 0 checks passed, in 3 s; tested with Z (2, 12, 5)'
     """
     failed, passed = (sum(result.status == status for result in report.results) for status in ("failed", "passed"))
-    verdict = f"fails the conformance check: {failed} check{'s' * (failed != 1)} failed; " if failed else "passes the conformance check: "
+    verdict = (
+        f"fails the conformance check: {failed} check{'s' * (failed != 1)} failed; "
+        if failed
+        else "passes the conformance check: "
+    )
     return f"{report.name} {verdict}{passed} check{'s' * (passed != 1)} passed, in {report.seconds:.0f} s; tested with {report.tensors}"
 
 
 def spectrum_figure(report: ConformanceReport) -> Figure | None:
-    """Return the figure of eigenvalues against their index, the objective's and FroSSL's; None if they were not measured."""
+    """Return the figure of eigenvalues against their index, the objective's and FroSSL's; None if they were not
+    measured.
+    """
     spectra = {name: (s.before, s.after) for name, s in report.measurements.spectra.items() if s.after is not None}
     if not spectra:
         return None
-    traces = [_spectrum_trace(i, name, after.eigenvalues.tolist()) for i, (name, (_, after)) in enumerate(spectra.items())]
+    traces = [
+        _spectrum_trace(i, name, after.eigenvalues.tolist()) for i, (name, (_, after)) in enumerate(spectra.items())
+    ]
     before = next(iter(spectra.values()))[0].eigenvalues.tolist()
     traces.append(_spectrum_trace(len(spectra), "start", before, faint=True))
     return _figure(traces, x="index of the eigenvalue", y="eigenvalue / largest", kind="linear")
 
 
 def time_figure(report: ConformanceReport, axis: str) -> Figure | None:
-    """Return the figure of milliseconds against N (`axis` "samples") or D ("dimensions"); None if they were not measured."""
+    """Return the figure of milliseconds against N (`axis` "samples") or D ("dimensions"); None if they were not
+    measured.
+    """
     if not report.measurements.costs:
         return None
     traces = []
@@ -81,7 +93,10 @@ def time_figure(report: ConformanceReport, axis: str) -> Figure | None:
 
 
 def _spectrum_trace(i: int, name: str, values: Sequence[float], *, faint: bool = False) -> dict[str, Any]:
-    x, y = list(range(1, len(values) + 1)), [round_significant(value / values[0]) if value > 0 else None for value in values]
+    x, y = (
+        list(range(1, len(values) + 1)),
+        [round_significant(value / values[0]) if value > 0 else None for value in values],
+    )
     return line_trace(i, name, faint=faint) | {"x": x, "y": y, "meta": {"run": name, "quantity": "eigenvalue"}}
 
 
@@ -101,6 +116,10 @@ def _table(results: Sequence[CheckResult], *, caption: str) -> str:
     """Return a table with one row for each result, without columns that are empty in all rows."""
     if not results:
         return ""
-    columns = [column for column in ("measured", "expected", "remedy") if any(getattr(result, column) for result in results)]
-    rows = [[f"{SIGNS[r.status]} {escape(r.name)}", *(escape(getattr(r, column)) for column in columns)] for r in results]
+    columns = [
+        column for column in ("measured", "expected", "remedy") if any(getattr(result, column) for result in results)
+    ]
+    rows = [
+        [f"{SIGNS[r.status]} {escape(r.name)}", *(escape(getattr(r, column)) for column in columns)] for r in results
+    ]
     return html_table(["check", *columns], rows, caption=caption, stacks=True)

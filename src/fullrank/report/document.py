@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from plotly.offline import get_plotlyjs
 
-from fullrank.plot_style import COLORS
 from fullrank.report.figures import Figure, describe_figure
+from fullrank.report.plot_style import COLORS
 
 LONGEST_WORD = 18
 """Number of characters of the longest word that a cell of a table never breaks."""
@@ -55,7 +55,11 @@ def html_document(
         verdicts=verdicts,
         legend=legend,
         contents="".join(f'<li><a href="#{_anchor(name)}">{name}</a></li>' for name, body in sections.items() if body),
-        sections="\n".join(f'<section id="{_anchor(name)}"><h2>{name}</h2>\n{body}\n</section>' for name, body in sections.items() if body),
+        sections="\n".join(
+            f'<section id="{_anchor(name)}"><h2>{name}</h2>\n{body}\n</section>'
+            for name, body in sections.items()
+            if body
+        ),
         data=_json({"figures": figures, "positions": positions}),
         plotly=_compress(plotly),
         script=script,
@@ -72,7 +76,9 @@ def figure_block(name: str, figure: Figure, caption: str) -> str:
     )
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False, wide: bool = False) -> str:
+def html_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, stacks: bool = False, wide: bool = False
+) -> str:
     """Return a table; the first column names the row.
 
     Args:
@@ -86,7 +92,8 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
     body = "".join(
         f'<tr><th scope="row"{_long(row[0])} data-label="{escape(head[0])}">{row[0]}</th>'
         + "".join(
-            f'<td{_long(cell)} data-label="{escape(name)}"><div>{cell}</div></td>' for name, cell in zip(head[1:], row[1:], strict=True)
+            f'<td{_long(cell)} data-label="{escape(name)}"><div>{cell}</div></td>'
+            for name, cell in zip(head[1:], row[1:], strict=True)
         )
         + "</tr>"
         for row in rows
@@ -98,7 +105,9 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: s
 
 
 def _long(cell: str) -> str:
-    """Return the class of a cell with a word, such as a path, that may be broken anywhere so that the table fits on the page."""
+    """Return the class of a cell with a word, such as a path, that may be broken anywhere so that the table fits on the
+    page.
+    """
     words = re.sub("<[^>]+>", " ", cell).replace("\N{NO-BREAK SPACE}", " ").split()
     return ' class="long"' if any(len(word) > LONGEST_WORD for word in words) else ""
 
@@ -109,7 +118,9 @@ def split_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: 
     Each table repeats the first column, which names the row. The caption stands below the last one.
     """
     rows, columns = list(rows), len(head) - 1
-    parts = [[int(k) for k in part] for part in np.array_split(np.arange(1, columns + 1), max(1, -(-columns // MAX_COLUMNS)))]
+    parts = [
+        [int(k) for k in part] for part in np.array_split(np.arange(1, columns + 1), max(1, -(-columns // MAX_COLUMNS)))
+    ]
     return "".join(
         html_table(
             [head[0], *(head[k] for k in part)],
@@ -135,7 +146,9 @@ def label_html(i: int, label: str) -> str:
 
 
 def picture_tile(name: str, text: str, source: str, *, asked: bool = False) -> str:
-    """Return the picture of an image with its file name and a text below; `source` is the address of the picture, or empty."""
+    """Return the picture of an image with its file name and a text below; `source` is the address of the picture, or
+    empty.
+    """
     picture = f'<img alt="{escape(name)}" src="{escape(source)}">' if source else ""
     short = escape(os.path.basename(name.rstrip("/")) or name)
     kind = ' class="asked"' if asked else ""

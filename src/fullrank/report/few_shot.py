@@ -5,8 +5,8 @@ from typing import Any
 
 from fullrank.evaluation.names import few_shot_name
 from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.plot_style import PANEL_HEIGHT
 from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, round_significant
+from fullrank.report.plot_style import PANEL_HEIGHT
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.scores import evaluations_by_relevance
 
@@ -17,7 +17,9 @@ CAPTION = (
 
 
 def few_shot_points(evaluation: Evaluation, features: str) -> dict[int, ProbeScore]:
-    """Return number of labels per class → score of one feature set, in increasing order; scores of changed protocols are omitted."""
+    """Return number of labels per class → score of one feature set, in increasing order; scores of changed protocols
+    are omitted.
+    """
     scores: dict[int, ProbeScore] = {}
     for score in evaluation.scores:
         n = score.protocol.get("labels")
@@ -27,15 +29,21 @@ def few_shot_points(evaluation: Evaluation, features: str) -> dict[int, ProbeSco
 
 
 def few_shot_figure(runs: Sequence[RunSummary]) -> tuple[Figure | None, str]:
-    """Return the figure with its caption: one line for each feature set of one run, or for the backbone of each of several runs.
+    """Return the figure with its caption: one line for each feature set of one run, or for the backbone of each of
+    several runs.
 
-    All lines are of one data set: the most relevant of the first run that has a curve of at least two points. Without one, there is no
-    figure.
+    All lines are of one data set: the most relevant of the first run that has a curve of at least two points. Without
+    one, there is no figure.
     """
-    data = next((evaluation.data for run in runs for evaluation in evaluations_by_relevance(run) if _has_curve(evaluation)), None)
+    data = next(
+        (evaluation.data for run in runs for evaluation in evaluations_by_relevance(run) if _has_curve(evaluation)),
+        None,
+    )
     if data is None:
         return None, ""
-    evaluations = [next((e for e in reversed(run.evaluations) if e.data == data and _has_curve(e)), None) for run in runs]
+    evaluations = [
+        next((e for e in reversed(run.evaluations) if e.data == data and _has_curve(e)), None) for run in runs
+    ]
     if len(runs) == 1:
         (evaluation,) = evaluations
         assert evaluation is not None
@@ -47,7 +55,12 @@ def few_shot_figure(runs: Sequence[RunSummary]) -> tuple[Figure | None, str]:
     traces = [_trace(i, label, points) for i, label, points in curves if points]
     ticks = sorted({n for *_, points in curves for n in points})
     layout = figure_layout(PANEL_HEIGHT + 60, runs=len(traces)) | {
-        "xaxis": {"type": "log", "title": {"text": "labels per class"}, "tickvals": ticks, "ticktext": [str(n) for n in ticks]},
+        "xaxis": {
+            "type": "log",
+            "title": {"text": "labels per class"},
+            "tickvals": ticks,
+            "ticktext": [str(n) for n in ticks],
+        },
         "yaxis": {"tickformat": ".3~p", "nticks": 6},
     }
     return {"data": traces, "layout": layout}, f"{CAPTION}Test images: {data or 'not recorded'}."
@@ -70,4 +83,7 @@ def _trace(i: int, label: str, points: dict[int, ProbeScore]) -> dict[str, Any]:
             "thickness": 1,
             "width": 3,
         }
-    return trace | {"hovertemplate": f"%{{y:.1%}}<extra>{escape_label(label)}</extra>", "meta": {"run": label, "quantity": "accuracy"}}
+    return trace | {
+        "hovertemplate": f"%{{y:.1%}}<extra>{escape_label(label)}</extra>",
+        "meta": {"run": label, "quantity": "accuracy"},
+    }

@@ -1,4 +1,6 @@
-"""Functions that all plotly figures of a report use: traces, layout, ranges, and downsampling, which keeps the page small."""
+"""Functions that all plotly figures of a report use: traces, layout, ranges, and downsampling, which keeps the page
+small.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -7,10 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.plot_style import BOTTOM_MARGIN, FONT, LEGEND_HEIGHT, run_line
+from fullrank.report.plot_style import BOTTOM_MARGIN, FONT, LEGEND_HEIGHT, run_line
 
 Figure = dict[str, Any]
-"""The JSON that plotly.js draws: `data` and `layout`; the spectrum figure also has `frames`, one for each position of the slider."""
+"""The JSON that plotly.js draws: `data` and `layout`; the spectrum figure also has `frames`, one for each position of
+the slider."""
 
 DECADES = 10
 """Eigenvalues below 10^−DECADES of the largest are rounding errors."""
@@ -32,7 +35,9 @@ def line_trace(i: int, label: str, *, faint: bool = False, markers: bool = False
 
 
 def figure_layout(inner: int, *, runs: int) -> dict[str, Any]:
-    """Return the layout of a figure, `inner` pixels high between its margins, with a legend if there are several runs."""
+    """Return the layout of a figure, `inner` pixels high between its margins, with a legend if there are several
+    runs.
+    """
     top = LEGEND_HEIGHT if runs > 1 else 0
     return {
         "height": top + inner + BOTTOM_MARGIN,
@@ -52,7 +57,8 @@ def panel_title(text: str, top: float) -> dict[str, Any]:
 
 
 def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
-    """Return the smallest and the largest power of ten of an axis that shows all positive eigenvalues except rounding errors.
+    """Return the smallest and the largest power of ten of an axis that shows all positive eigenvalues except rounding
+    errors.
 
     Args:
         tables: spectra, one per row.
@@ -60,7 +66,9 @@ def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
     >>> log_range([np.array([[10.0, 1e-3], [1.0, 0.0]])])
     [-3.3, 1.3]
     """
-    spectra = [np.log10(values) for table in tables for row in table if len(values := row[np.isfinite(row) & (row > 0)])]
+    spectra = [
+        np.log10(values) for table in tables for row in table if len(values := row[np.isfinite(row) & (row > 0)])
+    ]
     if not spectra:
         return [-1.0, 1.0]
     bottom = min(max(values.min(), values.max() - DECADES) for values in spectra)
@@ -68,7 +76,8 @@ def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:
 
 
 def mask_rounding_errors(eigenvalues: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
-    """Replace zeros and rounding errors by NaN, relative to the largest eigenvalue of each row; rows are in descending order.
+    """Replace zeros and rounding errors by NaN, relative to the largest eigenvalue of each row; rows are in descending
+    order.
 
     >>> mask_rounding_errors(np.array([[1e12, 1.0], [1.0, 1e-3], [0.0, 0.0]])).tolist()
     [[1000000000000.0, nan], [1.0, 0.001], [nan, nan]]
@@ -87,12 +96,17 @@ def describe_figure(figure: Figure) -> str:
     curves = []
     for trace in figure["data"]:
         if texts := trace["meta"].get("texts"):
-            curves += [f"alarm of {trace['meta']['run']} at {axis} {x}: {text}" for x, text in zip(trace["x"], texts, strict=True)]
+            curves += [
+                f"alarm of {trace['meta']['run']} at {axis} {x}: {text}"
+                for x, text in zip(trace["x"], texts, strict=True)
+            ]
             continue
         points = [(x, y) for x, y in zip(trace["x"], trace["y"], strict=True) if y is not None]
         if points and trace["opacity"] == 1.0:
             (x0, y0), (x1, y1) = points[0], points[-1]
-            curves.append(f"{trace['meta']['quantity']} of {trace['meta']['run']}: {y0:g} at {axis} {x0}, {y1:g} at {x1}")
+            curves.append(
+                f"{trace['meta']['quantity']} of {trace['meta']['run']}: {y0:g} at {axis} {x0}, {y1:g} at {x1}"
+            )
     return f"Line chart. {'; '.join(curves)}."
 
 
@@ -106,7 +120,8 @@ def spread_indices(n: int, at_most: int) -> list[int]:
 
 
 def envelope_indices(values: Sequence[float | None], at_most: int) -> list[int]:
-    """Return at most about `at_most` indices of a curve that keep its peaks: of each stretch, the smallest and the largest value.
+    """Return at most about `at_most` indices of a curve that keep its peaks: of each stretch, the smallest and the
+    largest value.
 
     The first and the last value stay too, and of the values that are None or not finite one of each stretch, as a gap.
 

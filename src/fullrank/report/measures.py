@@ -1,4 +1,6 @@
-"""The measures at the end of a run: what each one means, whether higher is better, and between which runs it can be compared."""
+"""The measures at the end of a run: what each one means, whether higher is better, and between which runs it can be
+compared.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,8 +13,8 @@ from fullrank.report.run_summary import RunSummary, series
 from fullrank.run.spectrum_history import LOCATIONS
 
 STILL_IMPROVING = 0.01
-"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still improves at its end.
-`docs/report.md` shows what runs above this share gained when they were trained twice as long."""
+"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
+improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long."""
 MIN_EVALUATIONS = 8
 """Minimum number of held-out losses for a statement about the last quarter of a run."""
 SIGNS = {"higher": "↑", "lower": "↓", "none": ""}
@@ -55,7 +57,9 @@ def last_accuracy(run: RunSummary) -> float | None:
 
 
 def accuracy_detail(run: RunSummary) -> str:
-    """Return the number of images of the online accuracy and their most frequent class; empty for logs without these numbers."""
+    """Return the number of images of the online accuracy and their most frequent class; empty for logs without these
+    numbers.
+    """
     rows = [row for row in run.spectrum if row.probe_accuracy is not None]
     if not rows or rows[-1].probe_images is None or rows[-1].probe_majority is None:
         return ""
@@ -68,8 +72,8 @@ def last_score(run: RunSummary, probe: str) -> str:
 
 
 def score_detail(run: RunSummary, probe: str) -> str:
-    """Return the epoch of the last score on all test images, its number of images, and the top-5 accuracy or the score before the first
-    step; empty if the probe was not scored.
+    """Return the epoch of the last score on all test images, its number of images, and the top-5 accuracy or the score
+    before the first step; empty if the probe was not scored.
     """
     if not last_score(run, probe):
         return ""
@@ -83,13 +87,19 @@ def score_detail(run: RunSummary, probe: str) -> str:
 def last_effective_rank(run: RunSummary, location: str) -> str:
     """Return the last effective rank, for example `45.2 of 512`; empty if there is none."""
     metrics = run.logged_metrics(location)
-    return f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}" if metrics and isfinite(metrics.effective_rank) else ""
+    return (
+        f"{metrics.effective_rank:.1f} of {format_count(metrics.dimensions)}"
+        if metrics and isfinite(metrics.effective_rank)
+        else ""
+    )
 
 
 def last_quarter_share(run: RunSummary) -> float | None:
-    """Return which share of its whole decrease the held-out loss made in the last quarter of the run; None if it did not decrease.
+    """Return which share of its whole decrease the held-out loss made in the last quarter of the run; None if it did
+    not decrease.
 
-    The whole decrease is from the largest to the last value. The share is negative if the loss rose in the last quarter.
+    The whole decrease is from the largest to the last value. The share is negative if the loss rose in the last
+    quarter.
     """
     steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
     finite = [loss for loss in losses if loss is not None]
@@ -161,7 +171,9 @@ MEASURES = (
 
 
 def differing_conditions(measure: Measure, runs: Sequence[RunSummary]) -> list[str]:
-    """Return the entries of `measure.same` in which the recipes of runs with a value differ; empty if the runs can be compared."""
+    """Return the entries of `measure.same` in which the recipes of runs with a value differ; empty if the runs can be
+    compared.
+    """
     measured = [run for run in runs if measure.value(run)]
     return [entry for entry in measure.same if len({_entry(run, entry) for run in measured}) > 1]
 

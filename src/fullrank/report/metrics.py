@@ -21,7 +21,8 @@ WARNING_MARK = "†"
 
 
 def last_metrics(run: RunSummary, location: str) -> dict[str, MetricValue]:
-    """Return the metrics that depend only on the last spectrum; empty if there is no spectrum or its number of images is unknown.
+    """Return the metrics that depend only on the last spectrum; empty if there is no spectrum or its number of images
+    is unknown.
 
     >>> from fullrank.run import SpectrumHistory
     >>> spectra = SpectrumHistory(steps=np.array([9]), samples=np.array([50]), eigenvalues={"backbone": np.array([[2.0, 2.0]])})
@@ -39,10 +40,17 @@ def last_metrics(run: RunSummary, location: str) -> dict[str, MetricValue]:
 
 
 def metrics_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table of metrics as HTML, with a column for each location of one run, or for each of several runs; empty without spectra."""
-    by_location = {location: {run.label: metrics for run in runs if (metrics := last_metrics(run, location))} for location in LOCATIONS}
+    """Return a table of metrics as HTML, with a column for each location of one run, or for each of several runs; empty
+    without spectra.
+    """
+    by_location = {
+        location: {run.label: metrics for run in runs if (metrics := last_metrics(run, location))}
+        for location in LOCATIONS
+    }
     if len(runs) == 1:
-        by_location = {"run": {location: metrics for location in LOCATIONS for metrics in by_location[location].values()}}
+        by_location = {
+            "run": {location: metrics for location in LOCATIONS for metrics in by_location[location].values()}
+        }
     build = _table if len(runs) <= FEW_RUNS else _table_of_many
     return "".join(build(columns, subject=location) for location, columns in by_location.items() if columns)
 
@@ -53,7 +61,9 @@ def _table(columns: dict[str, dict[str, MetricValue]], *, subject: str) -> str:
         metric = METRICS[key]
         convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
         name = f"{escape(metric.name)}<br><small>{_formula(metric.formula + convention)}</small>"
-        better, bias = (f"<small>{escape(text)}</small>" for text in (metric.better.replace("none", "–"), metric.small_sample_bias))
+        better, bias = (
+            f"<small>{escape(text)}</small>" for text in (metric.better.replace("none", "–"), metric.small_sample_bias)
+        )
         rows.append([name, *(cell(values[key]) for values in columns.values()), better, bias])
     notes = footnotes(value for values in columns.values() for value in values.values())
     head = [f"metric of the {subject}", *columns, "healthier", f"{WARNING_MARK}: bias with few samples"]
@@ -74,7 +84,11 @@ def _table_of_many(columns: dict[str, dict[str, MetricValue]], *, subject: str) 
         for metric, text in zip(metrics, better, strict=True)
     ]
     legend = f'<ul class="notes">{"".join(formulas)}</ul>'
-    return split_table([f"{subject} of the run", *(METRICS[key].name for key in keys)], rows, caption=caption) + legend + notes
+    return (
+        split_table([f"{subject} of the run", *(METRICS[key].name for key in keys)], rows, caption=caption)
+        + legend
+        + notes
+    )
 
 
 def _formula(text: str) -> str:
@@ -100,4 +114,8 @@ def cell(metric: MetricValue) -> str:
 def footnotes(metrics: Iterable[MetricValue]) -> str:
     """Return the warnings as HTML, one footnote per number of samples; empty without warnings."""
     texts = dict.fromkeys(metric.warning.rpartition(": ")[2] for metric in metrics if metric.warning)
-    return f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>' if texts else ""
+    return (
+        f'<ul class="notes">{"".join(f"<li>{WARNING_MARK} {escape(text)}</li>" for text in texts)}</ul>'
+        if texts
+        else ""
+    )

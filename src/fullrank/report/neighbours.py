@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fullrank.atomic import atomic_write
-from fullrank.model_card import public_name
-from fullrank.neighbourhood import Neighbours
-from fullrank.plot_style import BOTTOM_MARGIN, COLORS
+from fullrank.evaluation.neighbourhood import Neighbours
+from fullrank.files import atomic_write
+from fullrank.models.model_card import public_name
 from fullrank.report.document import figure_block, html_document, picture_strip, picture_tile
 from fullrank.report.figures import Figure, escape_label, figure_layout, round_significant, spread_indices
+from fullrank.report.plot_style import BOTTOM_MARGIN, COLORS
 
 SIDE = 96
 """Longest side of a picture on the page, in pixels."""
@@ -85,7 +85,10 @@ def summary(found: Neighbours) -> list[str]:
     lines.append(
         f"{_count(len(found.duplicates), 'pair')} of near-duplicates (correlation ≥ {found.threshold:g}), {equal:,} of them equal."
     )
-    lines += [f"{_count(count, 'pair')} {'lies' if count == 1 else 'lie'} across {a} and {b}." for (a, b), count in _leaks(found).items()]
+    lines += [
+        f"{_count(count, 'pair')} {'lies' if count == 1 else 'lie'} across {a} and {b}."
+        for (a, b), count in _leaks(found).items()
+    ]
     doubtful = len(found.doubtful_labels(len(found)))
     if doubtful:
         lines.append(f"The neighbours of {_count(doubtful, 'image')} agree on another label.")
@@ -106,7 +109,9 @@ def _skipped(found: Neighbours) -> str:
 
 
 def picture_uri(pixels: np.ndarray) -> str:
-    """Return pixels (C, S, S) as the address of a picture of at most `SIDE` pixels; of other channels than 1 or 3, the first is shown."""
+    """Return pixels (C, S, S) as the address of a picture of at most `SIDE` pixels; of other channels than 1 or 3, the
+    first is shown.
+    """
     if pixels.dtype != np.uint8:  # floats in [0, 1]
         pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
     image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
@@ -139,9 +144,9 @@ def _rows(found: Neighbours, tile: Tile, rows: Sequence[int], *, several: bool) 
         )
         for row in rows
     ]
-    return _note(f"{len(rows)} images, evenly spread over the set, and their nearest neighbours with the cosine similarity.") + "".join(
-        strips
-    )
+    return _note(
+        f"{len(rows)} images, evenly spread over the set, and their nearest neighbours with the cosine similarity."
+    ) + "".join(strips)
 
 
 def _queries(found: Neighbours, tile: Tile, *, images: bool) -> str:
@@ -149,10 +154,14 @@ def _queries(found: Neighbours, tile: Tile, *, images: bool) -> str:
         return ""
     asked = found.queries
     strips = []
-    for name, indices, similarities, pixels in zip(asked.names, asked.indices, asked.similarities, asked.pictures, strict=True):
+    for name, indices, similarities, pixels in zip(
+        asked.names, asked.indices, asked.similarities, asked.pictures, strict=True
+    ):
         tiles = [picture_tile(name, "query", picture_uri(pixels) if images else "", asked=True)]
         shown = zip(indices[:SHOWN], similarities, strict=False)
-        tiles += [tile(int(j), _about(found, int(j), f"{value:.3f}", several=len(found.parts) > 1)) for j, value in shown]
+        tiles += [
+            tile(int(j), _about(found, int(j), f"{value:.3f}", several=len(found.parts) > 1)) for j, value in shown
+        ]
         strips.append(picture_strip(tiles))
     return _note("The nearest images of each query, with the cosine similarity.") + "".join(strips)
 
@@ -177,11 +186,11 @@ def _duplicates(found: Neighbours, tile: Tile, *, several: bool) -> str:
 def _outliers(found: Neighbours, tile: Tile) -> str:
     score = found.outlier_score
     rows = found.outliers(ALONE)
-    note = (
-        f"The images with the largest mean cosine distance to their {found.k} nearest neighbours (number). Of all images, half are below "
-    )
+    note = f"The images with the largest mean cosine distance to their {found.k} nearest neighbours (number). Of all images, half are below "
     note += f"{np.median(score):.3f}."
-    return _note(note) + picture_strip([tile(row, _about(found, row, f"{score[row]:.3f}", several=False)) for row in rows])
+    return _note(note) + picture_strip(
+        [tile(row, _about(found, row, f"{score[row]:.3f}", several=False)) for row in rows]
+    )
 
 
 def _doubtful(found: Neighbours, tile: Tile) -> str:
@@ -191,11 +200,15 @@ def _doubtful(found: Neighbours, tile: Tile) -> str:
     total = len(found.doubtful_labels(len(found)))
     note = f"{len(rows):,} of {_count(total, 'image')}: no neighbour has the label of the image, and most neighbours have one other label. "
     note += "First the label of the image, then that of its neighbours. This is a reason to look, and not an error."
-    return _note(note) + picture_strip([tile(row, f"{found.labels[row]} → {found.usual_label(row)[0]}") for row in rows])
+    return _note(note) + picture_strip(
+        [tile(row, f"{found.labels[row]} → {found.usual_label(row)[0]}") for row in rows]
+    )
 
 
 def map_figure(found: Neighbours) -> Figure | None:
-    """Return the map with a colour for each of the most frequent labels, or for each split without labels; None without a map."""
+    """Return the map with a colour for each of the most frequent labels, or for each split without labels; None without
+    a map.
+    """
     placed = np.flatnonzero(np.isfinite(found.positions[:, 0])).tolist()
     if not placed:
         return None
@@ -204,7 +217,10 @@ def map_figure(found: Neighbours) -> Figure | None:
     named = sorted(frequent if len(frequent) <= len(COLORS) else frequent[: len(COLORS) - 1])
     keys = [group if group in named else "others" for group in groups]
     names = named + ["others"] * ("others" in keys and "others" not in named)
-    traces = [_points(found, i, name, [row for row, key in zip(placed, keys, strict=True) if key == name]) for i, name in enumerate(names)]
+    traces = [
+        _points(found, i, name, [row for row, key in zip(placed, keys, strict=True) if key == name])
+        for i, name in enumerate(names)
+    ]
     axis: dict[str, Any] = {"showticklabels": False, "showgrid": False, "zeroline": False, "showline": False}
     meta = {"description": f"Map of {len(placed):,} images; groups: {', '.join(names)}."}
     layout = figure_layout(520, runs=len(traces)) | {

@@ -31,8 +31,15 @@ def format_duration(seconds: int | float | None) -> str:
     """
     if not isinstance(seconds, int | float) or not isfinite(seconds):
         return NOT_RECORDED
-    days, hours, minutes, rest = (int(seconds // 86400), int(seconds // 3600 % 24), int(seconds // 60 % 60), int(seconds % 60))
-    parts = [f"{value} {unit}" for value, unit in zip((days, hours, minutes, rest), ("d", "h", "min", "s"), strict=True)]
+    days, hours, minutes, rest = (
+        int(seconds // 86400),
+        int(seconds // 3600 % 24),
+        int(seconds // 60 % 60),
+        int(seconds % 60),
+    )
+    parts = [
+        f"{value} {unit}" for value, unit in zip((days, hours, minutes, rest), ("d", "h", "min", "s"), strict=True)
+    ]
     first = next((k for k, value in enumerate((days, hours, minutes, rest)) if value), 3)
     return " ".join(parts[first : first + 2])
 

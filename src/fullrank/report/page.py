@@ -9,8 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
+from fullrank.files import atomic_write
 from fullrank.report import tables
 from fullrank.report.answers import answers_html
 from fullrank.report.classes import class_section
@@ -24,7 +24,13 @@ from fullrank.report.recipe_differences import describe_differences
 from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
 from fullrank.report.scores import accuracy_comparison, evaluation_table
 from fullrank.report.spectrum import slider_positions, spectrum_figure
-from fullrank.report.training_curves import eigenvalue_figure, loss_caption, loss_figure, points_of_curve, progress_figure
+from fullrank.report.training_curves import (
+    eigenvalue_figure,
+    loss_caption,
+    loss_figure,
+    points_of_curve,
+    progress_figure,
+)
 from fullrank.run.spectrum_history import LOCATIONS
 
 PICTURE_BYTES = 400_000
@@ -61,8 +67,8 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
         `out`.
 
     Raises:
-        UserError: There is no run, a path is not a run directory, a recipe or a log is damaged, or `out` is a directory, cannot be
-            written, or exists and `overwrite` is False.
+        UserError: There is no run, a path is not a run directory, a recipe or a log is damaged, or `out` is a
+            directory, cannot be written, or exists and `overwrite` is False.
 
     >>> import tempfile
     >>> run = Path(tempfile.mkdtemp(), "first-try")
@@ -73,10 +79,14 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     True
     """
     if not runs:
-        raise UserError("no run was given, expected at least one run directory; give a directory that `fullrank pretrain` wrote")
+        raise UserError(
+            "no run was given, expected at least one run directory; give a directory that `fullrank pretrain` wrote"
+        )
     with atomic_write(out, overwrite=overwrite) as draft:
         draft.write_text(
-            render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images), "utf-8", errors="backslashreplace"
+            render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images),
+            "utf-8",
+            errors="backslashreplace",
         )
     return out
 
@@ -86,7 +96,10 @@ def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
     recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
     descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
     labels = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
-    numbered = [f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
+    numbered = [
+        f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label
+        for i, label in enumerate(labels)
+    ]
     return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]
 
 
@@ -98,8 +111,15 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
     figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
     figures["few-shot"] = few_shot
     shown = {name: figure for name, figure in figures.items() if figure}
-    captions = CAPTIONS | {"losses": CAPTIONS["losses"] + loss_caption(runs), "online": online_caption(runs), "few-shot": few_shot_caption}
-    blocks = {name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs))) for name, figure in shown.items()}
+    captions = CAPTIONS | {
+        "losses": CAPTIONS["losses"] + loss_caption(runs),
+        "online": online_caption(runs),
+        "few-shot": few_shot_caption,
+    }
+    blocks = {
+        name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs)))
+        for name, figure in shown.items()
+    }
     positions = slider_positions(runs)
     spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
     sections = {
@@ -113,8 +133,11 @@ def render(runs: Sequence[RunSummary], *, images: bool) -> str:
         "Evaluation": _evaluation(runs, blocks.get("few-shot", "")),
         "Nearest neighbours": neighbour_section(runs) if images else "",
         "Images": _pictures(runs) if images else "",
-        "Recipe": tables.recipe_table(runs) + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
-        "Environment": "".join(json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment),
+        "Recipe": tables.recipe_table(runs)
+        + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
+        "Environment": "".join(
+            json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment
+        ),
     }
     title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
     return html_document(
@@ -180,7 +203,9 @@ def _pictures(runs: Sequence[RunSummary]) -> str:
 
 
 def _data_uri(picture: bytes, max_bytes: int) -> str:
-    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is reduced until it is small enough."""
+    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is reduced until it is small
+    enough.
+    """
     kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
     while len(picture) > max_bytes:
         stream = io.BytesIO()

@@ -17,21 +17,28 @@ SIZE_ENTRIES = {"low-rank": "d0", "low-rank-diagonal": "d0", "sub-vector": "d0",
 
 
 def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str | None]]:
-    """Return the entries in which recipes differ: dotted name -> the JSON value in each recipe, None if a recipe lacks the entry.
+    """Return the entries in which recipes differ: dotted name -> the JSON value in each recipe, None if a recipe lacks
+    the entry.
 
     >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
     {'seed': ['0', '1']}
     """
-    flat = [{key: json.dumps(value) for key, value in flatten(recipe).items() if key not in FILE_ENTRIES} for recipe in recipes]
-    rows = {key: [recipe.get(key) for recipe in flat] for key in dict.fromkeys(key for recipe in flat for key in recipe)}
+    flat = [
+        {key: json.dumps(value) for key, value in flatten(recipe).items() if key not in FILE_ENTRIES}
+        for recipe in recipes
+    ]
+    rows = {
+        key: [recipe.get(key) for recipe in flat] for key in dict.fromkeys(key for recipe in flat for key in recipe)
+    }
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 
 
 def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
     """Return a short description of each recipe that distinguishes it from the others; empty if it equals all others.
 
-    Entries are considered one after the other, the objective and the projector first. An entry describes only those runs that the entries
-    before it did not distinguish. Thus entries that follow from others, such as the hyperparameters of an objective, are omitted.
+    Entries are considered one after the other, the objective and the projector first. An entry describes only those
+    runs that the entries before it did not distinguish. Thus entries that follow from others, such as the
+    hyperparameters of an objective, are omitted.
 
     >>> describe_differences([{"objective": "frossl", "hyper": {"log": True}}, {"objective": "simclr", "hyper": {"temperature": 0.2}}])
     ['frossl', 'simclr']
@@ -44,7 +51,9 @@ def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
     for key, values in sorted(differing.items(), key=lambda row: _priority(row[0])):
         values_of: dict[tuple[str, ...], set[str]] = {}
         for description, value in zip(descriptions, values, strict=True):
-            values_of.setdefault(description, set()).update([] if value is None else [value])  # recipes of older versions lack entries
+            values_of.setdefault(description, set()).update(
+                [] if value is None else [value]
+            )  # recipes of older versions lack entries
         descriptions = [
             (*description, _entry_text(key, value)) if len(values_of[description]) > 1 else description
             for description, value in zip(descriptions, values, strict=True)
@@ -62,13 +71,21 @@ def describe_projector(recipe: dict[str, Any]) -> str:
     if not isinstance(config, dict) or not isinstance(widths := config.get("widths"), list):
         return ""
     kind = str(config.get("kind", "mlp"))
-    return ("-".join(map(str, widths)) or "none") if kind == "mlp" else f"{kind} {config.get(SIZE_ENTRIES.get(kind), '')}".strip()
+    return (
+        ("-".join(map(str, widths)) or "none")
+        if kind == "mlp"
+        else f"{kind} {config.get(SIZE_ENTRIES.get(kind), '')}".strip()
+    )
 
 
 def _with_projector_text(recipe: dict[str, Any]) -> dict[str, Any]:
     """Insert the description of the projector before the projector's entries."""
     text = describe_projector(recipe)
-    return recipe | {"projector": text} | {f"projector.{key}": value for key, value in recipe["projector"].items()} if text else recipe
+    return (
+        recipe | {"projector": text} | {f"projector.{key}": value for key, value in recipe["projector"].items()}
+        if text
+        else recipe
+    )
 
 
 def _priority(key: str) -> int:

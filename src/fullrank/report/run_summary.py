@@ -17,8 +17,8 @@ from fullrank.evaluation.result import Evaluation
 from fullrank.images import ImageDecodeError
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import read_regular_file
-from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.neighbour_rows import FILE, NeighbourRows
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
@@ -153,20 +153,27 @@ def _check_alarms(path: Path, alarms: Sequence[AlarmRow]) -> None:
             alarm_remedy(alarm)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UserError(f"{path}: the alarm of step {alarm.step} is damaged ({reason}); fix or remove the line") from error
+            raise UserError(
+                f"{path}: the alarm of step {alarm.step} is damaged ({reason}); fix or remove the line"
+            ) from error
 
 
-def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, checkpoints: Sequence[int]) -> list[str]:
+def _gaps(
+    metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, checkpoints: Sequence[int]
+) -> list[str]:
     """Return one sentence for each part of the training that the log or the spectra do not cover.
 
-    Every run evaluates its spectrum at step 0 and logs every `log_every` steps, so rows that are missing there were removed.
+    Every run evaluates its spectrum at step 0 and logs every `log_every` steps, so rows that are missing there were
+    removed.
     """
     notes, steps = [], [row.step for row in metrics]
     interval = log_every if isinstance(log_every, int) else 0
     lost = "were lost, for example because the file was emptied"
     if steps and min(steps) > interval:
         notes.append(f"There are no metrics before step {min(steps)}: earlier rows of metrics.jsonl {lost}.")
-    if steps and checkpoints and max(checkpoints) - max(steps) >= max(interval, 1):  # a stopped run has no row at its last step
+    if (
+        steps and checkpoints and max(checkpoints) - max(steps) >= max(interval, 1)
+    ):  # a stopped run has no row at its last step
         notes.append(
             f"There are no metrics after step {max(steps)}, but a checkpoint of step {max(checkpoints)}: rows of metrics.jsonl {lost}."
         )
@@ -177,7 +184,9 @@ def _gaps(metrics: Metrics, spectra: SpectrumHistory | None, *, log_every: Any, 
             span = f"step {missing[0]}" if len(missing) == 1 else f"steps {missing[0]} to {missing[-1]}"
             notes.append(f"spectrum.npz lacks {len(missing)} of {len(logged)} spectra ({span}): they {lost}.")
         elif not logged and spectra.steps[0] > 0:
-            notes.append(f"There are no spectra before step {spectra.steps[0]}: earlier spectra of spectrum.npz {lost}.")
+            notes.append(
+                f"There are no spectra before step {spectra.steps[0]}: earlier spectra of spectrum.npz {lost}."
+            )
     return notes
 
 
@@ -185,7 +194,9 @@ def _read_picture(path: Path, notes: list[str]) -> bytes | None:
     try:
         with convert_errors(path.name):
             picture = read_regular_file(path, max_bytes=MAX_PICTURE_BYTES)
-            Image.open(io.BytesIO(picture), formats=("PNG",)).load()  # of other formats, Pillow would run Ghostscript for EPS
+            Image.open(
+                io.BytesIO(picture), formats=("PNG",)
+            ).load()  # of other formats, Pillow would run Ghostscript for EPS
     except ImageDecodeError:
         problem = "cannot be read" if os.path.lexists(path) else "is missing"
         notes.append(f"{path.name} {problem}: the images and their views are not shown.")

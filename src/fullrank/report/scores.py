@@ -35,10 +35,14 @@ def scores_of(run: RunSummary, *, features: str = "backbone") -> dict[ScoreKey, 
 
 
 def accuracy_comparison(runs: Sequence[RunSummary]) -> str:
-    """Return a table for each data set: the accuracies of the backbones, runs in rows and probes in columns; empty for a single run."""
+    """Return a table for each data set: the accuracies of the backbones, runs in rows and probes in columns; empty for
+    a single run.
+    """
     if len(runs) < 2:
         return ""
-    return "".join(_comparison(data, runs) for data in dict.fromkeys(e.data for run in runs for e in run.evaluations if e.scores))
+    return "".join(
+        _comparison(data, runs) for data in dict.fromkeys(e.data for run in runs for e in run.evaluations if e.scores)
+    )
 
 
 def _comparison(data: str, runs: Sequence[RunSummary]) -> str:
@@ -70,13 +74,23 @@ def _metric(evaluations: Sequence[Evaluation]) -> tuple[str, str, str]:
 
 
 def evaluation_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table of accuracies for each data set, probes in rows and feature sets in columns; empty if no run was evaluated."""
-    return "".join(_table(data, runs) for data in dict.fromkeys(e.data for run in runs for e in run.evaluations if e.scores))
+    """Return a table of accuracies for each data set, probes in rows and feature sets in columns; empty if no run was
+    evaluated.
+    """
+    return "".join(
+        _table(data, runs) for data in dict.fromkeys(e.data for run in runs for e in run.evaluations if e.scores)
+    )
 
 
 def _table(data: str, runs: Sequence[RunSummary]) -> str:
-    evaluations = {i: evaluation for i, run in enumerate(runs) for evaluation in run.evaluations if evaluation.data == data}
-    cells = {(score.probe, i, score.features): score_cell(score) for i, evaluation in evaluations.items() for score in evaluation.scores}
+    evaluations = {
+        i: evaluation for i, run in enumerate(runs) for evaluation in run.evaluations if evaluation.data == data
+    }
+    cells = {
+        (score.probe, i, score.features): score_cell(score)
+        for i, evaluation in evaluations.items()
+        for score in evaluation.scores
+    }
     features = dict.fromkeys(name for *_, name in cells)
     several = len(runs) > 1
     rows = [
@@ -89,7 +103,9 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
         for i in sorted({i for name, i, _ in cells if name == probe})
     ]
     metric, guessing, meaning = _metric(list(evaluations.values()))
-    caption = f"{metric} on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
+    caption = (
+        f"{metric} on {data or 'the test images'}: mean ± standard deviation over n repetitions; higher is better. "
+    )
     if any(score.low is not None for evaluation in evaluations.values() for score in evaluation.scores):
         caption += "Below it the 95 % interval: bootstrap over the test images, or their groups. "
     return split_table(["probe, run" if several else "probe", *features, guessing], rows, caption=caption + meaning)
@@ -103,7 +119,9 @@ def evaluations_by_relevance(run: RunSummary) -> list[Evaluation]:
     source = look_up(run.recipe, "data", "source")
 
     def is_own(evaluation: Evaluation) -> bool:
-        """Return whether the name of the data is the source, or the source and its split: `photos[test]`, `photos (held out)`."""
+        """Return whether the name of the data is the source, or the source and its split: `photos[test]`, `photos (held
+        out)`.
+        """
         rest = evaluation.data.removeprefix(str(source))
         return bool(source) and rest != evaluation.data and rest[:1] in ("", "[", " ", ",")
 
@@ -111,7 +129,8 @@ def evaluations_by_relevance(run: RunSummary) -> list[Evaluation]:
 
 
 def headline_score(run: RunSummary) -> str:
-    """Return the first score of a linear probe on all labels or else the first score as a sentence with its baselines; empty without.
+    """Return the first score of a linear probe on all labels or else the first score as a sentence with its baselines;
+    empty without.
 
     The evaluation is the first of `evaluations_by_relevance`.
     """
@@ -122,37 +141,52 @@ def headline_score(run: RunSummary) -> str:
             others = [f"{other.features} {format_percent(other.accuracy)}" for other in same_probe]
             others += [f"{EQUAL} {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
             others += [f"{MAJORITY} {format_percent(evaluation.majority)}"] if evaluation.majority is not None else []
-            data, baselines = f" on {evaluation.data}" if evaluation.data else "", f" ({', '.join(others)})" if others else ""
+            data, baselines = (
+                f" on {evaluation.data}" if evaluation.data else "",
+                f" ({', '.join(others)})" if others else "",
+            )
             return f"{score.metric.capitalize()}{data}, {score.probe}: {format_percent(score.accuracy)}{baselines}."
     return ""
 
 
 def guessing_cell(evaluation: Evaluation) -> str:
-    """Return the score of guessing: the share of the most frequent class, or the mean average precision of equal scores."""
+    """Return the score of guessing: the share of the most frequent class, or the mean average precision of equal
+    scores.
+    """
     value = evaluation.majority if evaluation.chance is None else evaluation.chance
     return "–" if value is None else format_percent(value)
 
 
 def score_cell(score: ProbeScore, *, interval: bool = True) -> str:
-    """Return an accuracy with its standard deviation and its number of repetitions, if it has them, and below it its 95 % interval."""
+    """Return an accuracy with its standard deviation and its number of repetitions, if it has them, and below it its 95
+    % interval.
+    """
     mean = format_percent(score.accuracy)
     if score.sd is not None:
         mean = mean.replace("%", f"± {100 * score.sd:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
-    text = mean + (f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else "")
+    text = mean + (
+        f" <small>n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{format_count(score.n)}</small>" if score.n > 1 else ""
+    )
     if not interval or score.low is None or score.high is None:
         return text
     return f"{text}<br><small>{100 * score.low:.1f} to {100 * score.high:.1f}</small>"
 
 
 def evaluation_notes(run: RunSummary) -> list[str]:
-    """Return one sentence for the images of each evaluation, an older checkpoint, the verdict, and each score that was not computed."""
+    """Return one sentence for the images of each evaluation, an older checkpoint, the verdict, and each score that was
+    not computed.
+    """
     notes = []
     last = run.train[-1].step if run.train else None
     for evaluation in run.evaluations:
         data = f"{evaluation.data}: " if evaluation.data else ""
-        notes.append(f"{data}{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images.")
+        notes.append(
+            f"{data}{format_count(evaluation.train_images)} train and {format_count(evaluation.test_images)} test images."
+        )
         if evaluation.step is not None and last is not None and evaluation.step != last:
-            notes.append(f"{data}the scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step.")
+            notes.append(
+                f"{data}the scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step."
+            )
         notes += [f"{data}{evaluation.verdict}"] if evaluation.verdict else []
         notes += [f"{data}{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
         notes += [evaluation.statement] if evaluation.statement else []

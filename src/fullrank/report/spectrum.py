@@ -1,4 +1,6 @@
-"""The spectrum figure and its slider: each position shows one spectrum of each run, at the same fraction of its training."""
+"""The spectrum figure and its slider: each position shows one spectrum of each run, at the same fraction of its
+training.
+"""
 
 from collections.abc import Sequence
 from math import ceil
@@ -7,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.figures import (
     Figure,
     escape_label,
@@ -19,10 +20,12 @@ from fullrank.report.figures import (
     spread_indices,
 )
 from fullrank.report.number_format import format_count
+from fullrank.report.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.run_summary import RunSummary
 from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
 
-# Limits that keep the page small: positions of the slider, eigenvalues of one spectrum, eigenvalues of all runs together.
+# Limits that keep the page small: positions of the slider, eigenvalues of one spectrum, eigenvalues of all runs
+# together.
 MAX_POSITIONS = 60
 MAX_EIGENVALUES = 1024
 MAX_NUMBERS = 60_000
@@ -31,8 +34,9 @@ MAX_NUMBERS = 60_000
 def match_spectra(runs: Sequence[RunSummary]) -> list[dict[int, int]]:
     """Return for each position of the slider: index of the run -> index of the spectrum that it shows.
 
-    For one run, the positions are its spectra, at most 60 of them. Several runs are matched by the fraction of training that is done: the
-    positions are the spectra of the run with the most spectra, and every other run shows the spectrum with the nearest fraction.
+    For one run, the positions are its spectra, at most 60 of them. Several runs are matched by the fraction of training
+    that is done: the positions are the spectra of the run with the most spectra, and every other run shows the spectrum
+    with the nearest fraction.
     """
     fractions = {i: spectra.steps / max(1, spectra.steps[-1]) for i, spectra in _spectra(runs).items()}
     longest = max(fractions.values(), key=len, default=[])
@@ -61,17 +65,23 @@ def _captions(run: RunSummary, spectra: SpectrumHistory, *, with_label: bool) ->
     lines = []
     for step, n in zip(spectra.steps.tolist(), spectra.samples.tolist(), strict=True):
         images = f" ({format_count(n)} held-out images)" if n else ""
-        ranks = [f"{location} {getattr(rows[step], location).effective_rank:.1f}" for location in LOCATIONS] if step in rows else []
+        ranks = (
+            [f"{location} {getattr(rows[step], location).effective_rank:.1f}" for location in LOCATIONS]
+            if step in rows
+            else []
+        )
         rank_text = f", effective rank: {', '.join(ranks)}" if ranks else ""
         lines.append(f"{f'{run.label}: ' if with_label else ''}step {format_count(step)}{images}{rank_text}")
     return lines
 
 
 def spectrum_figure(runs: Sequence[RunSummary], location: str) -> Figure | None:
-    """Return the eigenvalues at one location against their index, on a logarithmic axis; None if no run has this spectrum.
+    """Return the eigenvalues at one location against their index, on a logarithmic axis; None if no run has this
+    spectrum.
 
-    `data` contains the last spectrum of each run and, faint, its first one. `frames` contains for each position of the slider the spectra
-    that replace the last ones. `layout.meta.ranges` contains the axis range for eigenvalues, and for eigenvalues divided by the largest.
+    `data` contains the last spectrum of each run and, faint, its first one. `frames` contains for each position of the
+    slider the spectra that replace the last ones. `layout.meta.ranges` contains the axis range for eigenvalues, and for
+    eigenvalues divided by the largest.
     """
     shown = {i: spectra for i, spectra in _spectra(runs).items() if location in spectra.eigenvalues}
     if not shown:
@@ -84,14 +94,21 @@ def spectrum_figure(runs: Sequence[RunSummary], location: str) -> Figure | None:
 
     def trace(i: int, k: int, *, faint: bool = False) -> dict[str, Any]:
         hover = {"hovertemplate": f"λ<sub>%{{x}}</sub> = %{{y:.3~g}}<extra>{escape_label(runs[i].label)}</extra>"}
-        points = {"x": [j + 1 for j in indices[i]], "y": _rounded(tables[i][k]), "meta": {"run": runs[i].label, "quantity": "eigenvalue"}}
+        points = {
+            "x": [j + 1 for j in indices[i]],
+            "y": _rounded(tables[i][k]),
+            "meta": {"run": runs[i].label, "quantity": "eigenvalue"},
+        }
         return line_trace(i, runs[i].label, faint=faint) | points | ({"hoverinfo": "skip"} if faint else hover)
 
     return {
         "data": [*(trace(i, -1) for i in shown), *(trace(i, 0, faint=True) for i in shown)],
         "layout": _layout(location, list(tables.values()), runs=len(runs)),
         "frames": [
-            [{"step": int(spectra.steps[matched[i]]), "y": _rounded(tables[i][matched[i]])} for i, spectra in shown.items()]
+            [
+                {"step": int(spectra.steps[matched[i]]), "y": _rounded(tables[i][matched[i]])}
+                for i, spectra in shown.items()
+            ]
             for matched in positions
         ],
     }

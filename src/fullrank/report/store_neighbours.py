@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError
+from fullrank.evaluation.neighbourhood import Neighbours, neighbours
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images
-from fullrank.loading import Model
-from fullrank.model_images import choose_splits
-from fullrank.neighbourhood import Neighbours, neighbours
+from fullrank.models import Model
+from fullrank.models.model_images import choose_splits
 from fullrank.report.figures import spread_indices
 from fullrank.report.neighbours import picture_uri
 from fullrank.run.neighbour_rows import FILE, NeighbourRows, Tile
@@ -29,7 +29,8 @@ def update_neighbours(
     workers: int = 0,
     notify: Callable[[str], Any] = lambda line: None,
 ) -> None:
-    """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores are stored.
+    """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores
+    are stored.
 
     Args:
         model: a loaded model of a run.
@@ -43,7 +44,9 @@ def update_neighbours(
         return
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
-        store_neighbour_rows(model, chosen.test, model.run.path / FILE, source=chosen.data, device=device, workers=workers)
+        store_neighbour_rows(
+            model, chosen.test, model.run.path / FILE, source=chosen.data, device=device, workers=workers
+        )
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
 
@@ -67,7 +70,16 @@ def store_neighbour_rows(
     images = as_images(test)
     part = images.subset(spread_indices(len(images), SEARCHED))
     errors = DecodeErrors(max_error_fraction=1.0)
-    found = neighbours(model, {"test": part}, k=SHOWN, duplicates=1.0, map_images=0, device=device, workers=workers, decode_errors=errors)
+    found = neighbours(
+        model,
+        {"test": part},
+        k=SHOWN,
+        duplicates=1.0,
+        map_images=0,
+        device=device,
+        workers=workers,
+        decode_errors=errors,
+    )
     rows = tuple(_row(found, row) for row in spread_indices(len(found), ROWS))
     stored = NeighbourRows(source=source, step=model.step, searched=len(found), rows=rows)
     stored.write(path)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from fullrank.monitoring.alarm_messages import alarm_message, alarm_remedy
 from fullrank.report.document import html_table, label_html, split_table
 from fullrank.report.measures import MEASURES, Measure, differing_conditions
 from fullrank.report.metrics import FEW_RUNS, WARNING_MARK, cell, footnotes, last_metrics
@@ -13,6 +12,7 @@ from fullrank.report.recipe_differences import describe_differences, differing_e
 from fullrank.report.run_summary import RunSummary
 from fullrank.report.scores import evaluation_notes
 from fullrank.report.text import list_notes, run_facts, training_length
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.spectrum import METRICS
 
 
@@ -30,9 +30,16 @@ def summary_table(runs: Sequence[RunSummary]) -> str:
 
 
 def measures_table(run: RunSummary) -> str:
-    """Return a row for each measure at the end of the run: value, what is better, and meaning; empty if the run has none."""
+    """Return a row for each measure at the end of the run: value, what is better, and meaning; empty if the run has
+    none.
+    """
     rows = [
-        [escape(measure.name), _measure_cell(measure, run), measure.better.replace("none", "–"), escape(measure.meaning)]
+        [
+            escape(measure.name),
+            _measure_cell(measure, run),
+            measure.better.replace("none", "–"),
+            escape(measure.meaning),
+        ]
         for measure in MEASURES
         if measure.value(run)
     ]
@@ -52,17 +59,29 @@ def comparison_table(runs: Sequence[RunSummary]) -> str:
     if len(runs) < 2:
         return ""
     descriptions = describe_differences([run.recipe for run in runs])
-    columns = {"difference": ["" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)]}
+    columns = {
+        "difference": [
+            "" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)
+        ]
+    }
     columns["training"] = [training_length(run) for run in runs]
     left_out = {measure.name: entries for measure in MEASURES if (entries := differing_conditions(measure, runs))}
-    columns |= {measure.head: [_measure_cell(measure, run) for run in runs] for measure in MEASURES if measure.name not in left_out}
-    values = [last_metrics(run, "backbone").get("collapsed_dimensions") for run in runs]  # healthy projectors have some too
+    columns |= {
+        measure.head: [_measure_cell(measure, run) for run in runs]
+        for measure in MEASURES
+        if measure.name not in left_out
+    }
+    values = [
+        last_metrics(run, "backbone").get("collapsed_dimensions") for run in runs
+    ]  # healthy projectors have some too
     columns["collapsed dimensions, backbone ↓"] = [cell(value) if value else "–" for value in values]
     shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–") for text in cells)}
     rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features. "
-    caption += " ".join(f"No {name}: it depends on settings that differ ({', '.join(entries)})." for name, entries in left_out.items())
+    caption += " ".join(
+        f"No {name}: it depends on settings that differ ({', '.join(entries)})." for name, entries in left_out.items()
+    )
     warnings = footnotes(value for value in values if value)
     if warnings:
         caption += f" {WARNING_MARK}: biased by the small number of samples ({METRICS['collapsed_dimensions'].small_sample_bias})."
@@ -75,7 +94,9 @@ def evaluation_list(runs: Sequence[RunSummary]) -> str:
 
 
 def recipe_table(runs: Sequence[RunSummary]) -> str:
-    """Return the entries in which the recipes differ: in rows for a few runs, in columns for many; empty for one run and equal recipes."""
+    """Return the entries in which the recipes differ: in rows for a few runs, in columns for many; empty for one run
+    and equal recipes.
+    """
     entries = differing_entries([run.recipe for run in runs])
     if not entries:
         return ""
@@ -119,7 +140,9 @@ def notes_list(runs: Sequence[RunSummary]) -> str:
 
 
 def _html_list(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> str:
-    """Return a list of sentences without repetitions; a sentence that is not about all runs begins with the labels of its runs."""
+    """Return a list of sentences without repetitions; a sentence that is not about all runs begins with the labels of
+    its runs.
+    """
     runs_of: dict[str, list[int]] = {}
     for i, text in notes:
         runs_of.setdefault(text, []).append(i)

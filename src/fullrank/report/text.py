@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fullrank.monitoring.alarm_messages import alarm_message
 from fullrank.report.measures import held_out_loss, last_quarter_share, still_improving, view_agreement
 from fullrank.report.number_format import NOT_RECORDED, format_count, format_duration, format_percent
 from fullrank.report.recipe_differences import describe_projector
 from fullrank.report.run_summary import RunSummary, look_up, series
+from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 
@@ -29,7 +29,10 @@ def judge_run(run: RunSummary) -> Verdict:
         return Verdict(level="unknown", text="There is no log, so the run cannot be judged.")
     steps, losses = series(run.train, lambda row: row.loss)
     if losses and losses[-1] is None:
-        return Verdict(level="failed", text=f"Failed: the loss is not finite at step {format_count(steps[-1])}, the last logged step.")
+        return Verdict(
+            level="failed",
+            text=f"Failed: the loss is not finite at step {format_count(steps[-1])}, the last logged step.",
+        )
     if run.alarms:
         last = run.alarms[-1]
         if last.alarm == "not finite" and not (steps and steps[-1] > last.step):  # the run ended there
@@ -59,13 +62,17 @@ def unfinished_sentence(run: RunSummary) -> str:
     where = f"the log ends in epoch {rows[-1].epoch:.4g} of {epochs}"
     if run.last_checkpoint is not None and run.last_checkpoint > rows[-1].step:
         return f"Incomplete log: {where}, but there is a checkpoint of step {format_count(run.last_checkpoint)}."
-    return f"Unfinished: {where}; the run was interrupted or is still running (continue with fullrank pretrain --resume)."
+    return (
+        f"Unfinished: {where}; the run was interrupted or is still running (continue with fullrank pretrain --resume)."
+    )
 
 
 def measures_sentence(run: RunSummary) -> str:
     """Return the agreement of the views and the held-out loss at the end; empty if the log has neither."""
     agreement, loss = view_agreement(run), held_out_loss(run)
-    parts = [f"the views of one image share {format_percent(agreement)} of the variance"] if agreement is not None else []
+    parts = (
+        [f"the views of one image share {format_percent(agreement)} of the variance"] if agreement is not None else []
+    )
     parts += [f"the held-out loss is {loss:.4g}"] if loss is not None else []
     return f"At the end, {' and '.join(parts)}." if parts else ""
 
@@ -92,12 +99,18 @@ def run_facts(run: RunSummary) -> dict[str, str]:
 
 
 def _data(run: RunSummary) -> str:
-    """Return the source of the images, with the size of the subset and the share for validation if the recipe has them."""
+    """Return the source of the images, with the size of the subset and the share for validation if the recipe has
+    them.
+    """
     source, subset, validation = (look_up(run.recipe, "data", name) for name in ("source", "subset", "validation"))
     parts = [str(source or NOT_RECORDED)]
     held_out = isinstance(validation, int | float) and validation > 0
     parts += [f"{100 * validation:g} % of the training images for validation"] if held_out else []
-    parts += [f"{format_count(subset)} of the {'others' if held_out else 'training images'}"] if isinstance(subset, int) and subset else []
+    parts += (
+        [f"{format_count(subset)} of the {'others' if held_out else 'training images'}"]
+        if isinstance(subset, int) and subset
+        else []
+    )
     return ", ".join(parts)
 
 
@@ -112,7 +125,11 @@ def training_length(run: RunSummary) -> str:
 def list_notes(run: RunSummary) -> list[str]:
     """Return one sentence for everything that is missing, damaged, or measured on too few images."""
     notes = list(run.file_notes)
-    if run.train and not run.online and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1]):
+    if (
+        run.train
+        and not run.online
+        and not any(value is not None for value in series(run.spectrum, lambda row: row.probe_accuracy)[1])
+    ):
         notes.append("There is no online accuracy: the online probe needs labels.")
     not_finite = [step for step, value in zip(*series(run.train, lambda row: row.loss), strict=True) if value is None]
     if not_finite:
@@ -123,24 +140,34 @@ def list_notes(run: RunSummary) -> list[str]:
                      "is too small.")  # fmt: skip
     if len(counts := {row.backbone.samples for row in run.spectrum}) > 1:
         few, many = format_count(min(counts)), format_count(max(counts))
-        notes.append(f"The spectra rest on {few} to {many} held-out images: ranks from different numbers of images are not comparable.")
+        notes.append(
+            f"The spectra rest on {few} to {many} held-out images: ranks from different numbers of images are not comparable."
+        )
     if run.decode_errors:
-        notes.append(f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl.")
+        notes.append(
+            f"{format_count(run.decode_errors)} files could not be read as images and were skipped; see decode_errors.jsonl."
+        )
     return notes
 
 
 def _collapsed_sentence(run: RunSummary) -> str:
-    """Return the collapsed dimensions of the last spectrum in a sentence; empty without any, or with too few images to detect them."""
+    """Return the collapsed dimensions of the last spectrum in a sentence; empty without any, or with too few images to
+    detect them.
+    """
     found = [
         f"{format_count(metrics.collapsed_dimensions)} dimensions of the {location}"
         for location in LOCATIONS
-        if (metrics := run.logged_metrics(location)) and metrics.collapsed_dimensions and not _small_sample(run, location)
+        if (metrics := run.logged_metrics(location))
+        and metrics.collapsed_dimensions
+        and not _small_sample(run, location)
     ]
     return f"In the last spectrum, {' and '.join(found)} have collapsed." if found else ""
 
 
 def _small_sample(run: RunSummary, location: str) -> str:
-    """Return the number of images of the last spectrum if there are fewer than ten per dimension; otherwise an empty text."""
+    """Return the number of images of the last spectrum if there are fewer than ten per dimension; otherwise an empty
+    text.
+    """
     metrics = run.logged_metrics(location)
     if metrics is None or metrics.samples >= 10 * metrics.dimensions:
         return ""

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.monitoring.alarm_messages import alarm_message
-from fullrank.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.figures import (
     Figure,
     envelope_indices,
@@ -22,13 +20,17 @@ from fullrank.report.figures import (
     round_significant,
 )
 from fullrank.report.number_format import format_count
+from fullrank.report.plot_style import LOG_AXIS, PANEL_GAP, PANEL_HEIGHT
 from fullrank.report.run_summary import RunSummary, Series, series
+from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 MAX_POINTS = 5_000
-"""Maximum number of points of one quantity, over all runs; longer curves are thinned, which keeps the page small and fast."""
+"""Maximum number of points of one quantity, over all runs; longer curves are thinned, which keeps the page small and
+fast."""
 MAX_POINTS_OF_CURVE = 2_000
-"""Maximum number of points of one curve: two for each pixel of the width, so that a thinned curve looks like all of its points."""
+"""Maximum number of points of one curve: two for each pixel of the width, so that a thinned curve looks like all of its
+points."""
 DIGITS = 6
 """Significant digits of a value; with four, a loss that falls from 5.55 to 5.54 would look like stairs."""
 ALARM_ROW = 16
@@ -36,7 +38,8 @@ ALARM_ROW = 16
 LINE_LENGTH = 90
 """Characters per line of the text that appears under the pointer."""
 EIGENVALUE_INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-"""Eigenvalues shown over training. The 14th is the last in the figures of Skean et al. 2024. Several runs show every fourth of these."""
+"""Eigenvalues shown over training. The 14th is the last in the figures of Skean et al. 2024. Several runs show every
+fourth of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,9 @@ class Panel:
 
 
 def loss_caption(runs: Sequence[RunSummary]) -> str:
-    """Return the sentence about runs whose held-out loss is of fewer images than a training batch has; empty without such runs."""
+    """Return the sentence about runs whose held-out loss is of fewer images than a training batch has; empty without
+    such runs.
+    """
     pairs = {
         (row.backbone.samples, batch): None
         for run in runs
@@ -82,31 +87,51 @@ def loss_caption(runs: Sequence[RunSummary]) -> str:
 
 
 def loss_figure(runs: Sequence[RunSummary]) -> Figure | None:
-    """Return the loss and each of its weighted terms over the steps, one panel each; None if no run has a logged loss."""
-    held_out = Curve(name="loss, held-out images", series=[series(run.spectrum, attrgetter("held_out_loss")) for run in runs], markers=True)
+    """Return the loss and each of its weighted terms over the steps, one panel each; None if no run has a logged
+    loss.
+    """
+    held_out = Curve(
+        name="loss, held-out images",
+        series=[series(run.spectrum, attrgetter("held_out_loss")) for run in runs],
+        markers=True,
+    )
     behind = any(steps for steps, _ in held_out.series)
     trained = Curve(name="loss", series=[series(run.train, attrgetter("loss")) for run in runs], faint=behind)
     curves = {"loss (the sum of its terms)": [held_out, trained]}
     for term in dict.fromkeys(term for run in runs for row in run.train for term in row.terms):
-        curves[term] = [Curve(name=term, series=[series(run.train, lambda row, term=term: row.terms.get(term)) for run in runs])]
+        curves[term] = [
+            Curve(name=term, series=[series(run.train, lambda row, term=term: row.terms.get(term)) for run in runs])
+        ]
     axis = {"exponentformat": "power", "nticks": 5}
-    panels = [Panel(title=title, curves=drawn, number_format=f".{DIGITS}~g", axis=axis) for title, drawn in curves.items()]
+    panels = [
+        Panel(title=title, curves=drawn, number_format=f".{DIGITS}~g", axis=axis) for title, drawn in curves.items()
+    ]
     return _stack_panels(runs, panels)
 
 
 def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
-    """Return accuracy of the online probe, agreement of the views, effective rank and collapsed dimensions over the steps; None if no run
-    has any of them.
+    """Return accuracy of the online probe, agreement of the views, effective rank and collapsed dimensions over the
+    steps; None if no run has any of them.
     """
 
     def of_batch(name: str, field: str) -> Curve:
-        return Curve(name=f"{name}, training batch", series=[series(run.train, attrgetter(field)) for run in runs], faint=True)
+        return Curve(
+            name=f"{name}, training batch", series=[series(run.train, attrgetter(field)) for run in runs], faint=True
+        )
 
     def of_held_out(name: str, field: str) -> Curve:
-        return Curve(name=f"{name}, held-out images", series=[series(run.spectrum, attrgetter(field)) for run in runs], markers=True)
+        return Curve(
+            name=f"{name}, held-out images",
+            series=[series(run.spectrum, attrgetter(field)) for run in runs],
+            markers=True,
+        )
 
     def of_views(name: str, field: str) -> Curve:
-        return Curve(name=f"{name}, training batch", series=[series(run.spectrum, attrgetter(field)) for run in runs], markers=True)
+        return Curve(
+            name=f"{name}, training batch",
+            series=[series(run.spectrum, attrgetter(field)) for run in runs],
+            markers=True,
+        )
 
     accuracy = [of_held_out("accuracy", "probe_accuracy"), of_batch("accuracy", "probe_train_accuracy")]
     axis = {"tickformat": ".3~p", "nticks": 5}
@@ -127,7 +152,8 @@ def progress_figure(runs: Sequence[RunSummary]) -> Figure | None:
 def eigenvalue_figure(runs: Sequence[RunSummary]) -> Figure | None:
     """Return some eigenvalues of both locations over the steps, on a logarithmic axis; None if no run has spectra."""
     tables = {
-        name: [run.spectra.eigenvalues[name] for run in runs if run.spectra and name in run.spectra.eigenvalues] for name in LOCATIONS
+        name: [run.spectra.eigenvalues[name] for run in runs if run.spectra and name in run.spectra.eigenvalues]
+        for name in LOCATIONS
     }
     widths = {location: max((table.shape[1] for table in spectra), default=0) for location, spectra in tables.items()}
     indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= max(widths.values())]
@@ -136,12 +162,18 @@ def eigenvalue_figure(runs: Sequence[RunSummary]) -> Figure | None:
     for location in LOCATIONS:
         shown = [j for j in indices if j <= widths[location]]
         curves = [
-            Curve(name=f"λ{j} of the {location}", series=[_eigenvalue_series(run, location, j) for run in runs], opacity=opacities[j])
+            Curve(
+                name=f"λ{j} of the {location}",
+                series=[_eigenvalue_series(run, location, j) for run in runs],
+                opacity=opacities[j],
+            )
             for j in shown
         ]
         span = log_range(table[:, [j - 1 for j in shown if j <= table.shape[1]]] for table in tables[location])
         title = f"eigenvalues {', '.join(map(str, shown))}, {location}"
-        panels.append(Panel(title=title, curves=curves, number_format=".3~g", axis=LOG_AXIS | {"nticks": 6, "range": span}))
+        panels.append(
+            Panel(title=title, curves=curves, number_format=".3~g", axis=LOG_AXIS | {"nticks": 6, "range": span})
+        )
     return _stack_panels(runs, panels)
 
 
@@ -173,20 +205,37 @@ def alarm_markers(runs: Sequence[RunSummary]) -> tuple[list[dict[str, Any]], int
             "x": list(texts),
             "y": [row] * len(texts),
             "text": [
-                "<br>".join(escape_label(line) for text in messages for line in wrap(text, LINE_LENGTH)) for messages in texts.values()
+                "<br>".join(escape_label(line) for text in messages for line in wrap(text, LINE_LENGTH))
+                for messages in texts.values()
             ],
             "hovertemplate": f"%{{text}}<extra>{escape_label(f'{run.label}: alarm' if len(runs) > 1 else 'alarm')}</extra>",
-            "meta": {"run": run.label, "quantity": "alarm", "texts": ["; ".join(messages) for messages in texts.values()]},
+            "meta": {
+                "run": run.label,
+                "quantity": "alarm",
+                "texts": ["; ".join(messages) for messages in texts.values()],
+            },
         }
         traces.append(trace | points)
     return traces, ALARM_ROW * len(with_alarms)
 
 
 def alarm_lines(runs: Sequence[RunSummary], *, top: float) -> list[dict[str, Any]]:
-    """Return a vertical line at each step at which a run has an alarm, from the horizontal axis to the fraction `top` of the height."""
+    """Return a vertical line at each step at which a run has an alarm, from the horizontal axis to the fraction `top`
+    of the height.
+    """
     places = dict.fromkeys((i, alarm.step) for i, run in enumerate(runs) for alarm in run.alarms)
     return [
-        {"type": "line", "xref": "x", "x0": step, "x1": step, "yref": "paper", "y0": 0, "y1": top, "layer": "below", "opacity": 0.6}
+        {
+            "type": "line",
+            "xref": "x",
+            "x0": step,
+            "x1": step,
+            "yref": "paper",
+            "y0": 0,
+            "y1": top,
+            "layer": "below",
+            "opacity": 0.6,
+        }
         | {"legendgroup": str(i)}  # with it, the page hides the lines of a run
         | {"line": {"color": line_trace(i, "")["line"]["color"], "width": 1, "dash": "dot"}}
         for i, step in places
@@ -204,7 +253,10 @@ def _stack_panels(runs: Sequence[RunSummary], panels: Iterable[Panel]) -> Figure
     rows += [(panel.title, traces, panel.axis, PANEL_HEIGHT) for panel, traces in drawn]
     inner = sum(height + PANEL_GAP for *_, height in rows)
     hover = "axis" if len(runs) == 1 else "single"  # the values of all panels of many runs would cover the figure
-    figure: Figure = {"data": [], "layout": figure_layout(inner, runs=len(runs)) | {"hoversubplots": hover, "annotations": []}}
+    figure: Figure = {
+        "data": [],
+        "layout": figure_layout(inner, runs=len(runs)) | {"hoversubplots": hover, "annotations": []},
+    }
     below = inner
     in_legend: set[str] = set()
     for k, (title, traces, axis, height) in enumerate(rows):

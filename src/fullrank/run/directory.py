@@ -56,7 +56,11 @@ class Run:
         """
         found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
         if not found:
-            aside = f"; the run that it replaces is in {self.path / ASIDE}" if (self.path / ASIDE / "recipe.json").exists() else ""
+            aside = (
+                f"; the run that it replaces is in {self.path / ASIDE}"
+                if (self.path / ASIDE / "recipe.json").exists()
+                else ""
+            )
             raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again{aside}")
         if step is None:
             return found[max(found)]
@@ -89,8 +93,12 @@ class Run:
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several checkpoints were scored."""
-        return tuple({evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values())
+        """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several
+        checkpoints were scored.
+        """
+        return tuple(
+            {evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values()
+        )
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -117,7 +125,9 @@ def run_lock(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise UserError(f"run directory {path} is in use by another process; wait for that process, or give another --out") from None
+        raise UserError(
+            f"run directory {path} is in use by another process; wait for that process, or give another --out"
+        ) from None
     except OSError as error:
         raise _not_writable(path, error) from error
     try:
@@ -176,12 +186,18 @@ def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "-
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"), option)
         contains_run = is_run(path)
-        if path.is_dir() and not (overwrite and contains_run) and (contains_run or any(not is_leftover(e.name) for e in path.iterdir())):
+        if (
+            path.is_dir()
+            and not (overwrite and contains_run)
+            and (contains_run or any(not is_leftover(e.name) for e in path.iterdir()))
+        ):
             if contains_run:
                 raise UserError(
                     f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
                 )
-            raise UserError(f"{path} already contains other files, and only a run can be overwritten; give another {option}")
+            raise UserError(
+                f"{path} already contains other files, and only a run can be overwritten; give another {option}"
+            )
         if contains_run:
             with run_lock(path):
                 pass
@@ -190,7 +206,9 @@ def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "-
 
 
 def _create_next_free(name: str) -> Path:
-    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same directory."""
+    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same
+    directory.
+    """
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
@@ -204,7 +222,8 @@ def _not_writable(path: Path, error: OSError, option: str = "--out") -> UserErro
 
 
 def recover_run(path: Path) -> None:
-    """Complete what a killed process has left unfinished: bring back a run that was set aside, and a checkpoint that was being replaced.
+    """Complete what a killed process has left unfinished: bring back a run that was set aside, and a checkpoint that
+    was being replaced.
 
     Raises:
         UserError: the directory is in use, or cannot be written.

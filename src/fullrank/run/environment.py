@@ -1,4 +1,6 @@
-"""The environment of a run: versions, hardware, command. User name and host name are not stored; `~` replaces the home folder."""
+"""The environment of a run: versions, hardware, command. User name and host name are not stored; `~` replaces the home
+folder.
+"""
 
 import hashlib
 import os
@@ -73,7 +75,9 @@ def rounding(recipe: Recipe) -> dict[str, Any]:
     >>> sorted(rounding(Recipe()))
     ['accelerator', 'channels_last', 'compile', 'cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
     """
-    settings = {name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")}
+    settings = {
+        name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")
+    }
     return {"torch": version("torch"), "processes": world_size()} | settings | hardware()
 
 
@@ -113,7 +117,8 @@ def source_digests(recipe: Recipe) -> dict[str, str]:
 
 
 def commit(file: Path | None = None) -> str | None:
-    """Return the commit of the checkout that holds a file, with "+changes" if its folder was modified; None without a checkout.
+    """Return the commit of the checkout that holds a file, with "+changes" if its folder was modified; None without a
+    checkout.
 
     Args:
         file: a file; by default a file of this package.
@@ -124,8 +129,12 @@ def commit(file: Path | None = None) -> str | None:
         tracked = subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, check=False)
         if tracked.returncode:
             return None
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run([*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True).stdout.strip()
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+changes" if changed else "")

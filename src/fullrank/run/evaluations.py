@@ -1,4 +1,6 @@
-"""evaluation.json: the scores of a run, one entry for each data set and checkpoint. New scores never remove other scores."""
+"""evaluation.json: the scores of a run, one entry for each data set and checkpoint. New scores never remove other
+scores.
+"""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +30,10 @@ def read_evaluations(path: Path) -> list[Evaluation]:
             f"{path} cannot be read ('evaluations' is no list of objects); restore it, or move it away and run fullrank evaluate again"
         )
     evaluations = [Evaluation.from_json(entry, source=str(path)) for entry in entries]
-    return [evaluation if evaluation.data else replace(evaluation, data=data_of(evaluation.statement)) for evaluation in evaluations]
+    return [
+        evaluation if evaluation.data else replace(evaluation, data=data_of(evaluation.statement))
+        for evaluation in evaluations
+    ]
 
 
 def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
@@ -39,8 +44,8 @@ def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
 def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Evaluation], list[ProbeScore]]:
     """Return the stored evaluations with a new one, which becomes the last, and the old scores that it replaces.
 
-    Scores of the same model state and images are one entry. In it, a new score replaces the score of the same feature set, probe and
-    protocol; all others stay.
+    Scores of the same model state and images are one entry. In it, a new score replaces the score of the same feature
+    set, probe and protocol; all others stay.
 
     >>> knn, linear = (ProbeScore(features="backbone", probe=probe, accuracy=0.5) for probe in ("kNN", "linear (SGD)"))
     >>> old, new = (Evaluation(model="run", train_images=8, test_images=2, statement="", scores=(score,)) for score in (knn, linear))
@@ -70,14 +75,17 @@ def merge_evaluation(stored: list[Evaluation], new: Evaluation) -> tuple[list[Ev
 
 
 def _same_protocol(old: ProbeScore, new: ProbeScore) -> bool:
-    """Return whether no number differs; a number that only one of them has is one that the other's version did not have yet."""
+    """Return whether no number differs; a number that only one of them has is one that the other's version did not have
+    yet.
+    """
     return all(new.protocol[name] == value for name, value in old.protocol.items() if name in new.protocol)
 
 
 def _same_images(a: Evaluation, b: Evaluation) -> bool:
     """Return whether scores may stand in one entry: they have the same images, checkpoint and labels.
 
-    Other labels of the same images, such as those of another column, show in the score of guessing, which old files may lack.
+    Other labels of the same images, such as those of another column, show in the score of guessing, which old files may
+    lack.
     """
     if any(getattr(a, name) != getattr(b, name) for name in ("data", "step", "train_images", "test_images", "chance")):
         return False

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.reading import parse_json, read_text
+from fullrank.files import atomic_write, parse_json, read_text
 
 MAX_LOG_BYTES = 2**30
 
@@ -28,7 +27,8 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
     """Read a file that contains one JSON object per line; a process that is killed may leave an incomplete last line.
 
     Returns:
-        The objects of all complete lines (an empty list for a missing file), and the number of an incomplete last line or None.
+        The objects of all complete lines (an empty list for a missing file), and the number of an incomplete last line
+        or None.
 
     Raises:
         UserError: the file cannot be read, or any other line is not a JSON object.
@@ -38,9 +38,12 @@ def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
     except FileNotFoundError:
         return [], None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); restore it, or fix its permissions") from error
+        raise UserError(
+            f"{path} cannot be read ({error.strerror or error}); restore it, or fix its permissions"
+        ) from error
     objects = [
-        _parse_object(line, f"{path}, line {n}: not a JSON object", "fix or remove the line") for n, line in enumerate(lines, start=1)
+        _parse_object(line, f"{path}, line {n}: not a JSON object", "fix or remove the line")
+        for n, line in enumerate(lines, start=1)
     ]
     try:
         return [*objects, *([_parse_object(last, "", "")] if last else [])], None

@@ -27,11 +27,13 @@ class Metrics(Sequence[Row]):
 
     rows: tuple[Row, ...] = ()
     incomplete_line: int | None = None
-    """Number of an incomplete last line, which is ignored (a killed process may leave one); None if the file is complete."""
+    """Number of an incomplete last line, which is ignored (a killed process may leave one); None if the file is
+    complete."""
 
     @classmethod
     def read(cls, path: Path) -> "Metrics":
-        """Read a metrics.jsonl; a missing file has no rows. If a step was logged twice, the later row replaces the earlier one.
+        """Read a metrics.jsonl; a missing file has no rows. If a step was logged twice, the later row replaces the
+        earlier one.
 
         Raises:
             UserError: a line is not a row; the message names the line.
@@ -100,7 +102,8 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def scalars(row: Row) -> dict[str, float]:
-    """Return the numeric fields of a row by flat name, without step and epoch; those of an online score below `online/`; {} for an alarm.
+    """Return the numeric fields of a row by flat name, without step and epoch; those of an online score below
+    `online/`; {} for an alarm.
 
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
@@ -109,7 +112,9 @@ def scalars(row: Row) -> dict[str, float]:
         return {}
     values = _flatten(row_to_json(row), "online/" if isinstance(row, OnlineRow) else "")
     return {
-        name: float(value) for name, value in values if isinstance(value, int | float) and name.rpartition("/")[2] not in ("step", "epoch")
+        name: float(value)
+        for name, value in values
+        if isinstance(value, int | float) and name.rpartition("/")[2] not in ("step", "epoch")
     }
 
 
@@ -127,7 +132,12 @@ class MetricsWriter:
     """
 
     def __init__(
-        self, path: Path, *, after: int = 0, wandb: WandbOptions | bool = False, config: Mapping[str, Any] = MappingProxyType({})
+        self,
+        path: Path,
+        *,
+        after: int = 0,
+        wandb: WandbOptions | bool = False,
+        config: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 

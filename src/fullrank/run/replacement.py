@@ -1,7 +1,8 @@
-"""Replace a run by a new one: the old run is kept aside until the new run has a checkpoint, and returns if the new run fails before.
+"""Replace a run by a new one: the old run is kept aside until the new run has a checkpoint, and returns if the new run
+fails before.
 
-The old files are in the subfolder `.replaced`. `recipe.json` is the last file that is set aside and the first that returns: therefore a
-`.replaced` without it is an interrupted move, whose files belong back in the run directory.
+The old files are in the subfolder `.replaced`. `recipe.json` is the last file that is set aside and the first that
+returns: therefore a `.replaced` without it is an interrupted move, whose files belong back in the run directory.
 """
 
 import os
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fullrank.atomic import DRAFT
 from fullrank.errors import UserError
+from fullrank.files import DRAFT
 from fullrank.training import list_checkpoints
 from fullrank.training.checkpoints import recover_checkpoints
 
@@ -32,7 +33,9 @@ def is_run(path: Path) -> bool:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is that of a lock, or of a temporary file or folder that a killed process has left in a run directory."""
+    """Return whether a name is that of a lock, or of a temporary file or folder that a killed process has left in a run
+    directory.
+    """
     drafts = tuple(f".{file}." for file in (*RUN_FILES, RECIPE))
     return name in (".lock", ASIDE, DISCARDED) or (name.startswith(drafts) and name.endswith(DRAFT))
 
@@ -52,7 +55,8 @@ def recover(path: Path) -> None:
     """Complete what a killed process has left unfinished in a run directory; the caller holds the lock.
 
     Raises:
-        UserError: `.replaced` is a symbolic link, as in a stranger's folder: the files of another folder would be moved.
+        UserError: `.replaced` is a symbolic link, as in a stranger's folder: the files of another folder would be
+            moved.
     """
     aside = path / ASIDE
     if aside.is_symlink():

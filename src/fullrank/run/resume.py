@@ -1,7 +1,8 @@
 """Resume a run: what a checkpoint remembers, what must be equal, what may differ, and what is said about it.
 
-Only `recipe.json` and one checkpoint are needed. What decides the weights must be equal: the recipe but for `FREE_FIELDS`, and the
-images. The number of epochs may change; then the learning rate follows the schedule of the new number from there on.
+Only `recipe.json` and one checkpoint are needed. What decides the weights must be equal: the recipe but for
+`FREE_FIELDS`, and the images. The number of epochs may change; then the learning rate follows the schedule of the new
+number from there on.
 """
 
 import os
@@ -53,13 +54,17 @@ def resumed_recipe(
         given = replace(given, data=replace(given.data, **measured), epochs=epochs_given)
         if given.machine.precision == "auto":  # the precision was chosen when the run started
             given = replace(given, machine=replace(given.machine, precision=recipe.machine.precision))
-        streaming = {given.data.storage, recipe.data.storage} > {"streaming"}  # a stream has another order of the images
+        streaming = {given.data.storage, recipe.data.storage} > {
+            "streaming"
+        }  # a stream has another order of the images
         lines = ((line.partition(" ")[0], line) for line in differences(recipe, given))
         if changes := [line for name, line in lines if decides_weights(name) or (streaming and name == "data.storage")]:
             if remedy is None:
                 remedy = "resume without a recipe, or start a new run"
                 if given.epochs != recipe.epochs:
-                    remedy += f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
+                    remedy += (
+                        f"; for another number of epochs, give --resume {path} --epochs {given.epochs} without a recipe"
+                    )
             raise UserError(f"{path} was made with another recipe ({'; '.join(changes[:4])}); {remedy}")
         recipe = given
     if source is not None:
@@ -70,13 +75,17 @@ def resumed_recipe(
 
 
 def with_absolute_source(recipe: Recipe) -> Recipe:
-    """Return the recipe with absolute paths of its images, so that a run can be resumed in another working directory."""
+    """Return the recipe with absolute paths of its images, so that a run can be resumed in another working
+    directory.
+    """
     probe = replace(recipe.probe, labelled=recipe.probe.labelled and absolute_source(recipe.probe.labelled))
     return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)), probe=probe)
 
 
 def checkpoint_meta(recipe: Recipe, num_images: int, images: Fingerprint | None) -> dict[str, Any]:
-    """Return what a checkpoint remembers: hashes of the recipe and the images, and what decides the last bits of the weights."""
+    """Return what a checkpoint remembers: hashes of the recipe and the images, and what decides the last bits of the
+    weights.
+    """
     return {
         "recipe": recipe.fingerprint,
         "epochs": recipe.epochs,
@@ -113,7 +122,12 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def check_images(
-    path: Path, checkpoint: Checkpoint | None, recipe: Recipe, images: Images | MemoryImages, num_images: int, found: Fingerprint | None
+    path: Path,
+    checkpoint: Checkpoint | None,
+    recipe: Recipe,
+    images: Images | MemoryImages,
+    num_images: int,
+    found: Fingerprint | None,
 ) -> None:
     """Check that a run has the images on which its checkpoint was trained, and that its checkpoints are not lost.
 
@@ -176,9 +190,12 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     if recipe.epochs != before:
         total = recipe.epochs * steps_per_epoch
         if total < step:
-            raise UserError(f"--epochs is {recipe.epochs}, but the run already has {step} steps, more than {total}; give more epochs")
+            raise UserError(
+                f"--epochs is {recipe.epochs}, but the run already has {step} steps, more than {total}; give more epochs"
+            )
         old, new = (
-            recipe.optimizer.lr * lr_factor(recipe.schedule, at, steps_per_epoch=steps_per_epoch, total=epochs * steps_per_epoch)
+            recipe.optimizer.lr
+            * lr_factor(recipe.schedule, at, steps_per_epoch=steps_per_epoch, total=epochs * steps_per_epoch)
             for at, epochs in ((max(step - 1, 0), before), (min(step, total - 1), recipe.epochs))
         )
         lines.append(
@@ -187,9 +204,15 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
             f"{recipe.epochs} epochs"
         )
     now = rounding(recipe)
-    changed = [f"{name} {value} → {now[name]}" for name, value in meta.get("rounding", {}).items() if name in now and now[name] != value]
+    changed = [
+        f"{name} {value} → {now[name]}"
+        for name, value in meta.get("rounding", {}).items()
+        if name in now and now[name] != value
+    ]
     if changed:
-        lines.append(f"the weights equal those of an uninterrupted run up to rounding, not bit for bit: {', '.join(changed)}")
+        lines.append(
+            f"the weights equal those of an uninterrupted run up to rounding, not bit for bit: {', '.join(changed)}"
+        )
     return lines
 
 
@@ -211,7 +234,13 @@ def repair_files(path: Path, checkpoint: Checkpoint | None, recipe: Recipe) -> l
         every = checkpoint.meta().get("log_every", 0)
         logged = max((row.step for row in metrics.train if row.step <= step), default=0)
         if not metrics or (every and logged < step // every * every):
-            state = "is missing" if not (path / "metrics.jsonl").exists() else f"ends at step {logged}" if metrics else "is empty"
+            state = (
+                "is missing"
+                if not (path / "metrics.jsonl").exists()
+                else f"ends at step {logged}"
+                if metrics
+                else "is empty"
+            )
             lines.append(f"metrics.jsonl {state}: the log of the steps {logged + 1} to {step} is lost")
         lines += _repair_spectra(path, step, [row.step for row in metrics.spectrum if row.step <= step])
     try:
@@ -219,7 +248,9 @@ def repair_files(path: Path, checkpoint: Checkpoint | None, recipe: Recipe) -> l
             structure(error, dict[str, str], "decode_errors.jsonl")
             _ = error["name"], error["reason"]
     except (UserError, KeyError):
-        lines.append(_rename_damaged(path / "decode_errors.jsonl", "images that could not be read before are no longer listed"))
+        lines.append(
+            _rename_damaged(path / "decode_errors.jsonl", "images that could not be read before are no longer listed")
+        )
     return lines
 
 
@@ -254,5 +285,7 @@ def _rename_damaged(file: Path, consequence: str) -> str:
     try:
         os.replace(file, damaged)
     except OSError as error:
-        raise UserError(f"{file} is damaged and cannot be renamed ({error.strerror}); remove it, or fix its permissions") from error
+        raise UserError(
+            f"{file} is damaged and cannot be renamed ({error.strerror}); remove it, or fix its permissions"
+        ) from error
     return f"{file.name} is damaged and was renamed to {damaged.name}: {consequence}"

@@ -1,7 +1,7 @@
 """The rows of a run's log as dataclasses.
 
-`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that are None are not
-written.
+`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that
+are None are not written.
 """
 
 from collections.abc import Mapping
@@ -37,13 +37,15 @@ class TrainRow:
     leading_eigenvalues: tuple[float, ...] | None = None
     """The largest eigenvalues of the same embeddings."""
     relative_variance: dict[str, float] | None = None
-    """Share of the mean square of this batch's "backbone" and "projector" outputs that is variance within a view: 0 if all images of
-    each view have the same output. None in older logs."""
+    """Share of the mean square of this batch's "backbone" and "projector" outputs that is variance within a view: 0 if
+    all images of each view have the same output. None in older logs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumMetrics:
-    """The metrics of one spectrum in the log; fields that are keys of `fullrank.spectrum.METRICS` are computed by that table."""
+    """The metrics of one spectrum in the log; fields that are keys of `fullrank.spectrum.METRICS` are computed by that
+    table.
+    """
 
     effective_rank: float
     condition_number: float | None
@@ -90,7 +92,9 @@ class SpectrumRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineRow:
-    """The score of the online probe on all test images, after an epoch of `probe.epochs`, or of a linear probe on `probe.labelled`."""
+    """The score of the online probe on all test images, after an epoch of `probe.epochs`, or of a linear probe on
+    `probe.labelled`.
+    """
 
     kind: ClassVar[str] = "online"
     step: Count
@@ -102,27 +106,30 @@ class OnlineRow:
     images: Count
     """Number of labelled test images."""
     probe: Literal["online", "linear"] = "online"
-    """online: the classifier that is trained along with the backbone. linear: a linear probe on the labelled images of `probe.labelled`."""
+    """online: the classifier that is trained along with the backbone. linear: a linear probe on the labelled images of
+    `probe.labelled`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRow:
-    """One alarm as data; `fullrank.monitoring.alarm_messages` turns it into a message and a remedy."""
+    """One alarm as data; `fullrank.run.alarm_messages` turns it into a message and a remedy."""
 
     kind: ClassVar[str] = "alarm"
     step: Count
     epoch: float
     alarm: str
-    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not finite'."""
+    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not
+    finite'."""
     where: str
     """'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'."""
     metric: str
-    """The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank', 'collapsed_share', 'intraclass_correlation',
-    'image_deviation' or 'pixel_deviation'."""
+    """The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank', 'collapsed_share',
+    'intraclass_correlation', 'image_deviation' or 'pixel_deviation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views', 'views' or 'network'."""
+    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views', 'views' or
+    'network'."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 

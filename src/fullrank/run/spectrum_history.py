@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.reading import check_file
+from fullrank.files import atomic_write, check_file
 from fullrank.spectrum import Spectrum
 
 LOCATIONS = ("backbone", "projector")
@@ -51,7 +50,17 @@ class SpectrumHistory:
                     raise ValueError(f"its arrays have more than {MAX_BYTES // 2**30} GiB")
                 found = {name: arrays[name] for name in ("steps", "samples", *LOCATIONS) if name in arrays.files}
             steps, samples = found.pop("steps"), found.pop("samples")
-        except (OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, RuntimeError, SyntaxError, *ZIP_ERRORS) as error:
+        except (
+            OSError,
+            EOFError,
+            KeyError,
+            TypeError,
+            ValueError,
+            MemoryError,
+            RuntimeError,
+            SyntaxError,
+            *ZIP_ERRORS,
+        ) as error:
             text = next(iter(str(error).splitlines()), type(error).__name__)
             raise UserError(f"{path} cannot be read ({text}); {remedy}") from error
         for name, array in {"steps": steps, "samples": samples, **found}.items():
@@ -80,7 +89,9 @@ class SpectrumFile:
         self._rows: list[dict[str, np.ndarray]] = []
         if history := SpectrumHistory.read(path):
             arrays = {"steps": history.steps, "samples": history.samples, **history.eigenvalues}
-            self._rows = [{name: values[t] for name, values in arrays.items()} for t in np.flatnonzero(history.steps <= after)]
+            self._rows = [
+                {name: values[t] for name, values in arrays.items()} for t in np.flatnonzero(history.steps <= after)
+            ]
 
     def append(self, step: int, spectra: Mapping[str, Spectrum]) -> None:
         """Add the eigenvalues of one spectrum evaluation, by location."""
@@ -88,7 +99,9 @@ class SpectrumFile:
         row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
         shapes = {name: values.shape for name, values in row.items()}
         if self._rows and shapes != (stored := {name: values.shape for name, values in self._rows[-1].items()}):
-            raise UserError(f"{self._path} has spectra of other shapes ({stored}) than this run ({shapes}); remove the file, then resume")
+            raise UserError(
+                f"{self._path} has spectra of other shapes ({stored}) than this run ({shapes}); remove the file, then resume"
+            )
         self._rows.append(row)
         arrays: dict[str, Any] = {name: np.stack([row[name] for row in self._rows]) for name in row}
         with atomic_write(self._path, overwrite=True) as draft, draft.open("wb") as file:

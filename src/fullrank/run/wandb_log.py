@@ -27,7 +27,9 @@ def check_wandb(options: object) -> None:
     if options is False:
         return
     if not isinstance(options, bool | dict):
-        raise UserError(f"wandb is {options!r:.60}, expected True, False or a dict with arguments of wandb.init: {', '.join(ARGUMENTS)}")
+        raise UserError(
+            f"wandb is {options!r:.60}, expected True, False or a dict with arguments of wandb.init: {', '.join(ARGUMENTS)}"
+        )
     for name in options if isinstance(options, dict) else ():
         pick(name, ARGUMENTS, "option of wandb")
     import_wandb()
@@ -42,7 +44,9 @@ def import_wandb() -> Any:
     try:
         return importlib.import_module("wandb")
     except ImportError:
-        raise UserError("--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'") from None
+        raise UserError(
+            "--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'"
+        ) from None
 
 
 class WandbLog:
@@ -58,8 +62,13 @@ class WandbLog:
         wandb = import_wandb()
         file = path / "wandb" / "run.json"
         usual = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
-        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would receive the user's key.
-        stored = {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")} if file.exists() else {}
+        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would receive
+        # the user's key.
+        stored = (
+            {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
+            if file.exists()
+            else {}
+        )
         chosen = usual | stored | (options if isinstance(options, dict) else {})
         file.parent.mkdir(exist_ok=True)
         write_text(file, json.dumps(chosen))
@@ -70,7 +79,9 @@ class WandbLog:
         self._run.log(dict(values), step=step)
 
     def alert(self, title: str, text: str, *, step: int) -> None:
-        """Send an alert, which W&B forwards by mail or Slack if the user asked for it, and log its text at this step."""
+        """Send an alert, which W&B forwards by mail or Slack if the user asked for it, and log its text at this
+        step.
+        """
         self._run.log({"alarm": f"{title}: {text}"}, step=step)
         self._run.alert(title=title, text=text, level="WARN")
 

@@ -1,8 +1,9 @@
 """Metrics of a spectrum as functions of eigenvalues λ (…, D) ≥ 0, in descending order along the last dimension.
 
-Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings. Logarithms are natural, with
-0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios are 0, never NaN. Values that are not eigenvalues
-in this order (NaN, negative, ascending, integers, a list) are a `UserError`.
+Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings.
+Logarithms are natural, with 0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios
+are 0, never NaN. Values that are not eigenvalues in this order (NaN, negative, ascending, integers, a list) are a
+`UserError`.
 """
 
 import math
@@ -15,7 +16,8 @@ from fullrank.errors import UserError
 
 
 def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
-    """Check that x holds eigenvalues or singular values: floating-point, (…, D) with D > 0, finite, ≥ 0, in descending order.
+    """Check that x holds eigenvalues or singular values: floating-point, (…, D) with D > 0, finite, ≥ 0, in descending
+    order.
 
     Raises:
         UserError: x is something else.
@@ -27,9 +29,13 @@ def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
     if not isinstance(x, Tensor) or not x.ndim or not x.shape[-1] or not x.is_floating_point():
         raise UserError(f"{name} is {describe(x)}, expected a floating-point tensor (…, D) with D > 0")
     if not x.isfinite().all():
-        raise UserError(f"{name} has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged")
+        raise UserError(
+            f"{name} has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged"
+        )
     if (x < 0).any():
-        raise UserError(f"{name} has a negative value, {x.min().item():.3g}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)")
+        raise UserError(
+            f"{name} has a negative value, {x.min().item():.3g}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)"
+        )
     if (x.diff(dim=-1) > 1e-6 * x.amax(-1, keepdim=True)).any():
         raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh")
 
@@ -54,7 +60,8 @@ def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
 
 
 def entropy(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Float[Tensor, "*T"]:
-    """Return the Shannon entropy − Σ p log p, p = λ/Σλ, in nats: log D for equal eigenvalues, 0 for a single nonzero eigenvalue.
+    """Return the Shannon entropy − Σ p log p, p = λ/Σλ, in nats: log D for equal eigenvalues, 0 for a single nonzero
+    eigenvalue.
 
     With k, both sums are over the first k eigenvalues (Skean et al. 2024, Sec. 5.2).
 
@@ -71,8 +78,8 @@ def entropy(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Floa
 def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> Float[Tensor, "*T"]:
     """Return the Rényi entropy log(Σ p^α) / (1 − α), p = λ/Σλ, in nats.
 
-    α = 0 is log rank, α = 1 the Shannon entropy, α = 2 the collision entropy − log ‖C‖_F²/(tr C)² that FroSSL maximises,
-    α = ∞ the min-entropy − log p₁.
+    α = 0 is log rank, α = 1 the Shannon entropy, α = 2 the collision entropy − log ‖C‖_F²/(tr C)² that FroSSL
+    maximises, α = ∞ the min-entropy − log p₁.
 
     Raises:
         UserError: α < 0; a direction without variance would then count more than all other directions.
@@ -94,20 +101,29 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
 
 
 def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
-    """Return the Rényi-2 entropy − log ‖C‖_F²/(tr C)² of a covariance or Gram matrix, computed without eigenvalues; 0 for C = 0.
+    """Return the Rényi-2 entropy − log ‖C‖_F²/(tr C)² of a covariance or Gram matrix, computed without eigenvalues; 0
+    for C = 0.
 
-    For embeddings with D columns of unit norm, log ‖ZᵀZ‖_F² = 2 log D − entropy: the variance term of FroSSL is this entropy. ZᵀZ and
-    ZZᵀ give the same value.
+    For embeddings with D columns of unit norm, log ‖ZᵀZ‖_F² = 2 log D − entropy: the variance term of FroSSL is this
+    entropy. ZᵀZ and ZZᵀ give the same value.
 
     Source: Skean et al. 2024, Section 3.1; Giraldo et al. 2014 define the matrix-based entropy.
 
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
     """
-    if not isinstance(C, Tensor) or C.ndim < 2 or C.shape[-1] != C.shape[-2] or not C.shape[-1] or not C.is_floating_point():
+    if (
+        not isinstance(C, Tensor)
+        or C.ndim < 2
+        or C.shape[-1] != C.shape[-2]
+        or not C.shape[-1]
+        or not C.is_floating_point()
+    ):
         raise UserError(f"C is {describe(C)}, expected a floating-point covariance or Gram matrix (m, m)")
     if not C.isfinite().all():
-        raise UserError("C has NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+        raise UserError(
+            "C has NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
+        )
     trace = C.diagonal(dim1=-2, dim2=-1).sum(-1)
     scaled = C / trace.masked_fill(trace == 0, 1)[..., None, None]
     return torch.where(trace > 0, -scaled.square().sum((-2, -1)).log(), 0)
@@ -116,8 +132,8 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
 def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     """Return the effective rank exp H(σ/Σσ), σ = √λ: between 1 and D, 0 for zeros (Roy and Vetterli 2007, eq. 4).
 
-    Roy and Vetterli define the effective rank of any matrix. Here the matrix holds the centred embeddings, so a mean far from the origin
-    does not count as a direction; `rank_me` uses the uncentred embeddings.
+    Roy and Vetterli define the effective rank of any matrix. Here the matrix holds the centred embeddings, so a mean
+    far from the origin does not count as a direction; `rank_me` uses the uncentred embeddings.
 
     >>> effective_rank(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
@@ -127,18 +143,19 @@ def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 
 
 def rank_me(singular_values: Float[Tensor, "*T D"], *, epsilon: float = 1e-7) -> Float[Tensor, "*T"]:
-    """Return RankMe exp(− Σ p log p), p_j = (σ_j/Σσ + ε)/(1 + r ε) over the r nonzero singular values; RankMe never exceeds r.
+    """Return RankMe exp(− Σ p log p), p_j = (σ_j/Σσ + ε)/(1 + r ε) over the r nonzero singular values; RankMe never
+    exceeds r.
 
-    The paper adds ε to all min(n, D) normalised singular values, so their sum exceeds 1 and every collapsed dimension adds − ε log ε to the
-    entropy. Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no singular value is zero, the two agree up to
-    a relative D ε log D.
+    The paper adds ε to all min(n, D) normalised singular values, so their sum exceeds 1 and every collapsed dimension
+    adds − ε log ε to the entropy. Rank 16 of 2,048 dimensions then gives 16.1 with ε = 10⁻⁷ and 20.2 with 10⁻⁵. If no
+    singular value is zero, the two agree up to a relative D ε log D.
 
     Args:
         singular_values: singular values of the uncentred embeddings (n, D), in descending order.
         epsilon: the constant ε.
 
-    Source: Garrido et al. 2023, RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised Representations by Their Rank,
-    eq. 1 and 2; corrected: ε is not added to collapsed dimensions, and p sums to 1.
+    Source: Garrido et al. 2023, RankMe: Assessing the Downstream Performance of Pretrained Self-Supervised
+    Representations by Their Rank, eq. 1 and 2; corrected: ε is not added to collapsed dimensions, and p sums to 1.
 
     >>> rank_me(torch.tensor([2.0, 2.0, 0.0]))
     tensor(2.)
@@ -164,16 +181,18 @@ def participation_ratio(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T
 def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int) -> Float[Tensor, "*T"]:
     """Return an estimate of the participation ratio for n → ∞ from the eigenvalues of n samples.
 
-    To leading order 1/PR_n = 1/PR + 1/ν, ν = n − 1: n samples cannot show a participation ratio above ν. With S the covariance of
-    ν degrees of freedom, A = (tr S)² and B = tr S², Gaussian embeddings of covariance Σ have
+    To leading order 1/PR_n = 1/PR + 1/ν, ν = n − 1: n samples cannot show a participation ratio above ν. With S the
+    covariance of ν degrees of freedom, A = (tr S)² and B = tr S², Gaussian embeddings of covariance Σ have
 
         E[A] = (tr Σ)² + (2/ν) tr Σ²        E[B] = (1 + 1/ν) tr Σ² + (1/ν) (tr Σ)²
 
-    so b = (B − A/ν) ν²/((ν − 1)(ν + 2)) and a = A − 2b/ν are unbiased for tr Σ² and (tr Σ)². The function returns their ratio a/b,
-    clamped between the uncorrected value and D. A ratio of unbiased estimates is not unbiased: the relative bias is of the order
-    tr Σ⁴/(tr Σ²)²/ν, instead of PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of 28 % with 20 samples, and 1.5 %
-    instead of 3 % with 200. With very few samples it is large. Embeddings that are not Gaussian leave more: if Var‖z‖² exceeds the Gaussian
-    value 2 tr Σ² (heavy tails), a bias of the excess times PR/(ν (tr Σ)²) remains. Clamping at D adds a bias of a few per cent if PR is D.
+    so b = (B − A/ν) ν²/((ν − 1)(ν + 2)) and a = A − 2b/ν are unbiased for tr Σ² and (tr Σ)². The function returns their
+    ratio a/b,
+    clamped between the uncorrected value and D. A ratio of unbiased estimates is not unbiased: the relative bias is of
+    the order tr Σ⁴/(tr Σ²)²/ν, instead of PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of
+    28 % with 20 samples, and 1.5 % instead of 3 % with 200. With very few samples it is large. Embeddings that are not
+    Gaussian leave more: if Var‖z‖² exceeds the Gaussian value 2 tr Σ² (heavy tails), a bias of the excess times PR/(ν
+    (tr Σ)²) remains. Clamping at D adds a bias of a few per cent if PR is D.
 
     Args:
         eigenvalues: eigenvalues of the covariance of n embeddings, centred by the sample mean.
@@ -207,7 +226,8 @@ def stable_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 
 
 def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Float[Tensor, "*T"]:
-    """Return the condition number λ₁/λ_k of the first k directions, by default all D (Skean et al. 2024, Sec. 5.2: k = 14).
+    """Return the condition number λ₁/λ_k of the first k directions, by default all D (Skean et al. 2024, Sec. 5.2: k =
+    14).
 
     The condition number is infinite if λ_k = 0.
 
@@ -225,8 +245,10 @@ def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None
 def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, tolerance: float = 1e-6) -> Int[Tensor, "*T"]:
     """Return the number of collapsed dimensions: λ_j ≤ tolerance · λ₁, among the first min(D, n − 1).
 
-    Centred embeddings of n samples have at most n − 1 nonzero eigenvalues; the other dimensions are not observed and do not count. The
-    default tolerance is about the rounding noise of bfloat16 embeddings: a standard deviation of 10⁻³ times the largest.
+    Centred embeddings of n samples have at most n − 1 nonzero eigenvalues; the other dimensions are not observed and do
+    not count. The
+    default tolerance is about the rounding noise of bfloat16 embeddings: a standard deviation of 10⁻³ times the
+    largest.
 
     >>> eigenvalues = torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0])
     >>> collapsed_dimensions(eigenvalues, n=100), collapsed_dimensions(eigenvalues, n=4)

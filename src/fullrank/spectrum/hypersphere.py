@@ -11,10 +11,11 @@ from fullrank.spectrum.moments import check_embeddings, to_float64
 
 
 def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
-    """Return the alignment mean_i ‖x_i − y_i‖² of L2-normalised rows: 0 for equal views, 2 for orthogonal views, at most 4.
+    """Return the alignment mean_i ‖x_i − y_i‖² of L2-normalised rows: 0 for equal views, 2 for orthogonal views, at
+    most 4.
 
-    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the rows; a row of
-    zeros stays zero.
+    Alignment does not detect collapse: embeddings that are all equal are perfectly aligned. The function normalises the
+    rows; a row of zeros stays zero.
 
     Args:
         X: embeddings of one view of n ≥ 1 images.
@@ -23,8 +24,8 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     Raises:
         UserError: X has no rows, the shapes differ, or an embedding is NaN or infinite.
 
-    Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere,
-    with α = 2.
+    Source: Wang and Isola 2020, Understanding Contrastive Representation Learning through Alignment and Uniformity on
+    the Hypersphere, with α = 2.
 
     >>> alignment(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
     1.0
@@ -34,23 +35,27 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     if not len(X):
         raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
-        raise UserError(f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images")
+        raise UserError(
+            f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images"
+        )
     return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
 
 
 def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
-    """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of L2-normalised rows: 0 if all rows are equal, about −4 + 8/D if
-    they fill the sphere.
+    """Return the uniformity log mean_{i<j} exp(−2 ‖x_i − x_j‖²) of L2-normalised rows: 0 if all rows are equal, about
+    −4 + 8/D if they fill the sphere.
 
-    The mean is over pairs i < j: if the n pairs i = j counted, the value could never fall below −log n. Embeddings in a subspace of r
-    dimensions have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or more.
+    The mean is over pairs i < j: if the n pairs i = j counted, the value could never fall below −log n. Embeddings in a
+    subspace of r dimensions have about −4 + 8/r, so uniformity hardly shows dimensional collapse if r is a few dozen or
+    more.
 
     Args:
         X: embeddings of n ≥ 2 images, one view per image.
         chunk: number of rows of the distance matrix in memory at a time; the value does not depend on this number.
 
     Raises:
-        UserError: X has fewer than two rows, is not floating-point (n, D), or has an embedding that is NaN or infinite; or chunk < 1.
+        UserError: X has fewer than two rows, is not floating-point (n, D), or has an embedding that is NaN or infinite;
+            or chunk < 1.
 
     Source: Wang and Isola 2020, eq. 2, with t = 2.
 
@@ -86,7 +91,9 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     check_embeddings(X)
     X = to_float64(X)
     if not X.isfinite().all():
-        raise UserError("the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate")
+        raise UserError(
+            "the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
+        )
     largest = X.abs().amax(1, keepdim=True)
     X = X / largest.masked_fill(largest == 0, 1)  # so that no square overflows or vanishes
     norms = X.norm(dim=1, keepdim=True)

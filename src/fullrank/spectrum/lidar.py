@@ -18,16 +18,17 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
         S_w = Σ_ij (x_ij − m_i)(x_ij − m_i)ᵀ / (n (q − 1)) + δ I
 
     The value is between 1 and D, and 0 if all images have the same mean. Unlike other ranks, LiDAR does not
-    count directions that vary only between the views of an image. δ is absolute: if the variance between views is not well above δ, LiDAR
-    ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale does, unless δ changes by its square.
+    count directions that vary only between the views of an image. δ is absolute: if the variance between views is not
+    well above δ, LiDAR ignores this variance. Rotation and shift of the embeddings do not change LiDAR, but their scale
+    does, unless δ changes by its square.
 
     Args:
         X: embeddings (n, q, D), grouped by image; never flatten them into (n·q, D).
         delta: the constant δ.
 
     Raises:
-        UserError: X does not have three axes, has fewer than two views per image, has n ≤ D images (S_b has rank at most n − 1), or has
-            values that are not finite; or δ is not positive and finite.
+        UserError: X does not have three axes, has fewer than two views per image, has n ≤ D images (S_b has rank at
+            most n − 1), or has values that are not finite; or δ is not positive and finite.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance in Joint Embedding SSL Architectures.
 
@@ -50,7 +51,9 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
         raise UserError(f"X is {X.dtype}, but LiDAR needs floating-point embeddings; pass X.float()")
     X = to_float64(X)
     if not X.isfinite().all():
-        raise UserError("X has NaN or infinite values, expected finite embeddings; if training diverged, lower the learning rate")
+        raise UserError(
+            "X has NaN or infinite values, expected finite embeddings; if training diverged, lower the learning rate"
+        )
     scale = X.abs().max().clamp_min(torch.finfo(X.dtype).tiny)
     X = X / scale  # so that no square overflows
     means = X.mean(1)
@@ -59,7 +62,9 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     roots = torch.where(roots > len(within) * torch.finfo(X.dtype).eps * roots[0], roots, 0) / (n * (q - 1)) ** 0.5
     floor = (torch.tensor(delta, dtype=X.dtype).sqrt() / scale.cpu()).clamp_min(torch.finfo(X.dtype).tiny).to(X.device)
     B = between @ Vh.mT  # in the eigenvectors of S_w
-    noise = 8 * torch.finfo(X.dtype).eps * means.square().sum(1).mean().sqrt()  # what rounding causes in a direction, before its weight
+    noise = (
+        8 * torch.finfo(X.dtype).eps * means.square().sum(1).mean().sqrt()
+    )  # what rounding causes in a direction, before its weight
     B = torch.where(B.square().mean(0).sqrt() > noise, B, 0) / torch.hypot(roots, floor)
     eigenvalues = torch.linalg.svdvals(B / B.abs().max().clamp_min(torch.finfo(X.dtype).tiny)).square()
     nonzero = torch.where(eigenvalues > n * torch.finfo(X.dtype).eps * eigenvalues[0], eigenvalues, 0)

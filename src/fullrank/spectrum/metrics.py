@@ -22,7 +22,8 @@ class MetricValue:
 
     value: float
     convention: str
-    """The eigenvalues or singular values that the metric uses, with n, D and other settings that influence the value."""
+    """The eigenvalues or singular values that the metric uses, with n, D and other settings that influence the
+    value."""
     warning: str | None = None
     """The effect of too few samples; None if there are enough."""
 
@@ -39,7 +40,8 @@ class Metric:
     reference_values: str
     """The value for D equal eigenvalues, and the value for rank 1."""
     better: Literal["higher", "lower", "none"] = "higher"
-    """Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean better features."""
+    """Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean better
+    features."""
     caveat: str
     """How the metric can mislead."""
     small_sample_bias: str = "too low"
@@ -56,7 +58,11 @@ class Metric:
             UserError: the metric needs singular values, and the spectrum was built from eigenvalues alone.
         """
         n, D, needed = spectrum.n, spectrum.D, self.min_samples(spectrum)
-        warning = f"{self.small_sample_bias}: {n:,} samples of {D:,} dimensions, expected {needed:,} or more" if n < needed else None
+        warning = (
+            f"{self.small_sample_bias}: {n:,} samples of {D:,} dimensions, expected {needed:,} or more"
+            if n < needed
+            else None
+        )
         convention = "; ".join(filter(None, (self.convention, f"n = {n:,}, D = {D:,}", self.settings(spectrum))))
         return MetricValue(float(self.function(spectrum)), convention, warning)
 
@@ -175,7 +181,8 @@ METRICS = {
         small_sample_bias="too low",
     ),
 }
-"""Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show `Metric.name`."""
+"""Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show
+`Metric.name`."""
 
 
 def compute_metrics(spectrum: Spectrum) -> dict[str, MetricValue]:

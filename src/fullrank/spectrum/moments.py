@@ -34,7 +34,9 @@ def check_embeddings(Z: Tensor) -> None:
     if not isinstance(Z, Tensor):
         raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); pass torch.as_tensor(Z)")
     if Z.ndim != 2 or not Z.shape[1] or not Z.is_floating_point():
-        raise UserError(f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floating-point embeddings (n, D); pass one view at a time")
+        raise UserError(
+            f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floating-point embeddings (n, D); pass one view at a time"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +59,8 @@ class Moments:
     scatter: Float64[Tensor, "D D"]
     """Centred scatter (D, D); covariance times n."""
     rounding: Float64[Tensor, " D"]
-    """Σ_i (ε z_ij)²/12: the contribution of rounding to the input dtype (spacing at most ε|z|) to the sum of squares per column."""
+    """Σ_i (ε z_ij)²/12: the contribution of rounding to the input dtype (spacing at most ε|z|) to the sum of squares
+    per column."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":
@@ -88,8 +91,8 @@ class Moments:
     def merge(self, other: "Moments") -> "Moments":
         """Return the moments of both sets of embeddings together.
 
-        With δ = mean_b − mean_a and n = n_a + n_b: mean = mean_a + δ n_b/n, scatter = scatter_a + scatter_b + δδᵀ n_a n_b/n
-        (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance, eq. 2.1).
+        With δ = mean_b − mean_a and n = n_a + n_b: mean = mean_a + δ n_b/n, scatter = scatter_a + scatter_b + δδᵀ n_a
+        n_b/n (Chan, Golub and LeVeque 1983, Algorithms for Computing the Sample Variance, eq. 2.1).
 
         Raises:
             UserError: the numbers of dimensions differ.
@@ -109,9 +112,11 @@ class Moments:
         )
 
     def all_reduce(self) -> "Moments":
-        """Return, on each process, the moments of the embeddings of all processes; without a process group, return these moments.
+        """Return, on each process, the moments of the embeddings of all processes; without a process group, return
+        these moments.
 
-        The formula merges many sets at once: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. The counts n_p may differ.
+        The formula merges many sets at once: scatter = Σ_p scatter_p + n_p (mean_p − mean)(mean_p − mean)ᵀ. The counts
+        n_p may differ.
         """
         if world_size() == 1:
             return self
@@ -135,8 +140,8 @@ class Moments:
     def standard_deviation(self) -> Float64[Tensor, " D"]:
         """Standard deviation of each dimension, divided by n.
 
-        A constant dimension has standard deviation 0. Embeddings can also collapse without a constant dimension, if all dimensions vary
-        together.
+        A constant dimension has standard deviation 0. Embeddings can also collapse without a constant dimension, if all
+        dimensions vary together.
 
         >>> Moments.from_embeddings(torch.tensor([[1.0, 5.0], [-1.0, 5.0]])).standard_deviation
         tensor([1., 0.], dtype=torch.float64)

@@ -16,9 +16,11 @@ class PowerLaw:
     """The fit λ_j ∝ j^−α over j = first … last."""
 
     alpha: float
-    """Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no eigenvalue is positive."""
+    """Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no eigenvalue
+    is positive."""
     r2: float
-    """Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a power law."""
+    """Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a power
+    law."""
     first: int
     last: int
     """The range of the fit includes both ends."""
@@ -27,20 +29,24 @@ class PowerLaw:
 def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | None = None) -> PowerLaw:
     """Fit log λ_j = c − α log j by least squares with weights 1/j, over the positive eigenvalues j = first … last.
 
-    With weights 1/j, every octave of j has the same total weight; with equal weights, the last octave would count as much as all others.
+    With weights 1/j, every octave of j has the same total weight; with equal weights, the last octave would count as
+    much as all others.
 
     Args:
         eigenvalues: λ in descending order.
         first: index of the first eigenvalue of the fit, counted from 1.
-        last: largest index of the fit; by default the index of the last positive eigenvalue. The last eigenvalues of a finite sample
+        last: largest index of the fit; by default the index of the last positive eigenvalue. The last eigenvalues of a
+            finite sample
             decay faster than the true eigenvalues: n samples resolve about n/10 eigenvalues.
 
     Raises:
-        UserError: `first` is not between 1 and D, `last` is not above `first`, or the eigenvalues are not finite, ≥ 0 and descending.
+        UserError: `first` is not between 1 and D, `last` is not above `first`, or the eigenvalues are not finite, ≥ 0
+            and descending.
 
-    Source: Agrawal et al. 2022, α-ReQ: Assessing Representation Quality by Measuring Eigenspectrum Decay; the weights as Stringer et al.
-    2019. Interpreting α requires the range and R², so the result contains both. The authors' code fits j = 3 … 99 of the backbone's
-    spectrum, and 5 … 79 of the projector's during training; `first=3, last=99` gives the published range.
+    Source: Agrawal et al. 2022, α-ReQ: Assessing Representation Quality by Measuring Eigenspectrum Decay; the weights
+    as Stringer et al. 2019. Interpreting α requires the range and R², so the result contains both. The authors' code
+    fits j = 3 … 99 of the backbone's spectrum, and 5 … 79 of the projector's during training; `first=3, last=99` gives
+    the published range.
 
     >>> fit = power_law(torch.tensor([8.0, 2.0, 8 / 9, 0.5]))
     >>> round(fit.alpha, 6), round(fit.r2, 6), fit.first, fit.last
@@ -48,7 +54,9 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
     """
     check_eigenvalues(eigenvalues)
     if eigenvalues.ndim != 1:
-        raise UserError(f"eigenvalues is {describe(eigenvalues)}, expected one spectrum (D,); fit one spectrum at a time")
+        raise UserError(
+            f"eigenvalues is {describe(eigenvalues)}, expected one spectrum (D,); fit one spectrum at a time"
+        )
     D = len(eigenvalues)
     if not 1 <= first <= D:
         raise UserError(f"first is {first}, but there are only {D} eigenvalues; choose first from 1 to {D}")

@@ -11,9 +11,10 @@ from fullrank.spectrum.functional import describe
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
     """Return the first index from which each curve stays at or above `share` of its final value.
 
-    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that it rises above the
-    threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve that ends at zero has index 0, so a
-    collapsed eigenvalue seems to saturate early; check the final value too.
+    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that
+    it rises above the
+    threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve that ends at zero has
+    index 0, so a collapsed eigenvalue seems to saturate early; check the final value too.
 
     Args:
         curves: eigenvalues ≥ 0 during training, one evaluation per row.
@@ -23,7 +24,8 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
         An index into the rows for each curve; `steps[saturation(curves)]` is the step.
 
     Raises:
-        UserError: `curves` has no rows, or is not a finite floating-point tensor; or `share` is not above 0 and at most 1.
+        UserError: `curves` has no rows, or is not a finite floating-point tensor; or `share` is not above 0 and at most
+            1.
 
     Source: our definition; Skean et al. 2024 (Fig. 3) draw the saturation of the 14th eigenvalue without defining it.
 
@@ -37,7 +39,9 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     if not len(curves):
         raise UserError("curves has no rows, expected at least one evaluation; measure spectra during training first")
     if not curves.isfinite().all():
-        raise UserError("curves has NaN or infinite values, expected finite eigenvalues; exclude the evaluations after training diverged")
+        raise UserError(
+            "curves has NaN or infinite values, expected finite eigenvalues; exclude the evaluations after training diverged"
+        )
     below = curves < share * curves[-1]
     after = torch.arange(1, len(curves) + 1, device=curves.device).reshape(-1, *(1,) * (curves.ndim - 1))
     return torch.where(below, after, 0).amax(0)
@@ -47,7 +51,8 @@ def count_learned(curves: Float[Tensor, "T K"], *, share: float = 0.5) -> Int[Te
     """Return, for each row, the number of curves that stay at or above `share` of their final value from this row on.
 
     In stepwise learning, eigenvalues rise one after another, and the count increases from 0 to K.
-    `fullrank.dynamics.stepwise.crossing_times` interpolates the time of each step. Curves that end at zero are never counted.
+    `fullrank_papers.theory.stepwise.crossing_times` interpolates the time of each step. Curves that end at zero are
+    never counted.
 
     Args:
         curves: eigenvalues ≥ 0 during training, one evaluation per row.

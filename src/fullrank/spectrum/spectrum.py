@@ -1,4 +1,6 @@
-"""The spectrum of embeddings: eigenvalues of their covariance, uncentred singular values, and one method for each metric."""
+"""The spectrum of embeddings: eigenvalues of their covariance, uncentred singular values, and one method for each
+metric.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +20,11 @@ from fullrank.spectrum.power_law import PowerLaw, power_law
 class Spectrum:
     """Eigenvalues and singular values of n embeddings Z (n, D), on the CPU, in float64, in descending order.
 
-    `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 belong to the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n (divided by n, not by n − 1).
-    `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 belong to the uncentred Z and are computed on first access.
+    `eigenvalues` λ₁ ≥ … ≥ λ_D ≥ 0 belong to the covariance Σ_i (z_i − mean)(z_i − mean)ᵀ / n (divided by n, not by n −
+    1). `singular_values` σ₁ ≥ … ≥ σ_D ≥ 0 belong to the uncentred Z and are computed on first access.
 
-    The methods call the functions of `fullrank.spectrum.functional` and return Python numbers; `fullrank.spectrum.compute_metrics` computes
-    all metrics, each with its convention and a warning if n is too small.
+    The methods call the functions of `fullrank.spectrum.functional` and return Python numbers;
+    `fullrank.spectrum.compute_metrics` computes all metrics, each with its convention and a warning if n is too small.
 
     >>> Z = torch.tensor([[1.0, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]])
     >>> spectrum = Spectrum.from_embeddings(Z)
@@ -46,7 +48,8 @@ class Spectrum:
         """Return the spectrum of n embeddings, computed from the smaller of covariance (D, D) and Gram matrix (n, n).
 
         Raises:
-            UserError: an embedding is NaN or infinite, or so large that its square overflows float64; Z is not floating-point (n, D).
+            UserError: an embedding is NaN or infinite, or so large that its square overflows float64; Z is not
+                floating-point (n, D).
         """
         check_embeddings(Z)
         n, D = Z.shape
@@ -71,42 +74,72 @@ class Spectrum:
         """
         n, C = moments.n, moments.covariance
         noise = rounding_bound(moments.rounding / max(n, 1), C.diagonal(), moments.mean, n=n)
-        return cls(eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=moments.second_moment, noise=noise)
+        return cls(
+            eigenvalues=descending_eigenvalues(C, n=n, noise=noise),
+            n=n,
+            second_moment=moments.second_moment,
+            noise=noise,
+        )
 
     @classmethod
     def from_covariance(cls, C: Float[Tensor, "D D"], *, n: int, mean: Float[Tensor, " D"] | None = None) -> "Spectrum":
         """Return the spectrum of a known centred covariance, divided by n; singular values need the mean too.
 
         Raises:
-            UserError: the covariance is not a symmetric floating-point matrix, or not finite; the mean does not match it.
+            UserError: the covariance is not a symmetric floating-point matrix, or not finite; the mean does not match
+                it.
 
         >>> spectrum = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 4.0])), n=100, mean=torch.tensor([0.0, 0.0]))
         >>> spectrum.eigenvalues, spectrum.singular_values
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
-        if not isinstance(C, Tensor) or C.ndim != 2 or C.shape[0] != C.shape[1] or not len(C) or not C.is_floating_point():
+        if (
+            not isinstance(C, Tensor)
+            or C.ndim != 2
+            or C.shape[0] != C.shape[1]
+            or not len(C)
+            or not C.is_floating_point()
+        ):
             raise UserError(f"C is {functional.describe(C)}, expected a floating-point covariance (D, D)")
-        if mean is not None and (not isinstance(mean, Tensor) or mean.shape != C.shape[:1] or not mean.is_floating_point()):
-            raise UserError(f"mean is {functional.describe(mean)}, expected a floating-point tensor of shape ({len(C)},), as C has")
-        noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding of the entries changes eigenvalues by at most ε‖C‖_F (Weyl)
+        if mean is not None and (
+            not isinstance(mean, Tensor) or mean.shape != C.shape[:1] or not mean.is_floating_point()
+        ):
+            raise UserError(
+                f"mean is {functional.describe(mean)}, expected a floating-point tensor of shape ({len(C)},), as C has"
+            )
+        noise = (
+            torch.finfo(C.dtype).eps * C.norm().item()
+        )  # rounding of the entries changes eigenvalues by at most ε‖C‖_F (Weyl)
         C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
             raise UserError("C is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is due to rounding")
         C = (C + C.mT) / 2
         second_moment = None if mean is None else C + torch.outer(to_float64(mean), to_float64(mean))
-        return cls(eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=second_moment, noise=noise)
+        return cls(
+            eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=second_moment, noise=noise
+        )
 
     @classmethod
     def from_eigenvalues(cls, eigenvalues: Float[Tensor, " D"], *, n: int) -> "Spectrum":
-        """Return the spectrum of known eigenvalues, in any order; negative eigenvalues, which rounding causes, become zero.
+        """Return the spectrum of known eigenvalues, in any order; negative eigenvalues, which rounding causes, become
+        zero.
 
         Raises:
             UserError: an eigenvalue is NaN or infinite, or the eigenvalues are not a floating-point tensor (D,).
         """
-        if not isinstance(eigenvalues, Tensor) or eigenvalues.ndim != 1 or not len(eigenvalues) or not eigenvalues.is_floating_point():
-            raise UserError(f"eigenvalues is {functional.describe(eigenvalues)}, expected a floating-point tensor (D,) with D > 0")
+        if (
+            not isinstance(eigenvalues, Tensor)
+            or eigenvalues.ndim != 1
+            or not len(eigenvalues)
+            or not eigenvalues.is_floating_point()
+        ):
+            raise UserError(
+                f"eigenvalues is {functional.describe(eigenvalues)}, expected a floating-point tensor (D,) with D > 0"
+            )
         if not eigenvalues.isfinite().all():
-            raise UserError("eigenvalues has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged")
+            raise UserError(
+                "eigenvalues has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged"
+            )
         return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @cached_property
@@ -119,7 +152,9 @@ class Spectrum:
             UserError: the spectrum was built from eigenvalues alone, without the mean.
         """
         if self.second_moment is None:
-            raise UserError("singular values need the mean, but this spectrum has only eigenvalues; use from_embeddings or from_moments")
+            raise UserError(
+                "singular values need the mean, but this spectrum has only eigenvalues; use from_embeddings or from_moments"
+            )
         eigenvalues = descending_eigenvalues(self.second_moment, n=self.n, noise=self.noise)
         return pad((self.n * eigenvalues).sqrt(), (0, self.D - len(eigenvalues)))
 
@@ -159,7 +194,9 @@ class Spectrum:
         return functional.condition_number(self.eigenvalues, k=k).item()
 
     def power_law(self, *, first: int = 1, last: int | None = None) -> PowerLaw:
-        """Return α-ReQ, the fit λ_j ∝ j^−α over j = first … last, by default up to n/10: n embeddings resolve about n/10 eigenvalues."""
+        """Return α-ReQ, the fit λ_j ∝ j^−α over j = first … last, by default up to n/10: n embeddings resolve about
+        n/10 eigenvalues.
+        """
         return power_law(self.eigenvalues, first=first, last=max(first + 1, self.n // 10) if last is None else last)
 
     def collapsed_dimensions(self, tolerance: float = 1e-6) -> int:
@@ -175,10 +212,11 @@ class Spectrum:
 
 
 class StreamingSpectrum:
-    """The spectrum of embeddings that arrive in batches, computed from the smaller of their covariance and their Gram matrix.
+    """The spectrum of embeddings that arrive in batches, computed from the smaller of their covariance and their Gram
+    matrix.
 
-    The object stores the embeddings as long as n < D, and then only their moments: at most about D × D numbers for any n. This class
-    supports a single process; for several processes, merge `Moments`.
+    The object stores the embeddings as long as n < D, and then only their moments: at most about D × D numbers for any
+    n. This class supports a single process; for several processes, merge `Moments`.
 
     >>> streaming = StreamingSpectrum()
     >>> for Z in torch.eye(3, 8).split(1):
@@ -198,9 +236,17 @@ class StreamingSpectrum:
             UserError: Z is not floating-point (n, D), or has another D than earlier batches.
         """
         check_embeddings(Z)
-        known = len(self._moments.mean) if self._moments is not None else self._embeddings[0].shape[1] if self._embeddings else Z.shape[1]
+        known = (
+            len(self._moments.mean)
+            if self._moments is not None
+            else self._embeddings[0].shape[1]
+            if self._embeddings
+            else Z.shape[1]
+        )
         if Z.shape[1] != known:
-            raise UserError(f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}; embed all batches with one model")
+            raise UserError(
+                f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}; embed all batches with one model"
+            )
         self._embeddings.append(Z.detach())
         if self._moments is not None or sum(map(len, self._embeddings)) >= Z.shape[1]:
             moments = Moments.from_batches(self._embeddings)
@@ -219,12 +265,15 @@ class StreamingSpectrum:
         return Spectrum.from_embeddings(torch.cat(self._embeddings))
 
 
-def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int) -> float:
+def rounding_bound(
+    rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " D"], mean: Float64[Tensor, " D"], *, n: int
+) -> float:
     """Return the largest eigenvalue that rounding of the embeddings alone can cause in their covariance.
 
-    Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. The errors of a
-    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a few units in the
-    last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
+    Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. The
+    errors of a
+    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a
+    few units in the last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
 
     >>> rounding_bound(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
     1.21e-06
@@ -235,7 +284,8 @@ def rounding_bound(rounding: Float64[Tensor, " D"], variance: Float64[Tensor, " 
 
 
 def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -> Float64[Tensor, " m"]:
-    """Return the eigenvalues of a covariance or Gram matrix in descending order; eigenvalues that rounding can cause are exactly zero.
+    """Return the eigenvalues of a covariance or Gram matrix in descending order; eigenvalues that rounding can cause
+    are exactly zero.
 
     In addition to the noise of the embeddings, the sums and the decomposition have an error of about max(n, m) ε λ₁.
     """

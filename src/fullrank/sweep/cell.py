@@ -1,4 +1,6 @@
-"""One cell of a sweep: a recipe to train, how its network is evaluated, and the settings that distinguish it from the other cells."""
+"""One cell of a sweep: a recipe to train, how its network is evaluated, and the settings that distinguish it from the
+other cells.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,8 +30,8 @@ class EvaluationPlan:
     transfer: tuple[PathText, ...] = ()
     """Sources of other labelled data sets, on which the same probes are trained and scored."""
     all_images: bool = False
-    """Train the probes on all training images although the network was trained on `data.subset`. By default they are trained on the
-    images of the subset, and on other data sets on at most as many."""
+    """Train the probes on all training images although the network was trained on `data.subset`. By default they are
+    trained on the images of the subset, and on other data sets on at most as many."""
 
     def __post_init__(self) -> None:
         validate(self, "evaluate.")
@@ -45,7 +47,9 @@ class EvaluationPlan:
 
     def joined(self, other: "EvaluationPlan") -> "EvaluationPlan":
         """Return the plan that measures what this one or the other measures."""
-        probes, transfer = (tuple(dict.fromkeys(a + b)) for a, b in ((self.probes, other.probes), (self.transfer, other.transfer)))
+        probes, transfer = (
+            tuple(dict.fromkeys(a + b)) for a, b in ((self.probes, other.probes), (self.transfer, other.transfer))
+        )
         return EvaluationPlan(probes=probes, transfer=transfer, all_images=other.all_images)
 
 
@@ -63,9 +67,12 @@ class Cell:
     name: CellName
     recipe: Recipe
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the seed is not one of them."""
+    """The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the seed is not
+    one of them."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
 
     def __post_init__(self) -> None:
         if not is_folder_name(self.name) or self.name in RESERVED:
-            raise UserError(f"the cell is called '{self.name}', expected the name of one folder, not {' or '.join(RESERVED)}; rename it")
+            raise UserError(
+                f"the cell is called '{self.name}', expected the name of one folder, not {' or '.join(RESERVED)}; rename it"
+            )

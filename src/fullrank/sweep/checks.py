@@ -11,7 +11,17 @@ from fullrank.errors import UserError, pick
 from fullrank.evaluation import PROBES
 from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import train_and_test
-from fullrank.recipes import DataConfig, Recipe, build_method, check, check_num_images, code_names, dry_run, import_code, to_dict
+from fullrank.recipes import (
+    DataConfig,
+    Recipe,
+    build_method,
+    check,
+    check_num_images,
+    code_names,
+    dry_run,
+    import_code,
+    to_dict,
+)
 from fullrank.run.directory import validate_output_dir
 from fullrank.run.replacement import is_run
 from fullrank.run.resume import resumed_recipe
@@ -22,7 +32,8 @@ from fullrank.sweep.row import changed_code, read_row
 
 
 def check_cells(cells: Sequence[Cell], folder: Path) -> None:
-    """Check every cell: its recipe, images, labels and probes, and that its folder is free or holds its run. Nothing is written.
+    """Check every cell: its recipe, images, labels and probes, and that its folder is free or holds its run. Nothing is
+    written.
 
     Raises:
         UserError: something is wrong; the message names the cell if it is only one of several.
@@ -51,8 +62,12 @@ def check_names(cells: Sequence[Cell]) -> None:
 
 
 def without_numbers(recipe: Recipe) -> Recipe:
-    """Return the recipe without what cannot make it invalid once its fields are valid: cells that differ only in these are checked once."""
-    return replace(recipe, name="recipe", seed=0, epochs=1, optimizer=type(recipe.optimizer)(), schedule=type(recipe.schedule)())
+    """Return the recipe without what cannot make it invalid once its fields are valid: cells that differ only in these
+    are checked once.
+    """
+    return replace(
+        recipe, name="recipe", seed=0, epochs=1, optimizer=type(recipe.optimizer)(), schedule=type(recipe.schedule)()
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -60,7 +75,9 @@ def _check_recipe(values: str) -> None:
     from fullrank.recipes import from_dict
 
     recipe = from_dict(json.loads(values))
-    recipe = import_code(recipe, code_names(recipe))  # the code was imported when the recipe was made; a recipe of JSON names it only
+    recipe = import_code(
+        recipe, code_names(recipe)
+    )  # the code was imported when the recipe was made; a recipe of JSON names it only
     check(recipe)
     dry_run(build_method(recipe), recipe)
 
@@ -69,7 +86,8 @@ def check_evaluation(cell: Cell) -> None:
     """Check the probes and the data sets on which a cell is evaluated.
 
     Raises:
-        UserError: a probe is unknown, a source does not exist, its images have no labels, or two data sets have the same name.
+        UserError: a probe is unknown, a source does not exist, its images have no labels, or two data sets have the
+            same name.
     """
     for probe in cell.evaluate.probes:
         pick(probe, PROBES, "probe")
@@ -79,10 +97,14 @@ def check_evaluation(cell: Cell) -> None:
         sources: dict[str, str] = {}
         for data in (cell.recipe.data, *(DataConfig(source=source) for source in cell.evaluate.transfer)):
             if reason := _why_not_scorable(reading(data)):
-                raise UserError(f"the runs cannot be evaluated: {reason}; fullrank sweep also trains without evaluation: --probes none")
+                raise UserError(
+                    f"the runs cannot be evaluated: {reason}; fullrank sweep also trains without evaluation: --probes none"
+                )
             name, _ = identify(data)
             if name in sources:
-                raise UserError(f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out, or rename its folder")
+                raise UserError(
+                    f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out, or rename its folder"
+                )
             sources[name] = data.source
 
 

@@ -8,11 +8,13 @@ from fullrank.sweep.cell import Setting
 from fullrank.sweep.row import Row
 
 
-def choose(rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[[Row], float | None]) -> dict[tuple[Setting, ...], Setting]:
+def choose(
+    rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[[Row], float | None]
+) -> dict[tuple[Setting, ...], Setting]:
     """Return the value of the setting `key` with the best mean score, for each combination of the settings in `group`.
 
-    A value at which a run diverged is not chosen. A combination has no choice if a run failed for another reason, or if all of its values
-    diverged. Of equal scores, the first value wins.
+    A value at which a run diverged is not chosen. A combination has no choice if a run failed for another reason, or if
+    all of its values diverged. Of equal scores, the first value wins.
 
     Args:
         rows: the rows of all values, done or failed; rows without the setting `key` are ignored.
@@ -48,7 +50,8 @@ def choose(rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[
 
 
 def edge_of_grid(chosen: Setting, tried: Iterable[Setting]) -> str:
-    """Return as text whether a chosen number is the smallest or the largest of those tried: a wider grid may then have a better one.
+    """Return as text whether a chosen number is the smallest or the largest of those tried: a wider grid may then have
+    a better one.
 
     >>> edge_of_grid(0.3, [0.1, 0.3]), edge_of_grid(0.2, [0.1, 0.2, 0.3]), edge_of_grid("relu", ["relu", "gelu"])
     ('largest of 2', '', '')

@@ -1,10 +1,12 @@
-"""The figure of a sweep: accuracy of the online classifier over the epochs, one curve for each combination of settings."""
+"""The figure of a sweep: accuracy of the online classifier over the epochs, one curve for each combination of
+settings.
+"""
 
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fullrank.plot_style import COLORS, DASHES, subplots
+from fullrank.report.plot_style import COLORS, DASHES, subplots
 from fullrank.sweep.row import Row, require_same_images
 from fullrank.sweep.tables import final_rows, group_rows
 
@@ -15,7 +17,8 @@ LINE_STYLES = dict(zip(DASHES, ("-", "--", ":", "-."), strict=True))
 
 
 def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":
-    """Return the figure, or None if no run has scores of the online classifier. A band is ± the standard deviation over the seeds.
+    """Return the figure, or None if no run has scores of the online classifier. A band is ± the standard deviation over
+    the seeds.
 
     Raises:
         UserError: the rows are of several data sets.
@@ -39,7 +42,11 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
         label = ", ".join(str(value) for _, value in combination) or rows[0].recipe
         ax.plot(epochs, means, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
         ax.fill_between(
-            epochs, *zip(*((m - s, m + s) for m, s in zip(means, sds, strict=True)), strict=True), color=color, alpha=0.12, lw=0
+            epochs,
+            *zip(*((m - s, m + s) for m, s in zip(means, sds, strict=True)), strict=True),
+            color=color,
+            alpha=0.12,
+            lw=0,
         )
     most = max(len(found) for found in groups.values())
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""

@@ -20,10 +20,11 @@ KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
 def identify(data: DataConfig) -> tuple[str, str]:
     """Return the name and the digest of a data set.
 
-    The digest is of the names of splits that were asked for and, for each split of the source, of the number of images, all labels, and the
+    The digest is of the names of splits that were asked for and, for each split of the source, of the number of images,
+    all labels, and the
     decoded pixels of a sample: files of another format with the
-    same pixels are the same data set, and files with other pixels, such as a compressed copy, are another one. The name is that of a known
-    digest, or else the last part of the source.
+    same pixels are the same data set, and files with other pixels, such as a compressed copy, are another one. The name
+    is that of a known digest, or else the last part of the source.
 
     Raises:
         UserError: the source cannot be read.
@@ -31,13 +32,21 @@ def identify(data: DataConfig) -> tuple[str, str]:
     >>> identify(DataConfig(source="digits"))[0]
     'digits'
     """
-    digest = _digest(absolute_source(data.source), data.train, data.test, data.storage == "streaming", tuple(data.open_options.items()))
+    digest = _digest(
+        absolute_source(data.source),
+        data.train,
+        data.test,
+        data.storage == "streaming",
+        tuple(data.open_options.items()),
+    )
     name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
     return KNOWN.get(digest, name), digest
 
 
 @lru_cache(maxsize=16)
-def _digest(source: str, train: str | None, test: str | None, streaming: bool, options: tuple[tuple[str, Any], ...]) -> str:
+def _digest(
+    source: str, train: str | None, test: str | None, streaming: bool, options: tuple[tuple[str, Any], ...]
+) -> str:
     state = hashlib.sha256(f"{train} {test}\0".encode())
     if streaming:  # a stream has no random access
         state.update(source.encode())
@@ -77,7 +86,20 @@ def _count(data: DataConfig) -> int:
 
 
 def reading(data: DataConfig) -> DataConfig:
-    """Return a config with only the fields that say which images a source holds and which of them are used, as a key of a cache."""
-    fields = ("source", "train", "test", "subset", "validation", "labels", "image_column", "label_column", "group_column", "split_column")
+    """Return a config with only the fields that say which images a source holds and which of them are used, as a key of
+    a cache.
+    """
+    fields = (
+        "source",
+        "train",
+        "test",
+        "subset",
+        "validation",
+        "labels",
+        "image_column",
+        "label_column",
+        "group_column",
+        "split_column",
+    )
     fields += ("label_separator", "follow_links", "max_pixels", "max_expansion")
     return DataConfig(**{name: getattr(data, name) for name in fields})

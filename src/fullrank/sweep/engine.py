@@ -1,4 +1,6 @@
-"""Run the cells of a sweep: take what is done, go on where it was stopped, and let no failure of one cell end the others."""
+"""Run the cells of a sweep: take what is done, go on where it was stopped, and let no failure of one cell end the
+others.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,20 +22,24 @@ from fullrank.sweep.worker import Outcome
 from fullrank.terminal import stderr
 
 Plan = Callable[[Sequence[Row]], Sequence[Cell]]
-"""Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage, such as the runs
-with a chosen learning rate, returns more cells once the rows that it depends on are there. It never takes a cell back."""
+"""Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage,
+such as the runs with a chosen learning rate, returns more cells once the rows that it depends on are there. It never
+takes a cell back."""
 
 
 def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console | None = None) -> list[Row]:
     """Run all cells of a plan and return their rows, in the order of the plan, done and failed ones.
 
-    A cell that is done is taken from its row, a run that was stopped goes on, and a cell that failed is tried once in each call. Several
-    callers may share a folder: each cell is run by one of them. The output of a cell's process is in FOLDER/logs/CELL.log.
+    A cell that is done is taken from its row, a run that was stopped goes on, and a cell that failed is tried once in
+    each call. Several
+    callers may share a folder: each cell is run by one of them. The output of a cell's process is in
+    FOLDER/logs/CELL.log.
 
     Args:
         plan: returns all cells known so far, given the rows of the cells that have ended.
         folder: the run directory of a cell is FOLDER/CELL.
-        parallel: number of cells at the same time; 0: one for each GPU, or one at a time on a CPU. On a CPU they share the cores.
+        parallel: number of cells at the same time; 0: one for each GPU, or one at a time on a CPU. On a CPU they share
+            the cores.
         console: where to print; None: standard error.
 
     Returns:
@@ -56,7 +62,9 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
         expected = estimate(missing, rows, {cell.name: cell for cell in cells}, slots)
         for line in expected.lines(len(cells), slots):
             console.print(line)
-        progress = SweepProgress(console, total=len(cells), done=len(cells) - len(missing), expected=expected.seconds, slots=len(slots))
+        progress = SweepProgress(
+            console, total=len(cells), done=len(cells) - len(missing), expected=expected.seconds, slots=len(slots)
+        )
 
         def on_end(cell: Cell, outcome: Outcome, progress: SweepProgress = progress) -> None:
             if outcome.status == "interrupted":
@@ -80,15 +88,22 @@ def run_sweep(plan: Plan, folder: Path, *, parallel: int = 0, console: Console |
         except Interrupted as stop:
             done = sum(row.is_final for row in rows.values())
             raise Interrupted(
-                stop.signum, f"stopped: {done} of {len(cells)} cells are done, the others go on with the same command ({folder})"
+                stop.signum,
+                f"stopped: {done} of {len(cells)} cells are done, the others go on with the same command ({folder})",
             ) from None
 
 
 def known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Cell], list[Cell]]:
-    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`, in the order of the cells."""
+    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`, in the order
+    of the cells.
+    """
     while True:
         cells = list(plan(list(rows.values())))
-        found = {cell.name: row for cell in cells if cell.name not in rows and (row := existing_row(cell, folder)) is not None}
+        found = {
+            cell.name: row
+            for cell in cells
+            if cell.name not in rows and (row := existing_row(cell, folder)) is not None
+        }
         rows |= found
         sort_rows(rows, cells)
         if not found:
@@ -96,16 +111,24 @@ def known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Ce
 
 
 def sort_rows(rows: dict[str, Row], cells: Sequence[Cell]) -> None:
-    """Bring rows into the order of the cells, in which a plan takes them: the first of two equal scores is that of the first cell."""
+    """Bring rows into the order of the cells, in which a plan takes them: the first of two equal scores is that of the
+    first cell.
+    """
     ordered = {cell.name: rows[cell.name] for cell in cells if cell.name in rows}
     rows.clear()
     rows |= ordered
 
 
 def existing_row(cell: Cell, folder: Path) -> Row | None:
-    """Return the row of a cell if it is final and of the cell's recipe, images and evaluation, with the cell's settings."""
+    """Return the row of a cell if it is final and of the cell's recipe, images and evaluation, with the cell's
+    settings.
+    """
     row = read_row(folder / cell.name)
-    if row is None or row.fingerprint != cell.recipe.fingerprint or not answers(row, cell, identify(cell.recipe.data)[1]):
+    if (
+        row is None
+        or row.fingerprint != cell.recipe.fingerprint
+        or not answers(row, cell, identify(cell.recipe.data)[1])
+    ):
         return None
     return replace(row, cell=cell.name, settings=dict(cell.settings))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fullrank.launch.precision import on_cuda
 from fullrank.recipes import Recipe, build_method, to_dict
 from fullrank.recipes.forecast import STATE_PER_WEIGHT, duration, measure_pass, readable, saved_bytes, weight_bytes
+from fullrank.run.launch.precision import on_cuda
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images
 from fullrank.sweep.executor import Slot
@@ -18,7 +18,8 @@ from fullrank.sweep.grid import CHOICE, STAGE
 from fullrank.sweep.row import Row
 
 MEASURE_SECONDS = 10.0
-"""After this time, no more recipes are measured; the others are taken to be as slow as the slowest that was measured."""
+"""After this time, no more recipes are measured; the others are taken to be as slow as the slowest that was
+measured."""
 PROCESS_BYTES = 500_000_000
 """Memory of a process with torch before it holds images or weights."""
 
@@ -48,7 +49,9 @@ class Estimate:
         device = "GPU" if slots[0].gpus else "process"
         many = f"{n} at a time, one {device} each" if n > 1 else "one at a time"
         threads = f" with {slots[0].threads} threads" if slots[0].threads > 1 else ""
-        length = f"sweep: {len(self.steps)} of {cells} cells to run, {sum(self.steps.values()):,} steps; {many}{threads}"
+        length = (
+            f"sweep: {len(self.steps)} of {cells} cells to run, {sum(self.steps.values()):,} steps; {many}{threads}"
+        )
         expected = "the time is known after the first cell"
         if self.seconds:
             expected = f"about {duration(sum(self.seconds.values()) / min(n, len(self.steps)))} of training, estimated from {self.source}"
@@ -59,8 +62,11 @@ class Estimate:
         return [length, cost, chosen]
 
 
-def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str, Cell], slots: Sequence[Slot]) -> Estimate:
-    """Return the expected cost of cells: from finished rows of the same recipe, or else from a measured pass of each network.
+def estimate(
+    cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str, Cell], slots: Sequence[Slot]
+) -> Estimate:
+    """Return the expected cost of cells: from finished rows of the same recipe, or else from a measured pass of each
+    network.
 
     Args:
         cells: the cells to run.
@@ -68,7 +74,10 @@ def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str,
         known: all cells of the sweep, by name.
         slots: the processes at the same time.
     """
-    steps = {cell.name: count_training_images(cell.recipe.data) // cell.recipe.batch_size * cell.recipe.epochs for cell in cells}
+    steps = {
+        cell.name: count_training_images(cell.recipe.data) // cell.recipe.batch_size * cell.recipe.epochs
+        for cell in cells
+    }
     finished: dict[str, list[float]] = defaultdict(list)
     for name, row in rows.items():
         if row.is_done and row.steps and name in known:
@@ -101,7 +110,9 @@ def estimate(cells: Sequence[Cell], rows: Mapping[str, Row], known: Mapping[str,
 
 
 def cost_key(recipe: Recipe, *, objective: bool) -> str:
-    """Return what decides the time of a step, as text: networks, views, batch, precision, and the objective if it is asked for."""
+    """Return what decides the time of a step, as text: networks, views, batch, precision, and the objective if it is
+    asked for.
+    """
     values = to_dict(recipe)
     names = ("views", "custom_transforms", "backbone", "projector", "batch_size", "method_builder", "method", "machine")
     names += ("objective", "hyper") if objective else ()
@@ -112,7 +123,9 @@ def measure_recipe(recipe: Recipe, *, measure: bool = True) -> tuple[float | Non
     """Return the seconds of a step, None if they are not measured, and the bytes of a run beside its images."""
     method = build_method(recipe)
     images = min(recipe.batch_size // recipe.machine.devices, recipe.machine.micro_batch or recipe.batch_size)
-    memory = weight_bytes(method) * (2 + STATE_PER_WEIGHT.get(recipe.optimizer.name, 2)) + saved_bytes(method, recipe, images)
+    memory = weight_bytes(method) * (2 + STATE_PER_WEIGHT.get(recipe.optimizer.name, 2)) + saved_bytes(
+        method, recipe, images
+    )
     if not measure or on_cuda(recipe) or recipe.method_builder:
         return None, memory
     n, seconds = measure_pass(method, recipe, images)

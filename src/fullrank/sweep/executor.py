@@ -15,9 +15,9 @@ from typing import Any
 
 from fullrank.errors import Interrupted, UserError
 from fullrank.images.parallel import hidden_main, refuse_reimported_script
-from fullrank.launch.launcher import describe_exit
-from fullrank.launch.process import STOP_TIMEOUT
-from fullrank.launch.signals import stop_on_signals
+from fullrank.run.launch.launcher import describe_exit
+from fullrank.run.launch.process import STOP_TIMEOUT
+from fullrank.run.launch.signals import stop_on_signals
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.folder import is_locked, log_path
 from fullrank.sweep.worker import Outcome, work
@@ -37,8 +37,8 @@ class Slot:
 def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[Slot]:
     """Return one slot for each process that runs at the same time.
 
-    On GPUs, one process for each `machine.devices` GPUs, or `parallel` processes that share the GPUs in turn. On a CPU, one process, or
-    `parallel` processes that share the cores.
+    On GPUs, one process for each `machine.devices` GPUs, or `parallel` processes that share the GPUs in turn. On a CPU,
+    one process, or `parallel` processes that share the cores.
 
     Raises:
         UserError: `parallel` is negative.
@@ -49,7 +49,7 @@ def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[Slot]:
     """
     import torch
 
-    from fullrank.launch.precision import on_cuda
+    from fullrank.run.launch.precision import on_cuda
 
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 0:
         raise UserError(f"--parallel is {parallel!r}, expected a number of processes; 0 means one for each device")
@@ -117,13 +117,18 @@ def run_cells(
                         try:
                             active.append(_start(context, cell, folder, free[0]))
                         except (EOFError, OSError) as error:
-                            on_end(cell, Outcome("failed", f"its process cannot be started ({type(error).__name__} {error})"))
+                            on_end(
+                                cell,
+                                Outcome("failed", f"its process cannot be started ({type(error).__name__} {error})"),
+                            )
                         else:
                             free.pop(0)
                             on_start(cell)
                 if flag.signum:
                     break
-                wait([each.process.sentinel for each in active], timeout=POLL_SECONDS) if active else time.sleep(POLL_SECONDS)
+                wait([each.process.sentinel for each in active], timeout=POLL_SECONDS) if active else time.sleep(
+                    POLL_SECONDS
+                )
                 for each in [each for each in active if not each.process.is_alive()]:
                     active.remove(each)
                     free.append(each.slot)
@@ -152,7 +157,9 @@ def _start_server(slots: Sequence[Slot]) -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fullrank.sweep.worker", "torch.utils.tensorboard", "sklearn.datasets"])
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # so that no import in the server initialises CUDA, which forbids a fork
+    os.environ.setdefault(
+        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
+    )  # so that no import in the server initialises CUDA, which forbids a fork
     with (
         _ignored(signal.SIGINT, signal.SIGHUP),
         hidden_main(),
@@ -194,16 +201,23 @@ def _outcome(ended: _Active, folder: Path) -> Outcome:
         pass
     finally:
         ended.connection.close()
-    return Outcome("failed", f"its process {describe_exit(ended.process.exitcode)}; its output is in {log_path(folder, ended.cell.name)}")
+    return Outcome(
+        "failed",
+        f"its process {describe_exit(ended.process.exitcode)}; its output is in {log_path(folder, ended.cell.name)}",
+    )
 
 
 def _stop(active: Sequence[_Active]) -> None:
-    """Let all processes stop after their step, with a checkpoint; the caller kills those that have not ended after `STOP_TIMEOUT`."""
+    """Let all processes stop after their step, with a checkpoint; the caller kills those that have not ended after
+    `STOP_TIMEOUT`.
+    """
     for each in active:
         _send(each, signal.SIGTERM)
         _send(each, signal.SIGCONT)  # a stopped process handles no signal
     deadline = time.monotonic() + STOP_TIMEOUT
-    while any(_send(each, 0) for each in active) and time.monotonic() < deadline:  # also if their server was killed, which knows their end
+    while (
+        any(_send(each, 0) for each in active) and time.monotonic() < deadline
+    ):  # also if their server was killed, which knows their end
         time.sleep(0.05)
 
 

@@ -1,4 +1,6 @@
-"""The folder of a sweep: one run directory a cell, the logs of the processes, and the locks by which callers share the cells."""
+"""The folder of a sweep: one run directory a cell, the logs of the processes, and the locks by which callers share the
+cells.
+"""
 
 import contextlib
 import os
@@ -30,17 +32,20 @@ def create_folder(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "no permission to write in it")
     except OSError as error:
-        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give a writable {FOLDER}") from error
+        raise UserError(
+            f"the folder {folder} cannot be written ({error.strerror}); give a writable {FOLDER}"
+        ) from error
 
 
 @contextlib.contextmanager
 def cell_lock(folder: Path, cell: str, *, wait: float = 0.0) -> Iterator[bool]:
-    """Try to lock a cell for this process, and yield whether that succeeded; the lock is also released when the process is killed.
+    """Try to lock a cell for this process, and yield whether that succeeded; the lock is also released when the process
+    is killed.
 
     `wait` is how many seconds are tried; `is_locked` of another process holds the lock for an instant.
 
-    The run directory has a lock of its own, but training and evaluation take that lock one after the other; this one holds a cell from the
-    first to the last.
+    The run directory has a lock of its own, but training and evaluation take that lock one after the other; this one
+    holds a cell from the first to the last.
     """
     lock = filelock.FileLock(folder / LOGS / f".{cell}.lock")
     try:

@@ -1,4 +1,6 @@
-"""A grid of settings and seeds as the plan of a sweep, in one stage, or in two if one setting is chosen on held-out training images."""
+"""A grid of settings and seeds as the plan of a sweep, in one stage, or in two if one setting is chosen on held-out
+training images.
+"""
 
 import hashlib
 import itertools
@@ -13,8 +15,8 @@ from fullrank.sweep.choice import choose
 from fullrank.sweep.row import Row
 
 STAGE, CHOICE, CHOSEN = "stage", "choice", "chosen setting"
-"""The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that names what is
-chosen."""
+"""The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that
+names what is chosen."""
 VALIDATION = 0.1
 """Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own."""
 LONGEST_NAME = 120
@@ -57,16 +59,18 @@ def grid_plan(
     evaluate: EvaluationPlan | None = None,
     chosen: str | None = None,
 ) -> Callable[[Sequence[Row]], list[Cell]]:
-    """Return the plan of all combinations and seeds. All recipes are built at once, so that a wrong value is found before the first run.
+    """Return the plan of all combinations and seeds. All recipes are built at once, so that a wrong value is found
+    before the first run.
 
     Args:
         axes: name of a setting → its values.
         build: returns the recipe of a combination.
         seeds: the seeds of each combination.
         evaluate: what is measured after training; None: the defaults.
-        chosen: a setting whose value is chosen for each combination of the others: a first stage trains every value with one more seed on
-            nine tenths of the training images and scores it on the other tenth (or on the share `data.validation` of the recipe); the
-            second stage trains only the best value, with `seeds` and no validation images, and is scored on the test images.
+        chosen: a setting whose value is chosen for each combination of the others: a first stage trains every value
+            with one more seed on nine tenths of the training images and scores it on the other tenth (or on the share
+            `data.validation` of the recipe); the second stage trains only the best value, with `seeds` and no
+            validation images, and is scored on the test images.
 
     Raises:
         UserError: a value is wrong, two combinations are the same recipe, or `chosen` is no axis.
@@ -80,16 +84,25 @@ def grid_plan(
     if chosen is not None and len(axes.get(chosen, ())) < 2:
         raise UserError(f"--choose {chosen} needs at least two values of --{chosen}{suggest(chosen, list(axes))}")
     if chosen is not None and not evaluate.probes:
-        raise UserError("--choose compares the first of --probes on the validation images, but there is none; give --probes linear")
+        raise UserError(
+            "--choose compares the first of --probes on the validation images, but there is none; give --probes linear"
+        )
     combos = combinations(axes)
     recipes = [build(values) for values in combos]
     for (i, one), (j, other) in itertools.combinations(enumerate(recipes), 2):
         if one == other:
             raise UserError(f"{describe(combos[i])} and {describe(combos[j])} are the same recipe; remove one")
     names = unique_names([cell_name(values, axes) for values in combos], combos)
-    compared = recipes if chosen is None else [replace(recipe, data=replace(recipe.data, validation=0.0)) for recipe in recipes]
+    compared = (
+        recipes
+        if chosen is None
+        else [replace(recipe, data=replace(recipe.data, validation=0.0)) for recipe in recipes]
+    )
     finals = [
-        [Cell(f"{name}-seed{seed}" if name else f"seed{seed}", replace(recipe, seed=seed), values, evaluate) for seed in seeds]
+        [
+            Cell(f"{name}-seed{seed}" if name else f"seed{seed}", replace(recipe, seed=seed), values, evaluate)
+            for seed in seeds
+        ]
         for name, recipe, values in zip(names, compared, combos, strict=True)
     ]
     if chosen is None:
@@ -113,7 +126,9 @@ def grid_plan(
             return choices
         best = choose(ended, chosen, others, lambda row: row.score(probe))
         final = [
-            cells for cells, values in zip(finals, combos, strict=True) if best.get(tuple(values[n] for n in others)) == values[chosen]
+            cells
+            for cells, values in zip(finals, combos, strict=True)
+            if best.get(tuple(values[n] for n in others)) == values[chosen]
         ]
         return [*choices, *(cell for cells in final for cell in cells)]
 
@@ -126,7 +141,9 @@ def check_seeds(seeds: Sequence[int]) -> None:
     Raises:
         UserError: there are none, one is no seed, or one is given twice.
     """
-    if not seeds or any(isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32 - 1 for seed in seeds):
+    if not seeds or any(
+        isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32 - 1 for seed in seeds
+    ):
         raise UserError(f"the seeds are {list(seeds)!r:.60}, expected at least one integer from 0 to 4294967294")
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds has a seed twice ({', '.join(map(str, seeds))}); remove one")
@@ -143,7 +160,9 @@ def seeds_of(values: Sequence[int]) -> tuple[int, ...]:
     """
     if len(values) == 1 and not isinstance(values[0], bool):
         if not 1 <= values[0] <= 10_000:
-            raise UserError(f"--seeds is {values[0]}, expected the number of seeds, from 1 to 10,000, or several seeds such as 0 5 7")
+            raise UserError(
+                f"--seeds is {values[0]}, expected the number of seeds, from 1 to 10,000, or several seeds such as 0 5 7"
+            )
         return tuple(range(values[0]))
     check_seeds(values)
     return tuple(values)
@@ -159,7 +178,8 @@ def describe(values: Mapping[str, Setting]) -> str:
 
 
 def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
-    """Return a name for a combination, which is the name of a folder on every system; settings with one value are left out.
+    """Return a name for a combination, which is the name of a folder on every system; settings with one value are left
+    out.
 
     >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "projector.widths": ["512,64", "64"], "epochs": [2]}
     >>> cell_name({"objective": "vicreg", "optimizer.lr": 0.003, "projector.widths": "512,64", "epochs": 2}, axes)
@@ -175,7 +195,8 @@ def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
 
 
 def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) -> list[str]:
-    """Return the names with a hash of the settings where two are equal on a system that ignores case, or where one is too long.
+    """Return the names with a hash of the settings where two are equal on a system that ignores case, or where one is
+    too long.
 
     >>> names = unique_names(["a_b", "A_b", "c"], [{"x": "a/b"}, {"x": "A:b"}, {"x": "c"}])
     >>> names[2], len({name.casefold() for name in names})

@@ -56,14 +56,17 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, step: float = 0
     Args:
         a: values.
         b: values of the same pairs.
-        step: the values are multiples of it, as the accuracy on n images of 1/n. The standard deviation is at least that of rounding both
-            values to multiples, step/√6, because equal differences of a few pairs do not show that all pairs differ as much.
+        step: the values are multiples of it, as the accuracy on n images of 1/n. The standard deviation is at least
+            that of rounding both values to multiples, step/√6, because equal differences of a few pairs do not show
+            that all pairs differ as much.
 
     >>> paired_difference([3.0, 4.0, 5.0], [1.0, 2.0, 3.0])
     PairedDifference(mean=2.0, sd=0.0, n=3)
     """
     gaps = [x - y for x, y in zip(a, b, strict=True)]
-    return PairedDifference(statistics.fmean(gaps), max(statistics.stdev(gaps), step / 6**0.5) if len(gaps) > 1 else None, len(gaps))
+    return PairedDifference(
+        statistics.fmean(gaps), max(statistics.stdev(gaps), step / 6**0.5) if len(gaps) > 1 else None, len(gaps)
+    )
 
 
 def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference | None:

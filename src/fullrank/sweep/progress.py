@@ -72,7 +72,9 @@ class SweepProgress:
         self._show()
 
     def seconds_left(self) -> float:
-        """Return the expected seconds until the end, 0 if they are not known: the expectation, corrected by the cells that have ended."""
+        """Return the expected seconds until the end, 0 if they are not known: the expectation, corrected by the cells
+        that have ended.
+        """
         if not self._left or not self._ended:
             return 0.0
         slots = min(self._slots, self._left)

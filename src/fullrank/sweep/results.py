@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.atomic import atomic_write
+from fullrank.files import atomic_write
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Setting
 from fullrank.sweep.choice import choose, edge_of_grid
@@ -42,7 +42,8 @@ class SweepResult:
 
 
 def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
-    """Write rows.jsonl, table.md, table.csv, accuracy.svg and .png, and report.html, and return the paths of those that were written.
+    """Write rows.jsonl, table.md, table.csv, accuracy.svg and .png, and report.html, and return the paths of those that
+    were written.
 
     Args:
         rows: the rows of a sweep, done or failed.
@@ -56,7 +57,9 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
 
     paths = [folder / name for name in ("rows.jsonl", "table.md", "table.csv")]
     lines = "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in rows)
-    for path, text in zip(paths, (lines, f"{title}\n\n{markdown_table(rows)}\n{choices_text(rows)}", csv_table(rows)), strict=True):
+    for path, text in zip(
+        paths, (lines, f"{title}\n\n{markdown_table(rows)}\n{choices_text(rows)}", csv_table(rows)), strict=True
+    ):
         with atomic_write(path, overwrite=True) as draft:
             draft.write_text(text, encoding="utf-8")
     figure = accuracy_figure(rows, title)
@@ -64,14 +67,18 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
         assert figure is not None, "the figure exists"
         paths.append(folder / f"accuracy.{suffix}")
         with atomic_write(paths[-1], overwrite=True) as draft:
-            figure.savefig(draft, format=suffix, bbox_inches="tight", metadata={"Date": None} if suffix == "svg" else None)
+            figure.savefig(
+                draft, format=suffix, bbox_inches="tight", metadata={"Date": None} if suffix == "svg" else None
+            )
     if runs := finished_runs(rows, folder):
         paths.append(write_report(runs[:MOST_REPORTED], folder / "report.html"))
     return paths
 
 
 def finished_runs(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Return the run directories of the result, in the order of the cells; the report compares the first `MOST_REPORTED`."""
+    """Return the run directories of the result, in the order of the cells; the report compares the first
+    `MOST_REPORTED`.
+    """
     return [folder / row.cell for row in final_rows(rows) if row.is_done and is_run(folder / row.cell)]
 
 

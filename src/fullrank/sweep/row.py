@@ -1,4 +1,6 @@
-"""The result of one cell: a small JSON object, `row.json` in the run directory, from which tables and figures are drawn."""
+"""The result of one cell: a small JSON object, `row.json` in the run directory, from which tables and figures are
+drawn.
+"""
 
 import json
 from collections.abc import Iterable
@@ -6,9 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fullrank.atomic import atomic_write
 from fullrank.errors import UserError
-from fullrank.reading import parse_json, read_text
+from fullrank.files import atomic_write, parse_json, read_text
 from fullrank.structure import Count, JsonObject, structure
 from fullrank.sweep.cell import Cell, EvaluationPlan
 
@@ -44,19 +45,21 @@ class Row:
     error: str = ""
     """Why the cell failed, in one line."""
     diverged: bool = False
-    """The run failed because its loss, weights or embeddings were not finite: a result, which training again would give again."""
+    """The run failed because its loss, weights or embeddings were not finite: a result, which training again would give
+    again."""
     steps: Count = 0
     epochs: float = 0.0
     seconds: float = 0.0
     """Duration of the training loop, also over several calls; without the evaluation after training."""
     cpu_seconds: float = 0.0
-    """CPU time of the training loop, summed over the threads of its first process. Other jobs on the machine change it less than
-    `seconds`; it does not hold the time of a GPU. 0: not known.
+    """CPU time of the training loop, summed over the threads of its first process. Other jobs on the machine change it
+    less than `seconds`; it does not hold the time of a GPU. 0: not known.
     """
     online: tuple[OnlineScore, ...] = ()
     """Scores of the online classifier after the epochs of `probe.epochs`."""
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Name of a data set → name of a probe as in `EvaluationPlan` → accuracy in [0, 1]. `data` is the run's own data set."""
+    """Name of a data set → name of a probe as in `EvaluationPlan` → accuracy in [0, 1]. `data` is the run's own data
+    set."""
     effective_rank: dict[str, float] = field(default_factory=dict)
     """Effective rank on held-out images after training: "backbone" and "projector"."""
     data: str = ""
@@ -70,7 +73,8 @@ class Row:
     fingerprint: str = ""
     """`Recipe.fingerprint` of the recipe that was asked for."""
     code: dict[str, str] = field(default_factory=dict)
-    """Name of a function of the user → digest of its source file. Rows of another version of the function are not comparable."""
+    """Name of a function of the user → digest of its source file. Rows of another version of the function are not
+    comparable."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
     environment: JsonObject = field(default_factory=dict)
     """Hardware, versions, commit."""
@@ -141,7 +145,8 @@ def changed_code(row: Row, cell: Cell) -> list[str]:
 
 
 def answers(row: Row | None, cell: Cell, images: str) -> bool:
-    """Return whether a row is the final result of a cell: of the same recipe, images and code, and with at least its evaluation.
+    """Return whether a row is the final result of a cell: of the same recipe, images and code, and with at least its
+    evaluation.
 
     Args:
         row: a row, or None.
@@ -166,4 +171,6 @@ def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
         names.setdefault(row.images, row.data)
     if len(names) > 1:
         found = ", ".join(f"{name} ({digest})" for digest, name in names.items())
-        raise UserError(f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in a folder of their own")
+        raise UserError(
+            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in a folder of their own"
+        )

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError
+from fullrank.evaluation.judging import evaluate
 from fullrank.evaluation.names import flag_name
-from fullrank.judging import evaluate
-from fullrank.pretraining import pretrain
 from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.environment import source_digests
+from fullrank.run.pretrain import pretrain
 from fullrank.run.replacement import is_run
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify
@@ -25,7 +25,8 @@ ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 
 
 def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
-    """Train the run of a cell from where it stands, evaluate it, and return its row; an existing row of the same cell is taken.
+    """Train the run of a cell from where it stands, evaluate it, and return its row; an existing row of the same cell
+    is taken.
 
     Args:
         cell: the cell.
@@ -51,7 +52,9 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
     except UserError as error:
         if not (is_run(path) and has_diverged(Run(path))):
             raise
-        row = replace(new_row(cell, name, images), status="failed", diverged=True, error=str(error), **measured(Run(path)))
+        row = replace(
+            new_row(cell, name, images), status="failed", diverged=True, error=str(error), **measured(Run(path))
+        )
     else:
         row = replace(new_row(cell, name, images), **measured(run))
         if rank() == 0:  # of the processes that a launcher has started
@@ -104,7 +107,11 @@ def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
     scores, test_images = {}, 0
     subset = 0 if cell.evaluate.all_images else cell.recipe.data.subset
     for source in (None, *cell.evaluate.transfer):
-        other = None if source is None else DataConfig(source=source, subset=min(subset, count_training_images(DataConfig(source=source))))
+        other = (
+            None
+            if source is None
+            else DataConfig(source=source, subset=min(subset, count_training_images(DataConfig(source=source))))
+        )
         options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
         evaluation = evaluate(run.path, other, **options, notify=console.print)
         data = name if other is None else identify(other)[0]

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError
-from fullrank.launch.environment import launched_world_size
+from fullrank.run.launch.environment import launched_world_size
 from fullrank.sweep.checks import check_cells
 from fullrank.sweep.engine import Plan, collect_rows, existing_row, find_cell, known_cells
 from fullrank.sweep.folder import cell_lock, create_folder
@@ -44,7 +44,9 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
         else:
             with cell_lock(folder, cell.name, wait=0.5) as acquired:
                 if not acquired:
-                    raise UserError(f"cell {cell.name} is being run by another process; wait for it, or run another cell (--list)")
+                    raise UserError(
+                        f"cell {cell.name} is being run by another process; wait for it, or run another cell (--list)"
+                    )
                 row = run_cell(cell, folder, console=console)
     if rank() == 0:
         console.print(f"{cell.name}: {describe(row)}")
@@ -53,7 +55,8 @@ def run_single_cell(plan: Plan, folder: Path, which: str, console: Console) -> N
 def list_cells(plan: Plan, folder: Path, command: str) -> None:
     """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
 
-    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row) and to run.
+    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row) and
+    to run.
     """
     rows, cells = collect_rows(plan, folder)
     states = {row.cell: "diverged" if row.diverged else row.status for row in rows}

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from fullrank.errors import UserError
-from fullrank.initial_weights import named_backbone, read_start
+from fullrank.models.initial_weights import named_backbone, read_start
 from fullrank.recipes import RECIPES, Recipe, import_code
 from fullrank.recipes.from_keywords import recipe_from_keywords
 from fullrank.run.directory import as_path
@@ -34,7 +34,8 @@ def sweep(
     console: Console | None = None,
     **changes: Any,
 ) -> SweepResult:
-    """Train every combination of the grid's values with every seed, evaluate each network, and write table, figure and report.
+    """Train every combination of the grid's values with every seed, evaluate each network, and write table, figure and
+    report.
 
     The same call goes on where it was stopped, and takes what is done. A cell that failed does not end the others.
 
@@ -44,7 +45,8 @@ def sweep(
         seeds: the number of seeds, or the seeds.
         data: source of the images; it overrides the recipe.
         out: the folder; None: sweeps/NAME.
-        choose: a field of the grid whose value is chosen for each combination of the others on held-out training images.
+        choose: a field of the grid whose value is chosen for each combination of the others on held-out training
+            images.
         probes: what is scored after training: names in `fullrank.evaluation.PROBES`.
         transfer: sources of other labelled data sets on which the same probes are scored.
         parallel: number of runs at the same time; 0: one for each GPU, or one on a CPU.
@@ -69,7 +71,9 @@ def sweep(
         return with_marks(import_code(built, trust, notify=console.print))
 
     evaluate = EvaluationPlan(probes=tuple(probes), transfer=tuple(transfer))
-    plan = grid_plan(axes, build, seeds=seeds_of([seeds] if isinstance(seeds, int) else seeds), evaluate=evaluate, chosen=choose)
+    plan = grid_plan(
+        axes, build, seeds=seeds_of([seeds] if isinstance(seeds, int) else seeds), evaluate=evaluate, chosen=choose
+    )
     first = plan([])[0].recipe
     folder = as_path(out, "out") if out is not None else Path("sweeps") / first.name
     rows = run_sweep(plan, folder, parallel=parallel, console=console)

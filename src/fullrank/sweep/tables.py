@@ -72,12 +72,14 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
 
 
 def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
-    """Return for each combination what its paired difference to the best combination says, by the 95 % interval over common seeds.
+    """Return for each combination what its paired difference to the best combination says, by the 95 % interval over
+    common seeds.
 
     Of several combinations with the best mean, the first is the best.
     """
     scores = {
-        combination: {row.seed: value for row in rows if (value := column.value(row)) is not None} for combination, rows in groups.items()
+        combination: {row.seed: value for row in rows if (value := column.value(row)) is not None}
+        for combination, rows in groups.items()
     }
     means = {combination: round(statistics.fmean(found.values()), 9) for combination, found in scores.items() if found}
     if len(means) < 2:
@@ -90,7 +92,9 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> 
         seeds = sorted(set(scores[best]) & set(scores[combination]))
         if combination == best or not seeds:
             continue
-        gap = paired_difference([scores[combination][seed] for seed in seeds], [scores[best][seed] for seed in seeds], step=step)
+        gap = paired_difference(
+            [scores[combination][seed] for seed in seeds], [scores[best][seed] for seed in seeds], step=step
+        )
         verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
         interval = "" if gap.sd is None else f" ± {column.scale * gap.half_width:.{column.digits}f}"
         texts[combination] = f"{verdict} ({column.scale * round(gap.mean, 9) + 0.0:+.{column.digits}f}{interval})"
@@ -109,7 +113,9 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     groups, columns = group_rows(rows), columns_of(done)
     names = list(dict.fromkeys(name for combination in groups for name, _ in combination))
     score = score_column(columns)
-    compared = comparisons({c: [row for row in found if row.is_done] for c, found in groups.items()}, score) if score else {}
+    compared = (
+        comparisons({c: [row for row in found if row.is_done] for c, found in groups.items()}, score) if score else {}
+    )
     titles = [*(names or ["run"]), *(column.title for column in columns)]
     titles += [f"{score.title.removesuffix(' %')} against the best"] if compared and score else []
     lines = []
@@ -117,7 +123,10 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         settings = dict(combination)
         line = [str(settings.get(name, "")) for name in names] or ["all"]
         ended = [row for row in found if row.is_done]
-        line += [mean_sd([v for row in ended if (v := c.value(row)) is not None], scale=c.scale, digits=c.digits) for c in columns]
+        line += [
+            mean_sd([v for row in ended if (v := c.value(row)) is not None], scale=c.scale, digits=c.digits)
+            for c in columns
+        ]
         diverged, failed = sum(row.diverged for row in found), sum(not row.is_final for row in found)
         notes = [f"{count} {what}" for count, what in ((diverged, "diverged"), (failed, "failed")) if count]
         if compared:
@@ -129,7 +138,8 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def score_column(columns: Sequence[Column]) -> Column | None:
-    """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else the online classifier.
+    """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else
+    the online classifier.
 
     >>> titles = ("online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds")
     >>> found = score_column([Column(title, lambda row: None) for title in titles])
@@ -137,12 +147,17 @@ def score_column(columns: Sequence[Column]) -> Column | None:
     'linear %'
     """
     accuracies = [column for column in columns if column.title.endswith("%")]
-    order = sorted(accuracies, key=lambda column: (column.title.removesuffix(" %") not in LINEAR, column.title.startswith("online")))
+    order = sorted(
+        accuracies,
+        key=lambda column: (column.title.removesuffix(" %") not in LINEAR, column.title.startswith("online")),
+    )
     return order[0] if order else None
 
 
 def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
-    """Print the table without cutting a cell. A narrow terminal gets it without the columns `LESS_IMPORTANT`; files and pipes get all."""
+    """Print the table without cutting a cell. A narrow terminal gets it without the columns `LESS_IMPORTANT`; files and
+    pipes get all.
+    """
     titles, lines = table_cells(rows)
     dropped: list[str] = []
     for name in ("", *(name for name in LESS_IMPORTANT if name in titles)):
@@ -185,10 +200,21 @@ def csv_table(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["cell", *names, "seed", "status", *(column.title.removesuffix(" %") for column in columns), "error"])
+    writer.writerow(
+        ["cell", *names, "seed", "status", *(column.title.removesuffix(" %") for column in columns), "error"]
+    )
     for row in rows:
         values = [column.value(row) if row.is_done else None for column in columns]
         settings = [row.settings.get(name, "") for name in names]
         status = "diverged" if row.diverged else row.status
-        writer.writerow([row.cell, *settings, row.seed, status, *("" if value is None else f"{value:.6g}" for value in values), row.error])
+        writer.writerow(
+            [
+                row.cell,
+                *settings,
+                row.seed,
+                status,
+                *("" if value is None else f"{value:.6g}" for value in values),
+                row.error,
+            ]
+        )
     return file.getvalue()

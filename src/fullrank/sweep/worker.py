@@ -1,4 +1,6 @@
-"""The process of one cell. It is forked from a server that has imported torch already, because that import takes seconds."""
+"""The process of one cell. It is forked from a server that has imported torch already, because that import takes
+seconds.
+"""
 
 import multiprocessing
 import os
@@ -14,7 +16,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from fullrank.errors import Interrupted, UserError
-from fullrank.launch.process import STOP_TIMEOUT
+from fullrank.run.launch.process import STOP_TIMEOUT
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.folder import cell_lock, log_path
 from fullrank.sweep.run_cell import run_cell

@@ -1,7 +1,9 @@
-"""Checkpoints: one folder per step, written under a temporary name and then renamed, so that no checkpoint is incomplete.
+"""Checkpoints: one folder per step, written under a temporary name and then renamed, so that no checkpoint is
+incomplete.
 
-Weights are safetensors. The other state for resuming (optimizer, probe) is a `torch.save` that is read with `weights_only=True`;
-only the newest two checkpoints have this file. `meta.json` has the SHA-256 of both files, which is compared at every read.
+Weights are safetensors. The other state for resuming (optimizer, probe) is a `torch.save` that is read with
+`weights_only=True`; only the newest two checkpoints have this file. `meta.json` has the SHA-256 of both files, which is
+compared at every read.
 """
 
 import hashlib
@@ -20,9 +22,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fullrank.atomic import FULL, sync
 from fullrank.errors import UserError
-from fullrank.reading import check_file, parse_json, read_text
+from fullrank.files import FULL, check_file, parse_json, read_text, sync
 
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
 NUM_STATES = 2  # checkpoints with the state for resuming: two, in case the newest checkpoint is damaged
@@ -46,7 +47,9 @@ class Checkpoint:
             raise self._damaged(WEIGHTS, error) from error
 
     def meta(self) -> dict[str, Any]:
-        """Read the metadata: step, fingerprints of recipe and images, the machine, and the checksums of the other files."""
+        """Read the metadata: step, fingerprints of recipe and images, the machine, and the checksums of the other
+        files.
+        """
         try:
             meta = parse_json(read_text(self.path / META, max_bytes=MAX_META_BYTES))
         except (OSError, ValueError) as error:
@@ -60,7 +63,9 @@ class Checkpoint:
     def state(self) -> dict[str, Any]:
         """Read the other state for resuming; no code in the file is executed."""
         if not os.path.lexists(self.path / STATE):
-            raise UserError(f"{self.path} has no {STATE}, so it cannot be resumed; resume from one of the newest two checkpoints")
+            raise UserError(
+                f"{self.path} has no {STATE}, so it cannot be resumed; resume from one of the newest two checkpoints"
+            )
         self._verify(STATE)
         try:
             state = torch.load(self.path / STATE, map_location="cpu", weights_only=True)
@@ -90,7 +95,9 @@ class Checkpoint:
             previous = [checkpoint for checkpoint in list_checkpoints(self.path.parent) if checkpoint.step < self.step]
         except UserError:
             previous = []
-        remedy = "remove this folder to use the previous checkpoint" if previous else "restore the file, or start a new run"
+        remedy = (
+            "remove this folder to use the previous checkpoint" if previous else "restore the file, or start a new run"
+        )
         return UserError(f"checkpoint file {self.path / name} cannot be read ({text}); {remedy}")
 
 
@@ -137,8 +144,11 @@ def save_checkpoint(
     >>> checkpoint.path.name, checkpoint.weights(), checkpoint.state(), checkpoint.meta()["images"]
     ('step-00000007', {'w': tensor([1., 1.])}, {'lr': 0.1}, 3)
     """
-    final, temporary, previous = (folder / name.format(step) for name in ("step-{:08d}", ".tmp-{:08d}", ".previous-{:08d}"))
-    # Serialise in memory: on a full disk, torch and safetensors raise three different errors, `write_bytes` only OSError.
+    final, temporary, previous = (
+        folder / name.format(step) for name in ("step-{:08d}", ".tmp-{:08d}", ".previous-{:08d}")
+    )
+    # Serialise in memory: on a full disk, torch and safetensors raise three different errors, `write_bytes` only
+    # OSError.
     files = {WEIGHTS: to_safetensors(weights), STATE: _state(state)}
     checksums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     files[META] = (json.dumps({"step": step, **meta, "checksums": checksums}, indent=2) + "\n").encode()
@@ -206,8 +216,12 @@ def _exists(folder: Path) -> bool:
 
 
 def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """Return the content of a safetensors file. Tensors are copied, because safetensors rejects tensors that share memory."""
-    copies = {name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    """Return the content of a safetensors file. Tensors are copied, because safetensors rejects tensors that share
+    memory.
+    """
+    copies = {
+        name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in tensors.items()
+    }
     return save(copies, metadata=metadata)
 
 

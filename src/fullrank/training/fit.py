@@ -47,28 +47,32 @@ def fit(
 ) -> Iterator[Step]:
     """Take one optimizer step per batch, and yield its results.
 
-    Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed once, on the
-    whole batch, so that loss and gradient do not depend on the number of processes.
+    Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed
+    once, on the whole batch, so that loss and gradient do not depend on the number of processes.
 
-    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last step; gradients
-    that the caller adds are discarded.
+    Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last
+    step; gradients that the caller adds are discarded.
 
     Args:
         fabric: A launched `lightning.fabric.Fabric`.
         method: A `Method`, from `fabric.setup`.
         optimizer: The optimizer of the method, from `fabric.setup`.
-        batches: Tuples (views, labels) of the steps from `start` on. `views` has one tensor (V_k, n, C, S_k, S_k) per view size: V_k views
-            of S_k × S_k pixels. `labels` is (n,).
-        learning_rate: Function from the step (from 0) to the learning rate; the groups of the optimizer follow it (`set_learning_rate`).
-        weight_decay: Function from the step (from 0) to the weight decay of the groups of `set_weight_decay`; None: it stays the same.
+        batches: Tuples (views, labels) of the steps from `start` on. `views` has one tensor (V_k, n, C, S_k, S_k) per
+            view size: V_k views of S_k × S_k pixels. `labels` is (n,).
+        learning_rate: Function from the step (from 0) to the learning rate; the groups of the optimizer follow it
+            (`set_learning_rate`).
+        weight_decay: Function from the step (from 0) to the weight decay of the groups of `set_weight_decay`; None: it
+            stays the same.
         start: Number of steps already taken.
-        micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The objective is always
-            computed on the whole batch.
-        clip_norm: Largest norm c of the gradient g of all parameters together, on the whole batch: g ← g · min(1, c/(‖g‖ + 10⁻⁶)) before
+        micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The
+            objective is always computed on the whole batch.
+        clip_norm: Largest norm c of the gradient g of all parameters together, on the whole batch: g ← g · min(1,
+            c/(‖g‖ + 10⁻⁶)) before
             the step of the optimizer. 0: no clipping.
 
     Raises:
-        UserError: the objective returns other terms than in the steps before, or the processes have unequal shares of the batch.
+        UserError: the objective returns other terms than in the steps before, or the processes have unequal shares of
+            the batch.
 
     >>> import torch
     >>> from lightning.fabric import Fabric
@@ -108,7 +112,9 @@ def fit(
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
-        whole = embeddings | {name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings}
+        whole = embeddings | {
+            name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings
+        }
         unwrapped.after_step(index, whole)
         yield Step(
             step=index + 1,

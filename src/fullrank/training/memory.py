@@ -16,7 +16,8 @@ ALLOCATOR_MESSAGES = ("DefaultCPUAllocator: ", "CUBLAS_STATUS_ALLOC_FAILED", "MP
 
 
 def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str | None:
-    """Describe how micro-batches change BatchNorm if each process embeds `share` images per step; None if nothing changes.
+    """Describe how micro-batches change BatchNorm if each process embeds `share` images per step; None if nothing
+    changes.
 
     Raises:
         UserError: a micro-batch would be a single image, which BatchNorm cannot normalise.
@@ -30,10 +31,16 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
-        raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch")
+        raise UserError(
+            f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch"
+        )
     others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
     only_projector = isinstance(method, Method) and not any(map(has_batchnorm, others))
-    remedy = "; only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch" if only_projector else ""
+    remedy = (
+        "; only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch"
+        if only_projector
+        else ""
+    )
     return (
         f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches separately "
         f"and updates its statistics {pieces} times per step{remedy}"

@@ -1,4 +1,6 @@
-"""Micro-batches (GradCache): the network embeds a batch in parts; the objective is computed once, on the whole batch."""
+"""Micro-batches (GradCache): the network embeds a batch in parts; the objective is computed once, on the whole
+batch.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +20,11 @@ def forward_micro_batches(
 
         1. Zᵢ = f_θ(Bᵢ), without gradient or activations      2. Gᵢ = ∂L/∂Zᵢ      3. ∂L/∂θ = Σᵢ ∂⟨f_θ(Bᵢ), Gᵢ⟩/∂θ, one i at a time
 
-    Only the activations of one micro-batch are in memory at a time, in a second forward pass. This pass repeats the first pass exactly,
-    from the same random state and buffers: dropout uses the same masks, and BatchNorm's running statistics are updated once per
-    micro-batch. Loss and gradient equal those of the whole batch, except with layers that mix images: BatchNorm normalises each
-    micro-batch separately.
+    Only the activations of one micro-batch are in memory at a time, in a second forward pass. This pass repeats the
+    first pass exactly,
+    from the same random state and buffers: dropout uses the same masks, and BatchNorm's running statistics are updated
+    once per micro-batch. Loss and gradient equal those of the whole batch, except with layers that mix images:
+    BatchNorm normalises each micro-batch separately.
 
     Processes exchange gradients once, after the last micro-batch.
 
@@ -51,7 +54,11 @@ def forward_micro_batches(
 
     def backward(loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, list(embeddings.values()), allow_unused=True)
-        cached = {name: G.tensor_split(len(micro_batches), dim=1) for name, G in zip(embeddings, gradients, strict=True) if G is not None}
+        cached = {
+            name: G.tensor_split(len(micro_batches), dim=1)
+            for name, G in zip(embeddings, gradients, strict=True)
+            if G is not None
+        }
         for i, (micro_views, state) in enumerate(zip(micro_batches, states, strict=True)):
             _set_random_state(state, micro_views)
             with fabric.no_backward_sync(method, enabled=i < len(micro_batches) - 1):
@@ -86,7 +93,9 @@ _RandomState = tuple[Tensor, list[int], list[Tensor]]
 
 @torch.no_grad()
 def _first_pass(method: Any, micro_batches: list[list[Tensor]]) -> tuple[dict[str, Tensor], list[_RandomState]]:
-    """Embed each micro-batch; return the embeddings as leaves that require a gradient, and the random state before each micro-batch."""
+    """Embed each micro-batch; return the embeddings as leaves that require a gradient, and the random state before each
+    micro-batch.
+    """
     before = [buffer.clone() for buffer in method.buffers()]
     states, outputs = [], []
     for views in micro_batches:
@@ -94,7 +103,9 @@ def _first_pass(method: Any, micro_batches: list[list[Tensor]]) -> tuple[dict[st
         outputs.append(method(views))
     for buffer, value in zip(method.buffers(), before, strict=True):
         buffer.copy_(value)
-    return {name: torch.cat([output[name] for output in outputs], dim=1).requires_grad_() for name in outputs[0]}, states
+    return {
+        name: torch.cat([output[name] for output in outputs], dim=1).requires_grad_() for name in outputs[0]
+    }, states
 
 
 def _random_state(views: list[Tensor]) -> _RandomState:

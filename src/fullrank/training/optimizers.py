@@ -7,13 +7,14 @@ from timm.models import group_parameters
 from timm.optim import Lars
 from torch import nn
 
-from fullrank.config import OptimizerConfig
 from fullrank.errors import UserError
 from fullrank.methods import Predictor
+from fullrank.training.optimizer_config import OptimizerConfig
 
 
 def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of all trainable parameters of `module`, in groups: with and without weight decay, and for each learning rate.
+    """Build the optimizer of all trainable parameters of `module`, in groups: with and without weight decay, and for
+    each learning rate.
 
     For a weight w with gradient g, weight decay β, momentum μ, second momentum ν and learning rate γ, step t is
 
@@ -22,26 +23,31 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
         Adam     h = g + β w     m ← μ m + (1 − μ) h     v ← ν v + (1 − ν) h²     w ← w − γ m̂ / (√v̂ + 10⁻⁸)
         AdamW    as Adam with h = g, after w ← w − γ β w
 
-    with m̂ = m/(1 − μᵗ) and v̂ = v/(1 − νᵗ). For biases and norms β = 0, and in LARS τ = 1, unless `decay_all`. The clip of LARC limits the
-    adapted learning rate τγ to γ; without it, as in the paper of LARS, τ = trust ‖w‖ / (‖g‖ + β‖w‖).
+    with m̂ = m/(1 − μᵗ) and v̂ = v/(1 − νᵗ). For biases and norms β = 0, and in LARS τ = 1, unless `decay_all`. The
+    clip of LARC limits the adapted learning rate τγ to γ; without it, as in the paper of LARS, τ = trust ‖w‖ / (‖g‖ +
+    β‖w‖).
 
     The learning rate γ of a parameter is that of the schedule (`set_learning_rate`), with two exceptions:
 
-    - `layer_decay` d: layer l of the L layers of a timm model has γ dᴸ⁻ˡ; layers are those of timm's `group_matcher`, such as the blocks of
+    - `layer_decay` d: layer l of the L layers of a timm model has γ dᴸ⁻ˡ; layers are those of timm's `group_matcher`,
+    such as the blocks of
       a ResNet or a ViT. All other parameters have γ.
     - `constant_predictor`: a predictor has the peak of the schedule in each step.
 
     With `last_weight_decay`, β of the weights follows a schedule too (`set_weight_decay`).
 
-    Source: LARS: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is from NVIDIA's LARC. Adam: Kingma and
-    Ba 2015, Algorithm 1. AdamW: Loshchilov and Hutter 2019, Algorithm 2. Layer-wise rates: Clark et al. 2020, ELECTRA, and Bao et al. 2022,
+    Source: LARS: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is from NVIDIA's
+    LARC. Adam: Kingma and
+    Ba 2015, Algorithm 1. AdamW: Loshchilov and Hutter 2019, Algorithm 2. Layer-wise rates: Clark et al. 2020, ELECTRA,
+    and Bao et al. 2022,
     BEiT. Constant predictor: Chen and He 2021, Exploring Simple Siamese Representation Learning, Table 1.
 
-    The steps of Adam and AdamW are fused: one pass over each parameter, in half of the time. On a GPU, SGD and LARS work on lists of
-    parameters.
+    The steps of Adam and AdamW are fused: one pass over each parameter, in half of the time. On a GPU, SGD and LARS
+    work on lists of parameters.
 
     Raises:
-        UserError: no module of the method has layers or is a predictor, as `layer_decay` or `constant_predictor` requires.
+        UserError: no module of the method has layers or is a predictor, as `layer_decay` or `constant_predictor`
+            requires.
 
     >>> optimizer = build_optimizer(OptimizerConfig(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
     >>> [(len(group["params"]), group["weight_decay"], group["always_adapt"]) for group in optimizer.param_groups]
@@ -66,10 +72,11 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
 
 
 def parameter_groups(config: OptimizerConfig, module: nn.Module) -> list[dict[str, Any]]:
-    """Return the groups of parameters for a torch optimizer: weights, then biases and norms, each divided by learning rate.
+    """Return the groups of parameters for a torch optimizer: weights, then biases and norms, each divided by learning
+    rate.
 
-    A group may have a key of `set_learning_rate`: "lr_scale" or "constant_lr". With `last_weight_decay`, the key "scheduled_decay" marks
-    the groups of `set_weight_decay`.
+    A group may have a key of `set_learning_rate`: "lr_scale" or "constant_lr". With `last_weight_decay`, the key
+    "scheduled_decay" marks the groups of `set_weight_decay`.
 
     >>> network = nn.ModuleDict({"hidden": nn.Linear(3, 4), "head": Predictor(nn.Linear(4, 4))})
     >>> groups = parameter_groups(OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True), network)
@@ -94,7 +101,8 @@ def parameter_groups(config: OptimizerConfig, module: nn.Module) -> list[dict[st
 
 
 def set_learning_rate(optimizer: Any, lr: float) -> None:
-    """Set the learning rate of each group: its "constant_lr" if it has one, else `lr` times its "lr_scale", which is 1 by default.
+    """Set the learning rate of each group: its "constant_lr" if it has one, else `lr` times its "lr_scale", which is 1
+    by default.
 
     >>> w = nn.Parameter(torch.zeros(()))
     >>> optimizer = torch.optim.SGD([{"params": [w], "lr_scale": 0.5}])
@@ -127,7 +135,11 @@ def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]
     for model in models:
         layers: Any = group_parameters(model, model.group_matcher(coarse=False), reverse=True)
         last = max(layers.values())
-        rates |= {id(p): ("lr_scale", decay ** (last - layers[name])) for name, p in model.named_parameters() if layers[name] < last}
+        rates |= {
+            id(p): ("lr_scale", decay ** (last - layers[name]))
+            for name, p in model.named_parameters()
+            if layers[name] < last
+        }
     if not models:
         raise UserError(
             f"optimizer.layer_decay is {decay}, but no network of the method says which layers it has; "
@@ -149,7 +161,8 @@ def _predictor_rates(module: nn.Module, lr: float) -> dict[int, tuple[str, float
 def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the trainable parameters of a module as (weights, others).
 
-    Others are vectors and scalars (biases, norms), and the parameters in a timm model's `no_weight_decay()` (position embeddings …).
+    Others are vectors and scalars (biases, norms), and the parameters in a timm model's `no_weight_decay()` (position
+    embeddings …).
 
     >>> [len(parameters) for parameters in split_parameters(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))]
     [1, 3]

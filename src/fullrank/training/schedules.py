@@ -2,7 +2,7 @@
 
 import math
 
-from fullrank.config import ScheduleConfig
+from fullrank.training.schedule_config import ScheduleConfig
 
 
 def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total: int) -> float:
@@ -39,7 +39,8 @@ def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total:
 def weight_decay_at(first: float, last: float, step: int, *, total: int) -> float:
     """Return the weight decay at `step` (from 0) of `total`: λ_t = last + (first − last)(1 + cos(π t/T))/2.
 
-    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Sec. 3.2: a cosine from 0.04 to 0.4.
+    Source: Caron et al. 2021, Emerging Properties in Self-Supervised Vision Transformers, Sec. 3.2: a cosine from 0.04
+    to 0.4.
 
     >>> [round(weight_decay_at(0.04, 0.4, step, total=100), 4) for step in (0, 50, 100)]
     [0.04, 0.22, 0.4]

@@ -1,7 +1,15 @@
 """Batched image augmentations on tensors, with the distributions of torchvision's transforms."""
 
-from fullrank.config import AffineConfig, BlurConfig, CropConfig, JitterConfig, NoiseConfig, SolarizeConfig, ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
+from fullrank.views.config import (
+    AffineConfig,
+    BlurConfig,
+    CropConfig,
+    JitterConfig,
+    NoiseConfig,
+    SolarizeConfig,
+    ViewConfig,
+)
 from fullrank.views.preview import preview
 from fullrank.views.transform import MultiViewTransform
 

@@ -1,4 +1,6 @@
-"""The operations after the crop, in place on a chunk of the batch: affine, rotation, colour, blur, solarisation, noise."""
+"""The operations after the crop, in place on a chunk of the batch: affine, rotation, colour, blur, solarisation,
+noise.
+"""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """The random numbers of a batch of views: uniform numbers in named columns.
 
-Each number is a hash of (seed, step, name of the column, view, sample). Therefore adding a column, view or sample does not change the
-other numbers.
+Each number is a hash of (seed, step, name of the column, view, sample). Therefore adding a column, view or sample does
+not change the other numbers.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,18 @@ def column_slices(**widths: int) -> dict[str, slice]:
 
 SCALARS = (
     *("crop", "top", "left", "affine", "angle", "translate_x", "translate_y", "scale", "shear_x", "shear_y"),
-    *("rotate", "quarter_turns", "flip", "vertical_flip", "jitter", "jitter_order", "brightness", "contrast", "saturation", "hue"),
+    *(
+        "rotate",
+        "quarter_turns",
+        "flip",
+        "vertical_flip",
+        "jitter",
+        "jitter_order",
+        "brightness",
+        "contrast",
+        "saturation",
+        "hue",
+    ),
     *("grayscale", "blur", "sigma", "solarize", "noise", "noise_key"),
 )
 WIDTHS = {"area": CROP_ATTEMPTS, "ratio": CROP_ATTEMPTS, **dict.fromkeys(SCALARS, 1)}
@@ -40,7 +51,9 @@ UNIFORMS = column_slices(**WIDTHS)
 
 @dataclass(frozen=True)
 class AugmentationParams:
-    """Uniform numbers in [0, 1) for `n` samples with `V` views each; `offset` is the index of the first sample in the whole batch."""
+    """Uniform numbers in [0, 1) for `n` samples with `V` views each; `offset` is the index of the first sample in the
+    whole batch.
+    """
 
     uniforms: Float64[Tensor, "V n P"]
     """The P columns are named in `UNIFORMS`."""
@@ -73,16 +86,21 @@ def get_column(table: Tensor, columns: Mapping[str, slice], name: str) -> Tensor
 
 
 def make_params(views: int, samples: int, *, seed: int, step: int) -> AugmentationParams:
-    """Draw the random numbers of the whole batch; each process selects its samples, so the number of processes does not matter.
+    """Draw the random numbers of the whole batch; each process selects its samples, so the number of processes does not
+    matter.
 
     >>> a, b = make_params(2, 8, seed=0, step=1), make_params(2, 8, seed=0, step=1)
     >>> bool((a.uniforms == b.uniforms).all())
     True
     """
-    return AugmentationParams(uniforms=hash_uniforms(WIDTHS, views, samples, seed=seed, step=step), seed=seed, step=step)
+    return AugmentationParams(
+        uniforms=hash_uniforms(WIDTHS, views, samples, seed=seed, step=step), seed=seed, step=step
+    )
 
 
-def hash_uniforms(widths: Mapping[str, int], views: int, samples: int, *, seed: int, step: int) -> Float64[Tensor, "V n P"]:
+def hash_uniforms(
+    widths: Mapping[str, int], views: int, samples: int, *, seed: int, step: int
+) -> Float64[Tensor, "V n P"]:
     """Return uniform numbers in [0, 1), with 53 random bits each, for columns of the given names and widths.
 
     Number k of a column, for view v and sample i, is
@@ -91,7 +109,8 @@ def hash_uniforms(widths: Mapping[str, int], views: int, samples: int, *, seed: 
 
     where h is the output function of SplitMix64.
 
-    Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators, with the constants of Stafford's Mix13.
+    Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators, with the constants of Stafford's
+    Mix13.
 
     >>> hash_uniforms({"angle": 1, "shear": 2}, 2, 8, seed=0, step=1).shape
     torch.Size([2, 8, 3])
@@ -109,7 +128,9 @@ def _column_ids(widths: tuple[tuple[str, int], ...]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _hash_positions(views: int, samples: int) -> np.ndarray:
-    return _splitmix64((np.arange(views, dtype=np.uint64)[:, None] << np.uint64(32)) + np.arange(samples, dtype=np.uint64))  # (V, n)
+    return _splitmix64(
+        (np.arange(views, dtype=np.uint64)[:, None] << np.uint64(32)) + np.arange(samples, dtype=np.uint64)
+    )  # (V, n)
 
 
 @lru_cache(maxsize=8)
@@ -121,7 +142,10 @@ def _splitmix64(x: np.ndarray) -> np.ndarray:
     """Hash in place; the arithmetic of uint64 arrays is modulo 2⁶⁴."""
     x += np.uint64(0x9E3779B97F4A7C15)
     shifted = x >> np.uint64(30)
-    for factor, shift in ((np.uint64(0xBF58476D1CE4E5B9), np.uint64(27)), (np.uint64(0x94D049BB133111EB), np.uint64(31))):
+    for factor, shift in (
+        (np.uint64(0xBF58476D1CE4E5B9), np.uint64(27)),
+        (np.uint64(0x94D049BB133111EB), np.uint64(31)),
+    ):
         x ^= shifted
         x *= factor
         np.right_shift(x, shift, out=shifted)
@@ -132,8 +156,8 @@ def _splitmix64(x: np.ndarray) -> np.ndarray:
 def mix(*words: int) -> int:
     """Hash integers to 32 bits, the part of a seed that torch's CPU generator uses.
 
-    h ← fmix32(h ⊕ word) for each word, with the finaliser of MurmurHash3 (Appleby 2011). The hash is one-to-one in the last
-    word, so the steps of a run (if fewer than 2³²) have different hashes.
+    h ← fmix32(h ⊕ word) for each word, with the finaliser of MurmurHash3 (Appleby 2011). The hash is one-to-one in the
+    last word, so the steps of a run (if fewer than 2³²) have different hashes.
 
     >>> len({mix(7, step) for step in range(1000)})
     1000

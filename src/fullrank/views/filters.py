@@ -7,7 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-PIECE = 16  # pixels of a row per matrix product; longer pieces multiply more zeros of the band matrix, shorter pieces copy more pixels
+# pixels of a row per matrix product; longer pieces multiply more zeros of the band matrix, shorter pieces copy more
+# pixels
+PIECE = 16
 
 
 def gaussian_blur(x: Float[Tensor, "m C s s"], sigma: Float[Tensor, " m"], *, radius: int) -> Float[Tensor, "m C s s"]:
@@ -39,11 +41,15 @@ def _blur_rows(x: Tensor, sigma: Tensor, *, radius: int) -> Tensor:
     return (x @ (band / band.sum(-2, keepdim=True))).view(m, C, height, pieces * length)[..., :width]
 
 
-def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Tensor, "*b"]) -> Float[Tensor, "*b C H W"]:
-    """x ← clamp(x + std · ε); the noise ε is standard normal and depends only on the key (an integer below 2²⁴) and the pixel.
+def gaussian_noise_(
+    x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key: Float[Tensor, "*b"]
+) -> Float[Tensor, "*b C H W"]:
+    """x ← clamp(x + std · ε); the noise ε is standard normal and depends only on the key (an integer below 2²⁴) and the
+    pixel.
 
-    It would be too slow to draw a number per pixel of the whole batch on every process. Instead, each process hashes the key and the index
-    of each pixel of its samples to a uniform number u, and ε is the normal quantile √2 erf⁻¹(2u − 1).
+    It would be too slow to draw a number per pixel of the whole batch on every process. Instead, each process hashes
+    the key and the index of each pixel of its samples to a uniform number u, and ε is the normal quantile √2 erf⁻¹(2u −
+    1).
 
     Source of the hash: lowbias32 (Wellons 2018, Prospecting for hash functions).
 
@@ -52,7 +58,8 @@ def gaussian_noise_(x: Float[Tensor, "*b C H W"], std: Float[Tensor, "*b"], key:
     """
     pixel = torch.arange(x.shape[-3:].numel(), device=x.device).view(x.shape[-3:])
     h = _lowbias32(_lowbias32(key.long())[..., None, None, None] ^ pixel)
-    # 2u − 1 in (−1, 1), without rounding: with 24 bits, float32 would round the largest value to 1, and ε = ∞ times a std of 0 is NaN.
+    # 2u − 1 in (−1, 1), without rounding: with 24 bits, float32 would round the largest value to 1, and ε = ∞ times a
+    # std of 0 is NaN.
     centred = (h >> 9).to(x.dtype).add_(0.5 - 2**22).mul_(2.0**-22)
     return x.add_(centred.erfinv_().mul_(math.sqrt(2) * std[..., None, None, None])).clamp_(0, 1)
 
@@ -63,7 +70,9 @@ def _lowbias32(x: Tensor) -> Tensor:
     return x ^ (x >> 16)
 
 
-def normalize_(x: Float[Tensor, "*b C H W"], mean: Float[Tensor, " C"], std: Float[Tensor, " C"]) -> Float[Tensor, "*b C H W"]:
+def normalize_(
+    x: Float[Tensor, "*b C H W"], mean: Float[Tensor, " C"], std: Float[Tensor, " C"]
+) -> Float[Tensor, "*b C H W"]:
     """x ← (x - mean) / std for each channel.
 
     >>> normalize_(torch.ones(1, 1, 1), torch.tensor([0.5]), torch.tensor([0.25])).item()

@@ -5,16 +5,18 @@ from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-from fullrank.config import ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
+from fullrank.views.config import ViewConfig
 
 
-def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: int, width: int) -> Int64[Tensor, "V n 4"]:
+def crop_boxes(
+    params: AugmentationParams, configs: list[ViewConfig], height: int, width: int
+) -> Int64[Tensor, "V n 4"]:
     """Return the crop box (top, left, height, width) of each view of each sample, for images of one size.
 
-    Each of ten attempts draws an area uniformly and a ratio log-uniformly. The box is the first rounded box that fits into the image,
-    at a uniform integer position. If no box fits, the result is the largest central box with an allowed ratio. Without a crop, the box is
-    the whole image.
+    Each of ten attempts draws an area uniformly and a ratio log-uniformly. The box is the first rounded box that fits
+    into the image, at a uniform integer position. If no box fits, the result is the largest central box with an allowed
+    ratio. Without a crop, the box is the whole image.
 
     Args:
         params: Uniform numbers, (V, n).
@@ -28,7 +30,9 @@ def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: in
     >>> crop_boxes(make_params(1, 2, seed=0, step=0), [ViewConfig()], 32, 48).shape
     torch.Size([1, 2, 4])
     """
-    scale = torch.tensor([config.crop.scale for config in configs], dtype=torch.float64)[:, None, :, None]  # (V, 1, 2, 1)
+    scale = torch.tensor([config.crop.scale for config in configs], dtype=torch.float64)[
+        :, None, :, None
+    ]  # (V, 1, 2, 1)
     ratio = torch.tensor([config.crop.ratio for config in configs], dtype=torch.float64)[:, None, :, None].log()
     area = height * width * torch.lerp(scale[:, :, 0], scale[:, :, 1], params["area"])  # (V, n, CROP_ATTEMPTS)
     aspect = torch.lerp(ratio[:, :, 0], ratio[:, :, 1], params["ratio"]).exp()
@@ -37,9 +41,13 @@ def crop_boxes(params: AugmentationParams, configs: list[ViewConfig], height: in
     first = fits.to(torch.uint8).argmax(-1, keepdim=True)  # argmax returns the first maximum
     h, w = h.gather(-1, first)[..., 0], w.gather(-1, first)[..., 0]  # (V, n)
     top, left = (params["top"] * (height - h + 1)).floor(), (params["left"] * (width - w + 1)).floor()
-    central = torch.tensor([_central_box(config.crop.ratio, height, width) for config in configs], dtype=torch.float64)[:, None]
+    central = torch.tensor([_central_box(config.crop.ratio, height, width) for config in configs], dtype=torch.float64)[
+        :, None
+    ]
     box = torch.where(fits.any(-1, keepdim=True), torch.stack([top, left, h, w], -1), central)
-    is_cropped = params["crop"] < torch.tensor([config.crop.probability for config in configs], dtype=torch.float64)[:, None]
+    is_cropped = (
+        params["crop"] < torch.tensor([config.crop.probability for config in configs], dtype=torch.float64)[:, None]
+    )
     whole = torch.tensor([0, 0, height, width], dtype=torch.float64)
     return torch.where(is_cropped[..., None], box, whole).long()
 
@@ -59,8 +67,8 @@ def resize_weights(
     """Return the weights that resize the interval [start, start + length) of an axis of `full` pixels to `size` pixels.
 
     w_ij ∝ max(0, 1 - |j + ½ - c_i| / r) inside the interval, rows summing to 1, with centres
-    c_i = start + (i + ½) length / size and support r = max(1, length / size): bilinear, antialiased when the image shrinks.
-    A flip reverses the rows.
+    c_i = start + (i + ½) length / size and support r = max(1, length / size): bilinear, antialiased when the image
+    shrinks. A flip reverses the rows.
 
     Source: the triangle filter of `torch.nn.functional.interpolate(mode="bilinear", antialias=True)` and of Pillow.
 
@@ -81,7 +89,8 @@ def resize_weights(
 def resized_crop(
     images: Real[Tensor, "n C H W"], box: Float[Tensor, "V n 4"], flips: Float[Tensor, "V n 2"], *, size: int
 ) -> Float[Tensor, "V n C size size"]:
-    """Crop, resize (antialiased bilinear) and flip V views of each image in two batched matrix products; values in [0, 1].
+    """Crop, resize (antialiased bilinear) and flip V views of each image in two batched matrix products; values in [0,
+    1].
 
     Crop, resize and flip together are one linear map of the rows and one linear map of the columns: out = Wy · x · Wxᵀ.
 
@@ -110,7 +119,8 @@ def resized_crop(
 def resized_crop_of_one(
     image: Real[Tensor, "H W C"], boxes: Int64[Tensor, "V 4"], flips: Bool[Tensor, "V 2"], *, size: int
 ) -> Real[Tensor, "V C size size"]:
-    """Crop boxes (top, left, height, width) of one image, resize them and flip them; the result has the type of the image.
+    """Crop boxes (top, left, height, width) of one image, resize them and flip them; the result has the type of the
+    image.
 
     Values of uint8 differ from Pillow's by at most 1.
 
@@ -127,11 +137,15 @@ def resized_crop_of_one(
 
 
 def inverse_affine_matrix(
-    angle: Float[Tensor, "*b"], translate: Float[Tensor, "*b 2"], scale: Float[Tensor, "*b"], shear: Float[Tensor, "*b 2"]
+    angle: Float[Tensor, "*b"],
+    translate: Float[Tensor, "*b 2"],
+    scale: Float[Tensor, "*b"],
+    shear: Float[Tensor, "*b 2"],
 ) -> Float[Tensor, "*b 2 3"]:
     """Return the inverse of T(translate) · R(angle) · scale · Shear_y · Shear_x; angles in degrees.
 
-    The matrix maps the coordinates of each output pixel to coordinates of the input, both relative to the centre of the image.
+    The matrix maps the coordinates of each output pixel to coordinates of the input, both relative to the centre of the
+    image.
 
     Source: torchvision, `transforms.functional._get_inverse_affine_matrix`, with the centre at the origin.
 
@@ -150,7 +164,8 @@ def inverse_affine_matrix(
 
 
 def warp(x: Float[Tensor, "m C s s"], theta: Float[Tensor, "m 2 3"]) -> Float[Tensor, "m C s s"]:
-    """Warp each image: output pixel p has the value of the input at theta · (p, 1), in pixels from the centre; bilinear, 0 outside.
+    """Warp each image: output pixel p has the value of the input at theta · (p, 1), in pixels from the centre;
+    bilinear, 0 outside.
 
     >>> x = torch.rand(1, 3, 8, 8)
     >>> half_turn = torch.tensor([[[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]])

@@ -31,7 +31,7 @@ def preview(
         step: Training step of the views.
         side: Side of a cell in pixels; images are resized to fit into the cell, and enlarged without smoothing.
 
-    >>> from fullrank.config import ViewConfig
+    >>> from fullrank.views.config import ViewConfig
     >>> transform = MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1)
     >>> preview([np.zeros((20, 30, 1), dtype=np.uint8)] * 4, transform, side=16).size
     (54, 73)
@@ -39,7 +39,10 @@ def preview(
     if isinstance(images, Tensor):
         images = list(images.permute(0, 2, 3, 1).cpu().numpy())
     params = transform.make_params(seed, step, len(images))
-    crops = zip(*(_crop(np.array(image), transform, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)), strict=True)
+    crops = zip(
+        *(_crop(np.array(image), transform, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)),
+        strict=True,
+    )
     batches = transform.augment([torch.stack(_same_type(crop), 1) for crop in crops], params)
     cell = side + PADDING
     grid = Image.new("RGB", ((transform.count + 1) * cell - PADDING, len(images) * cell - PADDING), "white")
@@ -68,13 +71,17 @@ def _denormalize(x: Tensor, transform: MultiViewTransform) -> Image.Image:
 
 
 def _to_rgb(image: np.ndarray) -> Image.Image:
-    """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first three are used."""
+    """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first
+    three are used.
+    """
     image = image.reshape(*image.shape[:2], -1)
     if image.dtype != np.uint8:
         image = np.round(image * 255).clip(0, 255).astype(np.uint8)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)
-    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else np.ascontiguousarray(image[..., :3])).convert("RGB")
+    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else np.ascontiguousarray(image[..., :3])).convert(
+        "RGB"
+    )
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:

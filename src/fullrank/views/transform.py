@@ -1,4 +1,5 @@
-"""Multi-view augmentation. Crops run on the device or in DataLoader workers; all other operations run batched on the device.
+"""Multi-view augmentation. Crops run on the device or in DataLoader workers; all other operations run batched on the
+device.
 
 Every process draws the random numbers of the whole batch and uses those of its own samples.
 """
@@ -11,10 +12,10 @@ import torch
 from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
-from fullrank.config import ViewConfig
 from fullrank.errors import UserError
 from fullrank.views.apply import EAGER, apply_operations_, to_device
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params, mix
+from fullrank.views.config import ViewConfig
 from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one
 from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose
@@ -46,17 +47,18 @@ MakeCropFunction = Callable[[ViewGroup, AugmentationParams, Tensor], CropFunctio
 class MultiViewTransform:
     """Augmented views of images, as batched tensor functions with the distributions of torchvision's transforms.
 
-    Images are uint8, or floats in [0, 1]; colours are computed in float32 in [0, 1]. All random numbers of the global batch are drawn from
-    (seed, step) on the CPU, so the views do not depend on the number of processes or on the device.
+    Images are uint8, or floats in [0, 1]; colours are computed in float32 in [0, 1]. All random numbers of the global
+    batch are drawn from (seed, step) on the CPU, so the views do not depend on the number of processes or on the
+    device.
 
     Args:
         configs: One or more `ViewConfig`. Each describes `count` views with one distribution; their sizes may differ.
         mean: Mean of each channel, for the normalisation.
         std: Standard deviation of each channel, for the normalisation.
         channels: Number of channels of the images.
-        custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s, s) in [0, 1] and
-            a CPU generator. Each process draws only for its samples, so the random numbers of these transforms depend on the number of
-            processes; `draws_random_numbers` says whether they draw any.
+        custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s,
+            s) in [0, 1] and a CPU generator. Each process draws only for its samples, so the random numbers of these
+            transforms depend on the number of processes; `draws_random_numbers` says whether they draw any.
         compile: Compile the operations with torch.compile; compilation takes time, so use this for long runs only.
 
     Raises:
@@ -90,13 +92,17 @@ class MultiViewTransform:
             index = [v for v, config in enumerate(views) if config.size == size]
             self.groups.append(ViewGroup(size=size, index=index, configs=[views[v] for v in index]))
         functions = {"resized_crop": resized_crop, "normalize_": normalize_, **EAGER}
-        self.functions = {name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()}
+        self.functions = {
+            name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()
+        }
 
     def make_params(self, seed: int, step: int, n: int) -> AugmentationParams:
         """Draw the random numbers of a global batch of n samples."""
         return make_params(self.count, n, seed=seed, step=step)
 
-    def __call__(self, images: Real[Tensor, "n C H W"], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
+    def __call__(
+        self, images: Real[Tensor, "n C H W"], params: AugmentationParams
+    ) -> list[Float32[Tensor, "_ n C _ _"]]:
         """Return the views of images of one size, on the device of the images.
 
         Returns:
@@ -104,10 +110,14 @@ class MultiViewTransform:
         """
 
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
-            box = to_device(crop_boxes(params, group.configs, images.shape[-2], images.shape[-1]).float(), images.device)
+            box = to_device(
+                crop_boxes(params, group.configs, images.shape[-2], images.shape[-1]).float(), images.device
+            )
             flips = get_column(table, COLUMNS, "flips")
             crop = self.functions["resized_crop"]
-            return lambda chunk: crop(images[chunk[1]], box[chunk].contiguous(), flips[chunk].contiguous(), size=group.size)
+            return lambda chunk: crop(
+                images[chunk[1]], box[chunk].contiguous(), flips[chunk].contiguous(), size=group.size
+            )
 
         return self._augment(images.device, params, make_crop_function)
 
@@ -128,28 +138,43 @@ class MultiViewTransform:
 
     def get_crop_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
         """Return the crop boxes (V_k, 4) of one image for each view size; `params` must hold exactly one sample."""
-        return [crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups]
+        return [
+            crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups
+        ]
 
     def crop_image(
         self, image: Real[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
     ) -> list[Real[Tensor, "_ C _ _"]]:
-        """Return the resized and flipped crops (V_k, C, s, s) of one image for each view size; `params` must hold exactly one sample."""
+        """Return the resized and flipped crops (V_k, C, s, s) of one image for each view size; `params` must hold
+        exactly one sample.
+        """
         flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
-        return [resized_crop_of_one(image, box, flip, size=size) for box, flip, size in zip(boxes, flips, self.sizes, strict=True)]
+        return [
+            resized_crop_of_one(image, box, flip, size=size)
+            for box, flip, size in zip(boxes, flips, self.sizes, strict=True)
+        ]
 
-    def augment(self, crops: list[Real[Tensor, "_ n C _ _"]], params: AugmentationParams) -> list[Float32[Tensor, "_ n C _ _"]]:
-        """Apply all operations after the crop to batched results (V_k, n, C, s, s) of `crop_image`; return the views like `__call__`."""
+    def augment(
+        self, crops: list[Real[Tensor, "_ n C _ _"]], params: AugmentationParams
+    ) -> list[Float32[Tensor, "_ n C _ _"]]:
+        """Apply all operations after the crop to batched results (V_k, n, C, s, s) of `crop_image`; return the views
+        like `__call__`.
+        """
         crops_by_size = dict(zip(self.sizes, crops, strict=True))
 
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
             crops = crops_by_size[group.size]
             scale = 1 if crops.is_floating_point() else 1 / 255
-            return lambda chunk: crops[chunk].to(torch.float32, copy=True).mul_(scale)  # a copy, which is augmented in place
+            return lambda chunk: (
+                crops[chunk].to(torch.float32, copy=True).mul_(scale)
+            )  # a copy, which is augmented in place
 
         return self._augment(crops[0].device, params, make_crop_function)
 
     @torch.no_grad()
-    def _augment(self, device: torch.device, params: AugmentationParams, make_crop_function: MakeCropFunction) -> list[Tensor]:
+    def _augment(
+        self, device: torch.device, params: AugmentationParams, make_crop_function: MakeCropFunction
+    ) -> list[Tensor]:
         mean, std = to_device(self.mean, device), to_device(self.std, device)
         out = []
         with torch.autocast(device.type, enabled=False):
@@ -185,7 +210,9 @@ def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tenso
     name = getattr(transform, "__name__", type(transform).__name__)
     expected = f"a {str(views.dtype).removeprefix('torch.')} tensor {tuple(views.shape)} like its argument"
     if not isinstance(result, Tensor):
-        raise UserError(f"the custom transform '{name}' returns a {type(result).__name__}, expected {expected}; add `return x`")
+        raise UserError(
+            f"the custom transform '{name}' returns a {type(result).__name__}, expected {expected}; add `return x`"
+        )
     for what, received, wanted in (
         ("shape", tuple(result.shape), tuple(views.shape)),
         ("type", result.dtype, views.dtype),
@@ -211,7 +238,9 @@ def _chunks(x: Tensor) -> Iterator[Chunk]:
 def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int):
     for name, length in (("mean", mean), ("std", std)):
         if length != channels:
-            raise UserError(f"{name} has {length} values, but the images have {channels} channels; give one value per channel")
+            raise UserError(
+                f"{name} has {length} values, but the images have {channels} channels; give one value per channel"
+            )
     if channels in (1, 3):
         return
     used = [

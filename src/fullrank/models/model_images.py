@@ -1,0 +1,152 @@
+"""The images that a function of a MODEL reads: those that the user names, or else those of its run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.arguments import MEMORY
+from fullrank.errors import UserError
+from fullrank.evaluation.scorable import name_data
+from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
+from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.source_uri import absolute_source
+from fullrank.models import Model
+from fullrank.recipes import DataConfig
+
+Data = Any
+"""A source of images, opened images, a `DataConfig` (a source and how to read it), or what `fullrank.images.as_images`
+takes."""
+
+
+@dataclass(frozen=True)
+class LabelledSplits:
+    """Images for training and for scoring probes."""
+
+    train: Images | MemoryImages
+    test: Images | MemoryImages
+    data: str
+    """The name of the data set, the key of its scores."""
+    statement: str
+
+
+def choose_splits(
+    model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int, train_subset: bool = False
+) -> LabelledSplits:
+    """Return the training and the test images of a source, or of opened images, of which a fifth is held out.
+
+    Of a run with `data.validation`, the validation images take the place of the test images, and none of them is a
+    training image; this does not hold if `data` or `test` is given, so that the test images can be used once, at the
+    end. The training images of the probes are all others, or with `train_subset` those on which the backbone was
+    trained.
+
+    Raises:
+        UserError: the source or a split does not exist, or `train`, `test` or `train_subset` does not fit the source or
+            the run.
+    """
+    source, config = resolve_source(model, data)
+    validation = 0.0 if test else config.validation
+    if validation and train not in (None, config.train):
+        raise UserError(
+            f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
+        )
+    if train_subset and not config.subset:
+        raise UserError(
+            "--train-subset needs a run with data.subset, and no --data; leave it out to use all training images"
+        )
+    reduction: Any = {"validation": validation, "subset": config.subset if train_subset else 0}
+    if isinstance(source, Images | MemoryImages):
+        source = as_images(source)
+        if train is not None or test is not None:
+            raise UserError(
+                f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out"
+            )
+        splits = hold_out_test(source, seed=seed, **reduction)
+    else:
+        source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
+        splits = train_and_test(
+            source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
+        )
+    name = name_data(splits.train, splits.test)
+    # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
+    # with all
+    name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
+    name += f" (probes on {config.subset:,} images)" if train_subset else ""
+    if (
+        isinstance(source, Images) and source.source == MEMORY
+    ):  # the name of all images in memory; their scores must not replace each other
+        name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
+    statement = splits.statement
+    if config.subset and not train_subset and isinstance(source, str):
+        statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"
+    return LabelledSplits(splits.train, splits.test, name, statement)
+
+
+def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
+    """Return the split with this name, or by default the held-out images of a source; opened images are returned
+    unchanged.
+
+    The held-out images of a run with `data.validation` are its validation images.
+    """
+    source, config = resolve_source(model, data)
+    if isinstance(source, Images | MemoryImages):
+        return _whole(source, split)
+    if split is not None:
+        return open_images(source, split=split, **config.open_options)[split]
+    recipe = getattr(model, "recipe", None)
+    seed = recipe.split_seed if recipe else 0
+    return train_and_test(
+        source, train=config.train, test=config.test, seed=seed, validation=config.validation, **config.open_options
+    ).test
+
+
+def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
+    """Return the split with this name, or all images of a source that has one split; opened images are returned
+    unchanged.
+    """
+    source, config = resolve_source(model, data)
+    if isinstance(source, Images | MemoryImages):
+        return _whole(source, split)
+    splits = open_images(source, split=split, **config.open_options)
+    if len(splits) > 1:
+        raise UserError(
+            f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)"
+        )
+    (images,) = splits.values()
+    return images
+
+
+def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryImages:
+    if split is not None:
+        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
+    if not len(images):
+        raise UserError("the data holds no images; give at least one")
+    return images
+
+
+def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
+    """Return the given source or images, or else the source of the run, with the names of its splits.
+
+    Raises:
+        UserError: there is no data and the model is not a run, or the data has another type.
+    """
+    recipe = getattr(model, "recipe", None)
+    of_run = (
+        recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()
+    )  # the images of a run that had Python objects
+    if data is None:
+        if recipe is None:
+            raise UserError(
+                f"model '{getattr(model, 'name', model)}' has no images; give --data SOURCE (data=SOURCE in Python)"
+            )
+        return recipe.data.source, recipe.data
+    if isinstance(data, Images | MemoryImages):
+        return data, of_run
+    if isinstance(data, DataConfig):
+        return data.source, data
+    if not isinstance(data, str | Path):
+        return as_images(data), of_run
+    if not str(data) or "\0" in str(data):
+        raise UserError(
+            f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images"
+        )
+    return str(data), DataConfig(source=str(data))

@@ -1,1 +1,0 @@
-"""Logging, spectrum evaluation, collapse detection, checkpoints and progress, between two training steps."""

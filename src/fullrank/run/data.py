@@ -1,0 +1,466 @@
+"""Open the images of a run, split them, load them into memory or decode them from disk, and hold out images for
+spectrum evaluations.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, PngImagePlugin
+from torch import Tensor
+
+from fullrank.distributed import local_world_size, rank, world_size
+from fullrank.errors import UserError
+from fullrank.evaluation.scorable import why_not_scorable
+from fullrank.images import (
+    DatasetInfo,
+    DecodeErrors,
+    ImageDecodeError,
+    Images,
+    MemoryImages,
+    MixedSizesError,
+    Preprocess,
+    StreamedImages,
+    batch_indices,
+    channel_statistics,
+    dataloader,
+    dataset_info,
+    decode,
+    find_bit_depth,
+    fits,
+    hold_out_test,
+    iterate_batches,
+    load_images,
+    open_stream,
+    train_and_test,
+)
+from fullrank.images.dataset_info import bytes_needed
+from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.load import Batch as ImageBatch
+from fullrank.images.pixel_values import same_form
+from fullrank.methods import Method
+from fullrank.recipes import Recipe, build_preprocess, check_num_images
+from fullrank.run.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
+from fullrank.views import MultiViewTransform, preview
+from fullrank.views.augmentation_params import mix
+
+Batch = tuple[list[Tensor], Tensor]
+"""The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""
+
+MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
+# max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
+MEMORY_SIDE = 128
+PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
+NUM_PREVIEW_IMAGES = 8  # number of images in views.png
+HELD_OUT_BUDGET = 2**30  # max. bytes of images held out for the spectrum evaluations
+MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
+STATISTICS_SAMPLES = 256  # number of images for the channel statistics, if the images are not in memory
+STREAMING_HELD_OUT = 5120  # number of streamed images for the spectrum evaluations
+DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the seed of the views
+
+
+@dataclass(frozen=True)
+class ScoredImages:
+    """All test images of a run, or the validation images in their place, for the scores of the online probe."""
+
+    images: Images
+    preprocess: Preprocess
+    workers: int
+    decode_errors: DecodeErrors
+    stored: tuple[ImageBatch, ...] = ()
+    """The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes
+    them."""
+
+    def batches(self) -> Iterator[ImageBatch]:
+        """Return an iterator over the readable images in order."""
+        if self.stored:
+            return iter(self.stored)
+        return iterate_batches(self.images, self.preprocess, workers=self.workers, decode_errors=self.decode_errors)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The images that a run trains on, and the held-out images of its spectrum evaluations."""
+
+    train: MemoryImages | Images | StreamedImages
+    num_images: int
+    """Number of images per epoch."""
+    sample: MemoryImages | Images
+    """Training images with random access: all of them, or the first images of a stream."""
+    classes: tuple[str, ...]
+    plan: EvaluationPlan
+    held_out: Tensor
+    """Held-out images (m, C, S, S), uint8, or float32 in [0, 1] for more than 8 bits."""
+    held_out_labels: Tensor
+    """Labels of the held-out images, int64 (m,); −1 means no label."""
+    decode_errors: DecodeErrors
+    test: ScoredImages | None = None
+    """The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not."""
+    labelled: tuple[ScoredImages, ScoredImages] | None = None
+    """The images of `probe.labelled`: those on which a linear probe is trained, and those on which it is scored."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the online probe: the named classes, or all classes up to the largest label."""
+        largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
+        return max(len(self.classes), largest + 1, 2)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint | None:
+        """What a checkpoint remembers of the training images; None for a stream."""
+        return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
+
+
+def open_data(
+    recipe: Recipe,
+    method: Method,
+    *,
+    images: Images | None = None,
+    held_out_before: int = 0,
+    notify: Callable[[str], Any],
+) -> tuple[Recipe, TrainingData]:
+    """Open and load the images of a recipe that passed `check`.
+
+    Args:
+        recipe: its `data` names the images and how to read them.
+        method: the method to train; the number of held-out images depends on its cost.
+        images: images that were given as Python objects, instead of those of `recipe.data.source`; a fifth of them is
+            held out.
+        held_out_before: number of images in the spectrum evaluations of a resumed run so far, which it keeps if
+            `spectrum.samples` is 0, so that a curve rests on the same images also with another number of epochs.
+        notify: function that is called with each line for the user.
+
+    Returns:
+        The recipe with the channel statistics and the bit depth of the images, and the images.
+
+    Raises:
+        UserError: the source cannot be read, it has fewer images than a batch, or its images have other channels.
+    """
+    spec = recipe.data
+    decode_errors = DecodeErrors(max_error_fraction=spec.max_error_fraction)
+    if spec.storage == "streaming":
+        if images is not None:
+            raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
+        train, sample, test, statement = _open_streaming(recipe)
+        classes, num_images = sample.classes, spec.num_images
+        notify(statement)
+    else:
+        if images is not None:
+            splits = hold_out_test(images, seed=recipe.split_seed, validation=spec.validation, subset=spec.subset)
+        else:
+            splits = train_and_test(
+                spec.source,
+                train=spec.train,
+                test=spec.test,
+                seed=recipe.split_seed,
+                validation=spec.validation,
+                subset=spec.subset,
+                **spec.open_options,
+            )
+        check_num_images(recipe, len(splits.train))
+        notify(splits.statement)
+        depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
+        for note in depth.notes:
+            notify(note)
+        recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
+        spec = recipe.data
+        train, test, classes = (
+            _load_or_keep_on_disk(recipe, splits.train, decode_errors, notify),
+            splits.test,
+            splits.train.classes,
+        )
+        sample = train if isinstance(train, MemoryImages) else splits.train
+        num_images = len(train)
+    check_num_images(recipe, num_images)  # again, because unreadable images do not count
+    if not spec.mean or not spec.std:
+        mean, std = channel_statistics(
+            sample, channels=spec.channels, bits=spec.bits or 16, sample=STATISTICS_SAMPLES, decode_errors=decode_errors
+        )
+        recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
+    plan_for = partial(
+        plan_evaluations,
+        count_cost(method, recipe),
+        steps=num_images // recipe.batch_size * recipe.epochs,
+        available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample)),
+        every=recipe.spectrum.every,
+    )
+    plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
+    held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
+    if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
+        plan = plan_for(samples=min(held_out_before, len(test)))
+        held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
+    labelled = _open_labelled(recipe, decode_errors, notify) if recipe.probe.labelled else None
+    scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs and not labelled else None
+    return recipe, TrainingData(
+        train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored, labelled
+    )
+
+
+def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
+    """Return a stream of the training images, a sample of the stream, images of the test split, and a line for the
+    user.
+
+    Raises:
+        UserError: the recipe does not give the number of images per epoch.
+    """
+    spec = recipe.data
+    if spec.num_images < 1:
+        raise UserError(
+            f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
+        )
+    train, test = spec.train or "train", spec.test or "test"
+    stream = open_stream(spec.source, split=train, **spec.open_options)
+    held_out = open_stream(spec.source, split=test, **spec.open_options).take(
+        recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed
+    )
+    statement = (
+        f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); "
+        f"the spectrum is evaluated on {len(held_out)} images of [{test}]; "
+        "a resumed run restarts the stream with a new epoch"
+    )
+    return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
+
+
+def _load_or_keep_on_disk(
+    recipe: Recipe, images: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]
+) -> MemoryImages | Images:
+    """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size
+    decides.
+    """
+    spec, on_disk = recipe.data, "images stay on disk and are decoded when needed"
+    info = dataset_info(images)
+    _check_channels(recipe, info)
+    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
+    if spec.storage == "disk" or (
+        spec.storage == "auto" and not (small or (spec.size and fits(info, MEMORY_BUDGET, size=spec.size)))
+    ):
+        (w, h), (W, H) = info.minimum, info.maximum
+        notify(f"{on_disk}: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them)")
+        return images
+    if not fits(info, memory := _physical_memory(), size=spec.size or None):
+        needed = bytes_needed(info, size=spec.size or None) / 2**30
+        raise UserError(
+            f"data.storage is memory, but the images need {needed:.0f} GiB of the {memory / 2**30:.0f} GiB of this machine; "
+            "give --data.storage disk, or a smaller --data.size"
+        )
+    try:
+        return load_images(
+            images, channels=spec.channels, size=spec.size or None, bits=spec.bits or 16, decode_errors=decode_errors
+        )
+    except MixedSizesError:
+        if spec.storage == "memory":
+            raise
+        notify(f"{on_disk}: they have several sizes (--data.size S --data.storage memory loads them at S×S)")
+        return images
+
+
+def _physical_memory() -> int:
+    """Return the bytes of memory of this machine, or a number that is never reached where the system does not say
+    it.
+    """
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**63
+
+
+def _check_channels(recipe: Recipe, info: DatasetInfo) -> None:
+    """Check that the images can be converted to the channels of the recipe.
+
+    Raises:
+        UserError: they cannot; the message has all flags that the other number of channels needs.
+    """
+    found, expected = info.channels, recipe.data.channels
+    if found == expected or found in (
+        1,
+        3,
+    ):  # images of mode RGBA have four channels as well; `decode` raises if one has not
+        return
+    flags = [f"--data.channels {found}"]
+    for k, view in enumerate(recipe.views):
+        jitter = view.jitter
+        used = {"jitter.saturation": jitter.saturation, "jitter.hue": jitter.hue, "grayscale": view.grayscale}
+        flags += [f"--views.{k}.{name} 0" for name, value in used.items() if value]
+    raise UserError(
+        f"the images have {found} channels, but the recipe expects {expected}; give {' '.join(flags)}, or convert the images"
+    )
+
+
+def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: DecodeErrors) -> tuple[Tensor, Tensor]:
+    """Return pixels and labels of `samples` test images that the seed selects, or of all test images if there are
+    fewer.
+    """
+    chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
+    workers = resolve_num_workers(recipe.data.workers) if len(chosen) >= MIN_IMAGES_FOR_WORKERS else 0
+    batches = list(
+        iterate_batches(
+            test.subset(chosen.numpy()), build_preprocess(recipe), workers=workers, decode_errors=decode_errors
+        )
+    )
+    if not batches:
+        raise UserError(
+            f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair the files"
+        )
+    return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
+
+
+def _open_test(
+    recipe: Recipe, test: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]
+) -> ScoredImages | None:
+    """Return the labelled test images, decoded if they fit in memory; None if the online probe cannot be scored, for
+    which there is a line for the user.
+    """
+    late = _late_epochs(recipe, notify)
+    if not (test.labels >= 0).any():
+        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
+        return None
+    return None if len(late) == len(recipe.probe.epochs) else _scored(recipe, test, decode_errors)
+
+
+def _open_labelled(
+    recipe: Recipe, decode_errors: DecodeErrors, notify: Callable[[str], Any]
+) -> tuple[ScoredImages, ScoredImages]:
+    """Return the labelled training and test images of `probe.labelled`.
+
+    Raises:
+        UserError: the source cannot be read, or lacks labels.
+    """
+    source = recipe.probe.labelled
+    splits = train_and_test(source, seed=recipe.split_seed)
+    if reason := why_not_scorable(splits.train, splits.test):
+        raise UserError(f"--labelled {source}: nothing can be scored: {reason}")
+    notify(f"linear probe on the labels: {splits.statement}")
+    bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
+    if bits and bits != own:
+        notify(
+            f"warning: the labelled images use {bits} of 16 bits, but are read as images of {own} bits, as the run is (--data.bits)"
+        )
+    _late_epochs(recipe, notify)
+    return _scored(recipe, splits.train, decode_errors), _scored(recipe, splits.test, decode_errors)
+
+
+def _late_epochs(recipe: Recipe, notify: Callable[[str], Any]) -> list[float]:
+    """Return the epochs of `probe.epochs` after the end of the run, with a line for the user if there are any."""
+    if late := [epoch for epoch in recipe.probe.epochs if epoch > recipe.epochs]:
+        notify(
+            f"--probe.epochs: {', '.join(f'{epoch:g}' for epoch in late)} left out, as the run has {recipe.epochs} epochs"
+        )
+    return late
+
+
+def _scored(recipe: Recipe, images: Images, decode_errors: DecodeErrors) -> ScoredImages:
+    """Return the images that have labels, decoded if they fit in memory."""
+    labelled = np.flatnonzero(images.labels >= 0)
+    images = images if len(labelled) == len(images) else images.subset(labelled)
+    workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
+    opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
+    small = len(images) * _bytes_per_image(recipe, images) <= HELD_OUT_BUDGET
+    return (
+        replace(opened, stored=tuple(opened.batches())) if small and rank() == 0 else opened
+    )  # only the first process scores
+
+
+def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
+    """Return the bytes of a preprocessed image in memory: uint8, or float32 for images of more than 8 bits."""
+    values = recipe.data.channels * build_preprocess(recipe).size ** 2
+    return values * (
+        images.pixels.element_size() if isinstance(images, MemoryImages) else dataset_info(images).bytes_per_value
+    )
+
+
+def load_batches(
+    recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
+) -> Iterator[Batch]:
+    """Return an iterator over this process's views and labels of the steps `start` to `stop`."""
+    return dataloader(
+        data.train,
+        views,
+        seed=recipe.seed,
+        batch_size=recipe.batch_size,
+        start=start,
+        stop=stop,
+        device=device,
+        workers=resolve_num_workers(recipe.data.workers),
+        rank=rank(),
+        world_size=world_size(),
+        bits=recipe.data.bits or 16,
+        decode_errors=data.decode_errors,
+    )
+
+
+class SeededBatches:
+    """Iterate over batches, seed torch's global generator at each step, and count the seconds spent waiting for
+    batches.
+
+    The seed makes a network's dropout a function of (seed, step, rank).
+
+    Args:
+        batches: the batches, from step `start` on.
+        seed: the seed of the run.
+        start: number of steps already taken.
+
+    >>> batches = SeededBatches(iter([([], torch.zeros(0))] * 3), seed=0, start=0)
+    >>> len(list(batches)), batches.wait_seconds > 0
+    (3, True)
+    """
+
+    def __init__(self, batches: Iterator[Batch], *, seed: int, start: int) -> None:
+        self.wait_seconds = 0.0
+        self._batches, self._seed, self._step = batches, seed, start
+
+    def __iter__(self) -> "SeededBatches":
+        return self
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        started = time.perf_counter()
+        batch = next(self._batches)
+        torch.manual_seed(mix(self._seed, self._step, DROPOUT_STREAM, *((rank(),) if rank() else ())))
+        self._step += 1
+        self.wait_seconds += time.perf_counter() - started
+        return batch
+
+
+def resolve_num_workers(workers: int) -> int:
+    """Return the number of workers; if negative, the CPU cores per training process minus one."""
+    return workers if workers >= 0 else max((os.cpu_count() or 1) // local_world_size() - 1, 1)
+
+
+def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: TrainingData) -> None:
+    """Write a grid of a few training images, each with its views, as PNG."""
+    indices = batch_indices(recipe.seed, 0, min(NUM_PREVIEW_IMAGES, len(data.sample)), len(data.sample))
+    if isinstance(data.sample, MemoryImages):
+        pictures = data.sample.pixels[indices]
+    else:
+        pictures = []
+        for index in indices.tolist():
+            with suppress(ImageDecodeError):  # training counts the error
+                pictures.append(
+                    decode(
+                        data.sample.open(index),
+                        recipe.data.channels,
+                        bits=recipe.data.bits or 16,
+                        name=data.sample.name(index),
+                    )
+                )
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("Software", PREVIEW_MARK)
+    preview(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
+
+
+def is_preview(path: Path) -> bool:
+    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
+    try:
+        if not path.is_file():
+            return False
+        with Image.open(path, formats=("PNG",)) as picture:
+            return picture.info.get("Software") == PREVIEW_MARK
+    except Exception:  # Pillow raises many types for a file that is not a picture
+        return False

@@ -1,0 +1,442 @@
+"""The work between two training steps: update the online probe, evaluate spectra, write the log, raise alarms, save
+checkpoints.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from rich.console import Console
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.evaluation import OnlineProbe
+from fullrank.methods import Method
+from fullrank.recipes import Recipe, build_preprocess, to_dict
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
+from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.run.data import TrainingData
+from fullrank.run.directory import Run
+from fullrank.run.files import read_json, read_jsonl, write_json
+from fullrank.run.held_out_views import evaluate_held_out_views
+from fullrank.run.launch.precision import resolve_precision
+from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.online_score import score_labelled, score_online
+from fullrank.run.progress import ProgressBar, forecast
+from fullrank.run.replacement import discard
+from fullrank.run.resume import checkpoint_meta
+from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
+from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.run.wandb_log import WandbOptions
+from fullrank.spectrum import Spectrum
+from fullrank.training import Step, lr_factor, save_checkpoint
+from fullrank.views import MultiViewTransform
+
+FORECAST_STEPS = 20  # number of steps before the forecast is printed
+NUM_LEADING = 16  # number of eigenvalues in the row of a training step
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """The networks, the images and the directory of a run in progress."""
+
+    path: Path
+    recipe: Recipe
+    fabric: Fabric
+    method: Method
+    """The method without Fabric's wrapper."""
+    optimizer: torch.optim.Optimizer
+    """The optimizer without Fabric's wrapper."""
+    probe: OnlineProbe
+    data: TrainingData
+    views: MultiViewTransform
+    start: int
+    """Number of steps already taken when the run was started or resumed."""
+    total: int
+    """Number of steps of the run."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps per epoch."""
+        return self.data.num_images // self.recipe.batch_size
+
+    @cached_property
+    def checkpoint_steps(self) -> set[int]:
+        """Steps after which a checkpoint is written: evenly spaced, including the last."""
+        return {round(self.total * (i + 1) / self.recipe.checkpoints) for i in range(self.recipe.checkpoints)}
+
+    @cached_property
+    def score_steps(self) -> set[int]:
+        """Steps after which a probe is scored on all test images: those of `probe.epochs`, without epochs after the
+        end. With `probe.labelled`, also before the first step, and by default after each tenth of the run.
+        """
+        epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
+        steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
+        if self.data.labelled:
+            return {0} | (
+                steps if self.recipe.probe.epochs else {round(self.total * tenth / 10) for tenth in range(1, 11)}
+            )
+        return steps if self.data.test else set()
+
+
+class NullLogger:
+    """The logger of every process except the first: it writes nothing, but takes part in the communication of
+    checkpoints.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+
+    def __enter__(self) -> "NullLogger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def evaluate_start(self) -> None:
+        """Do nothing: all processes have equal weights, so only the first process evaluates."""
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Take part in the checkpoints that are due."""
+        if step.step in self.run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+
+    def save_checkpoint(self, step: int) -> None:
+        """Send the decode errors of this process to the first process."""
+        self.run.data.decode_errors.all_gather()
+
+
+class RunLogger:
+    """The logger of the first process: it writes the run directory, and changes no weights, gradients or global random
+    state.
+
+    Args:
+        run: the run in progress.
+        wandb: log to W&B too; a dict gives arguments of `wandb.init`.
+        console: where to print.
+    """
+
+    def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
+        self.run, self.console = run, console
+        recipe, path = run.recipe, run.path
+        self.preprocess = build_preprocess(recipe)
+        self.environment = read_json(path / "environment.json")
+        last_step = run.start or -1  # rows of later steps are removed; −1 removes all rows
+        if run.start:
+            errors, _ = read_jsonl(path / "decode_errors.jsonl")
+            run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
+        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_step)
+        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, config=to_dict(recipe))
+        warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
+        self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
+        for row in Metrics.read(path / "metrics.jsonl"):
+            self.detector.update(row)  # a resumed run does not repeat an alarm
+        self.progress = ProgressBar(
+            console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
+        )
+        self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
+        self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
+        self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
+        self.cpu_seconds_before = float(self.environment.get("cpu_seconds", 0.0))
+        # A run that an older version began has no CPU seconds; 0 stands for unknown, because those since the resumption
+        # are too few.
+        self.knows_cpu_seconds = self.cpu_seconds_before > 0 or self.seconds_before == 0
+        self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
+        self.spectrum_seconds = 0.0
+        self.online_seconds_before = self.seconds_before * float(self.environment.get("online_share", 0.0))
+        self.online_seconds = 0.0
+
+    def __enter__(self) -> "RunLogger":
+        self.started, self.cpu_started = time.perf_counter(), time.process_time()
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.progress.__exit__()
+        errors = self.run.data.decode_errors
+        # After an exception, e.g. for a full disk, an error while closing the files would hide the exception.
+        with suppress(OSError, UserError) if kind else nullcontext():
+            self.writer.close()
+            errors.write(self.run.path / "decode_errors.jsonl")
+            self.write_durations()
+        if count := len(errors.reasons):
+            self.console.print(
+                f"{count} image{'s' * (count > 1)} could not be read; see {self.run.path / 'decode_errors.jsonl'}"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that this process has spent in the training loop."""
+        return time.perf_counter() - self.started
+
+    def write_durations(self) -> None:
+        """Write the duration and the CPU seconds of the run, including those before it was resumed, and the shares of
+        the spectrum
+        evaluations and of the scores of the online probe in the duration. CPU seconds of 0: those before it was resumed
+        are not known.
+        """
+        seconds = self.seconds_before + self.seconds
+        cpu_seconds = (
+            self.cpu_seconds_before + time.process_time() - self.cpu_started if self.knows_cpu_seconds else 0.0
+        )
+        spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
+        durations = {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
+        durations["spectrum_share"] = round(spectrum_seconds / seconds, 4)
+        if online_seconds := self.online_seconds_before + self.online_seconds:
+            durations["online_share"] = round(online_seconds / seconds, 4)
+        write_json(self.run.path / "environment.json", self.environment | durations)
+
+    def evaluate_start(self) -> None:
+        """Evaluate the weights before the first step."""
+        self.evaluate_spectrum(0)
+        if 0 in self.run.score_steps:
+            self.score_probe(0)
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
+        run, last = self.run, step.step == self.run.total
+        self.unread_terms.append((step.step, step.terms))
+        labels = step.labels.where(
+            step.labels < len(run.probe.b), -1
+        )  # a stream may have labels beyond the known classes
+        probed = run.probe.step(
+            step.R.flatten(0, 1), labels.repeat(len(step.R)), lr_factor=self.probe_lr_factor(step.step)
+        )
+        if step.step % run.recipe.log_every == 0 or last:
+            self.log_train(step, probed)
+        if step.step % run.data.plan.every == 0 or last:
+            self.read_terms()
+            self.check_weights(step.step)
+            self.evaluate_spectrum(step.step, step.R)
+        if step.step in run.score_steps:
+            self.check_weights(step.step)
+            self.score_probe(step.step)
+        if step.step in run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+        if step.step - run.start == FORECAST_STEPS and not last:
+            seconds, left = self.seconds - self.spectrum_seconds - self.online_seconds, run.total - step.step
+            device = run.fabric.device
+            self.console.print(
+                forecast(
+                    steps_left=left, seconds=seconds, steps=FORECAST_STEPS, wait_seconds=wait_seconds, device=device
+                )
+            )
+        self.progress.advance(step.step)
+
+    def probe_lr_factor(self, step: int) -> float:
+        """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
+        run, schedule = self.run, self.run.recipe.schedule
+        constant = run.recipe.probe.schedule == "constant"
+        return 1.0 if constant else lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
+
+    def log_train(self, step: Step, probed: dict[str, Any]) -> None:
+        """Write the row of a training step."""
+        recipe, terms = self.run.recipe, self.read_terms()
+        probe_loss, accuracy = torch.stack(
+            [probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]
+        ).tolist()  # one transfer
+        labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
+        every = max(recipe.spectrum.train_batch_every, recipe.log_every)
+        self.log_row(
+            TrainRow(
+                step=step.step,
+                epoch=self.epoch(step.step),
+                loss=sum(terms.values()),
+                terms=terms,
+                lr=step.lr,
+                images_per_second=round(self.progress.speed(step.step), 1),
+                probe_loss=probe_loss if labelled else None,
+                probe_train_accuracy=accuracy if labelled else None,
+                relative_variance={
+                    "backbone": variance_within_views(step.R),
+                    "projector": variance_within_views(step.embeddings["Z"]),
+                },
+                **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
+            )
+        )
+        self.progress.set_caption(terms, self.effective_rank)
+
+    def evaluate_batch(self, step: Step) -> dict[str, Any]:
+        """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
+        started = time.perf_counter()
+        with self.require_finite_embeddings(step.step, "training images"):
+            spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
+        rank = spectrum.effective_rank()
+        self.effective_rank = step.step, rank
+        self.spectrum_seconds += time.perf_counter() - started
+        return {
+            "effective_rank": rank,
+            "max_rank": min(spectrum.n - 1, spectrum.D),
+            "leading_eigenvalues": tuple(
+                float(f"{value:.6g}") for value in spectrum.eigenvalues[:NUM_LEADING].tolist()
+            ),
+        }
+
+    def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
+        """Evaluate the spectra of the held-out images, the loss on their views, and the intraclass correlation of the
+        last batch's views.
+
+        Args:
+            step: number of steps so far.
+            R: (V, n, D_b) representations of the last batch; None before the first batch.
+        """
+        started, run = time.perf_counter(), self.run
+        with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
+            evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
+            views = evaluate_held_out_views(
+                run.method,
+                run.data.held_out,
+                run.views,
+                seed=run.recipe.seed,
+                batch_size=run.recipe.batch_size,
+                with_loss=run.data.plan.has_loss(step, run.total),
+            )
+        self.spectrum_file.append(step, evaluation.spectra)
+        labels = run.data.held_out_labels.to(evaluation.features.device)
+        counts = labels[labels >= 0].bincount()
+        labelled = int(counts.sum())
+        self.log_row(
+            SpectrumRow(
+                step=step,
+                epoch=self.epoch(step),
+                **{
+                    location: SpectrumMetrics.from_spectrum(spectrum)
+                    for location, spectrum in evaluation.spectra.items()
+                },
+                intraclass_correlation=None if R is None else intraclass_correlation(R),
+                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if labelled else None,
+                probe_images=labelled or None,
+                probe_majority=int(counts.max()) / labelled if labelled else None,
+                held_out_loss=views.loss,
+                image_deviation=views.image_deviation,
+                pixel_deviation=views.pixel_deviation,
+            )
+        )
+        self.spectrum_seconds += time.perf_counter() - started
+
+    def score_probe(self, step: int) -> None:
+        """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
+        started, run = time.perf_counter(), self.run
+        probe, kind = (
+            ("linear", "test")
+            if run.data.labelled
+            else ("online", "validation" if run.recipe.data.validation else "test")
+        )
+        if run.data.labelled:
+            train, test = (images.batches() for images in run.data.labelled)
+            score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
+        else:
+            assert run.data.test is not None, "a run without labelled test images has no step to score"
+            score = score_online(run.method, run.probe, run.data.test.batches(), self.preprocess, run.fabric)
+        row = OnlineRow(
+            step=step,
+            epoch=self.epoch(step),
+            accuracy=score.accuracy,
+            top5=score.top5,
+            images=score.images,
+            probe=probe,
+        )
+        self.log_row(row)
+        top5 = "" if row.top5 is None else f", top 5 {row.top5:.1%}"
+        name, images = "a linear probe" if probe == "linear" else "the online probe", f"{row.images:,} {kind} images"
+        self.console.print(
+            f"epoch {row.epoch:g}: {name} classifies {row.accuracy:.1%} of {images}{top5}", highlight=False
+        )
+        self.online_seconds += time.perf_counter() - started
+
+    def epoch(self, step: int) -> float:
+        """Return the number of epochs after `step` steps."""
+        return round(step / self.run.steps_per_epoch, 4)
+
+    def log_row(self, row: Row) -> None:
+        """Write a row and the alarms that it raises."""
+        self.writer.write(row)
+        for alarm in self.detector.update(row):
+            text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+            self.writer.write(alarm, text)
+            self.console.print(f"warning at step {row.step}: {text}", style="yellow")
+
+    def read_terms(self) -> dict[str, float]:
+        """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the
+        last step.
+
+        Raises:
+            UserError: a term is NaN or infinite.
+        """
+        names = list(self.unread_terms[-1][1])
+        values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unread_terms]).tolist()
+        for (step, _), row in zip(self.unread_terms, values, strict=True):
+            for name, value in zip(names, row, strict=True):
+                if not math.isfinite(value):
+                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
+        del self.unread_terms[:-1]
+        return dict(zip(names, values[-1], strict=True))
+
+    def check_weights(self, step: int) -> None:
+        """Check all weights and buffers, because a finite loss can have an infinite gradient.
+
+        Raises:
+            UserError: a weight or buffer is NaN or infinite.
+        """
+        tensors = self.run.method.state_dict()
+        finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
+        if not all(finite):
+            raise self.not_finite_error(
+                step, "weights", tensor=next(name for name, ok in zip(tensors, finite, strict=True) if not ok)
+            )
+
+    @contextmanager
+    def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
+        """Turn the error for embeddings that are not finite into an error that names the step and the cause."""
+        try:
+            yield
+        except UserError as error:
+            raise self.not_finite_error(step, "embeddings", images=images) from error
+
+    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
+        """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before
+        the step.
+        """
+        recipe = self.run.recipe
+        alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
+        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+        self.writer.write(alarm, text)
+        checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
+        saved = (
+            f"the checkpoint of step {checkpoints[-1]} is complete"
+            if checkpoints
+            else "no checkpoint has been written yet"
+        )
+        return UserError(f"{text}; {saved}")
+
+    def save_checkpoint(self, step: int) -> None:
+        """Check loss and weights, flush the log to the disk, and write a checkpoint.
+
+        Raises:
+            UserError: loss or weights are not finite, or the disk is full.
+        """
+        run = self.run
+        self.read_terms()
+        self.check_weights(step)
+        self.writer.flush()
+        run.data.decode_errors.all_gather()
+        run.data.decode_errors.write(run.path / "decode_errors.jsonl")
+        self.write_durations()
+        save_checkpoint(
+            run.path / "checkpoints",
+            step,
+            weights=run.method.state_dict(),
+            state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
+            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint)
+            | {"classes": list(run.data.classes)},
+            keep=run.recipe.keep_checkpoints,
+        )
+        discard(run.path)

@@ -1,0 +1,252 @@
+"""The training runs of the projector study: one recipe with different projectors, several seeds, and the same
+evaluation for all.
+
+The paper trains each network once on ImageNet; size paper takes three seeds, because one seed decides nothing
+(`comparison`). Size small trains the recipe `cifar10-projectors` for one epoch with three seeds, with D_b = 128 and d0
+= 22 in place of the paper's 2048 and 360.
+Figures share runs: with `Size.runs` a run is stored in that folder under its fingerprint and is used again.
+"""
+
+import time
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from jaxtyping import Float
+from rich.console import Console
+from torch import Tensor
+
+from fullrank.evaluation import Features, extract_features, linear_probe, standardize
+from fullrank.evaluation.features import select_dimensions
+from fullrank.images import Images, load_images, train_and_test
+from fullrank.methods import ProjectorConfig, gradient_ranks
+from fullrank.models import load_run
+from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
+from fullrank.run import Run, read_json, write_json
+from fullrank.run.pretrain import pretrain
+from fullrank.spectrum import Spectrum
+from fullrank.training import ScheduleConfig
+from fullrank_papers.figures.figure import Rows
+
+GRADIENT_IMAGES = (
+    192  # images of the batch whose gradient rank is measured: their two views are more than the paper's d0 = 360
+)
+MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
+IMAGES = "CIFAR-10 at size small, ImageNet as in the paper"
+
+LABELS = {
+    "two layers": "two layers, nonlinear",
+    "linear": "trainable linear",
+    "diagonal": "trainable diagonal",
+    "none": "none",
+    "orthogonal": "orthogonal",
+    "low-rank": "fixed low-rank",
+    "low-rank-diagonal": "fixed low-rank diagonal",
+    "dropout": "random dropout",
+    "DirectCLR": "DirectCLR",
+}
+"""The projectors that the paper compares, and DirectCLR."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained, with how many seeds, and how it is evaluated."""
+
+    recipe: Recipe
+    """Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of dimensions that
+    DirectCLR sees."""
+    seeds: int
+    sweep: tuple[int, ...]  # values of d0 in Fig. 12, in addition to the recipe's d0 and D_b
+    probe_images: int  # labelled training images of the linear probe, a random choice; 0: all
+    runs: str = ""  # folder in which runs are stored and shared between figures; empty: runs are not stored
+
+
+def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
+    """Return the recipe for a short run: fewer epochs, one checkpoint, no spectra during training."""
+    spectrum = replace(
+        recipe.spectrum, every=10**9
+    )  # `evaluate_run` computes the final spectrum from all held-out images
+    return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
+
+
+SIZES = {
+    "smoke": Size(
+        replace(
+            shorten(RECIPES["digits"], epochs=1, warmup=0.25),
+            objective="simclr",
+            hyper={"temperature": 0.1},
+            backbone=replace(
+                RECIPES["digits"].backbone,
+                arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 2], "output_stride": 8},
+            ),
+            projector=ProjectorConfig(widths=(16, 8), d0=4),
+        ),
+        seeds=1,
+        sweep=(2,),
+        probe_images=400,
+    ),
+    "small": Size(
+        shorten(RECIPES["cifar10-projectors"], epochs=1, warmup=0.25),
+        seeds=3,
+        sweep=(4, 11, 64),
+        probe_images=10_000,
+        runs="runs/directclr",
+    ),
+    "paper": Size(
+        RECIPES["imagenet-simclr"], seeds=3, sweep=(16, 64, 128, 720, 1440), probe_images=0, runs="runs/directclr"
+    ),
+}
+
+
+def with_projector(recipe: Recipe, name: str) -> Recipe:
+    """Return a two-layer recipe with another projector, one of `LABELS`; 'DirectCLR' changes the objective instead, as
+    in the authors' code.
+
+    >>> with_projector(SIZES["paper"].recipe, "linear").projector.widths
+    (128,)
+    """
+    P = recipe.projector
+    match name:
+        case "two layers":
+            return recipe
+        case "linear":
+            projector = replace(P, widths=P.widths[-1:], bias=False, output_batchnorm=False)
+        case "none":
+            projector = replace(P, widths=())
+        case "DirectCLR":
+            return replace(
+                with_objective(recipe, "directclr"), hyper={"d0": P.d0, "temperature": recipe.hyper["temperature"]}
+            )
+        case kind:
+            projector = replace(P, kind=kind)
+    return replace(recipe, projector=projector)
+
+
+def with_d0(recipe: Recipe, d0: int) -> Recipe:
+    """Return a recipe with an objective that sees only the first d0 dimensions of r.
+
+    For SimCLR this equals the sub-vector exactly, so the run is shared with the fixed low-rank diagonal projector.
+    """
+    return with_projector(replace(recipe, projector=replace(recipe.projector, d0=d0)), "low-rank-diagonal")
+
+
+def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
+    """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run`
+    per seed.
+    """
+    with TemporaryDirectory() as scratch:
+
+        def run_one(recipe: Recipe, k: int) -> Rows:
+            recipe = replace(recipe, data=replace(recipe.data, source=data or recipe.data.source), seed=seed + k)
+            return train_and_evaluate(recipe, Path(size.runs or scratch), probe_images=size.probe_images)
+
+        return {name: [run_one(recipe, k) for k in range(size.seeds)] for name, recipe in recipes.items()}
+
+
+def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
+    """Return `run_study` of the size's recipe with each of these projectors."""
+    return run_study(size, {name: with_projector(size.recipe, name) for name in names}, data=data, seed=seed)
+
+
+def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Rows:
+    """Return the evaluation of a recipe's run; a run that `folder` contains already is resumed or only read."""
+    images = (
+        f"{zlib.crc32(recipe.data.source.encode()):08x}"  # the fingerprint does not depend on the place of the images
+    )
+    path = folder / f"{recipe.name}-{recipe.fingerprint}-{images}"
+    evaluation = path / f"evaluation-{probe_images}.json"
+    if not evaluation.exists():
+        start = time.process_time()
+        console = Console(quiet=True)
+        run = (
+            pretrain(resume=path, console=console)
+            if (path / "recipe.json").exists()
+            else pretrain(recipe, out=path, console=console)
+        )
+        write_json(evaluation, evaluate_run(run, probe_images=probe_images) | {"seconds": time.process_time() - start})
+    return read_json(evaluation)
+
+
+def evaluate_run(run: Run, *, probe_images: int) -> Rows:
+    """Return the evaluation of a finished run, with a probe on `probe_images` labelled training images (0: all).
+
+    Returns:
+        "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
+        ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
+        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
+        "seconds": processor time of training and evaluation.
+    """
+    model, recipe = load_run(run.path), run.recipe
+    splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=recipe.seed)
+    permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
+    train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    train, test = (
+        extract_features(model.backbone, images, model.preprocess, device=device)
+        for images in (train_images, splits.test)
+    )
+    d0 = recipe.hyper.get("d0", recipe.projector.d0)
+    parts = {
+        "whole": slice(None),
+        "first": slice(d0),
+        "rest": slice(d0, None),
+        "next": slice(d0, min(2 * d0, train.X.shape[1])),
+    }
+    assert model.projector is not None  # a run always has one, maybe an empty one
+    with torch.inference_mode():
+        Z = model.projector.cpu()(test.X)
+    return {
+        "accuracy": {
+            name: probe_accuracy(select_dimensions(train, part), select_dimensions(test, part))
+            for name, part in parts.items()
+        },
+        "representation": summarize_spectrum(test.X),
+        "embedding": summarize_spectrum(Z),
+        "ranks": measure_gradient_ranks(run, recipe, splits.train),
+        "losses": [row.loss for row in run.metrics.train[:5]],
+    }
+
+
+def probe_accuracy(train: Features, test: Features) -> float:
+    """Return the test accuracy of a linear probe on standardised features."""
+    X, X_test = standardize(train.X, test.X)
+    return linear_probe(X, train.labels, X_test, test.labels).accuracy
+
+
+def summarize_spectrum(Z: Float[Tensor, "n D"]) -> Rows:
+    """Return at most `MAX_EIGENVALUES` eigenvalues of the centred covariance, and metrics of all of them."""
+    spectrum = Spectrum.from_embeddings(Z)
+    index = torch.linspace(1, spectrum.D, min(spectrum.D, MAX_EIGENVALUES)).round().long()
+    return {
+        "index": index.tolist(),
+        "eigenvalues": spectrum.eigenvalues[index - 1].tolist(),
+        "effective_rank": spectrum.effective_rank(),
+        "collapsed_dimensions": spectrum.collapsed_dimensions(),
+        "D": spectrum.D,
+    }
+
+
+def measure_gradient_ranks(run: Run, recipe: Recipe, images: Images) -> dict[str, tuple[int, int]]:
+    """Return (rank, channels) of the loss gradient at r and at the last block's input, after training, on one batch of
+    new views.
+    """
+    parts = assemble(recipe)
+    parts.method.load_state_dict(run.checkpoint().weights())
+    n = min(GRADIENT_IMAGES, len(images))
+    pixels = load_images(
+        images.subset(torch.arange(n).numpy()), channels=recipe.data.channels, size=parts.preprocess.size
+    ).pixels
+    views = parts.views(pixels, parts.views.make_params(recipe.seed, 0, n))
+    return gradient_ranks(parts.method.double(), [view.double() for view in views])
+
+
+def values_per_seed(runs: list[Rows], key: str, part: str | int) -> list[float]:
+    """Return one number of each run.
+
+    >>> values_per_seed([{"accuracy": {"whole": 0.5}}], "accuracy", "whole")
+    [0.5]
+    """
+    return [run[key][part] for run in runs]

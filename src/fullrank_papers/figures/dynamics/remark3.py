@@ -1,0 +1,414 @@
+"""Remark 3 says that a fixed projector A cannot save u = AΘx from collapse; Jing et al. 2022 report that one saves the
+representation.
+
+Neither paper draws a figure. We run a factorial experiment (loss, constraint, network, projector) to find what each
+verdict depends on. The loss sees the embedding u; A is applied to the representation r.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.objectives.terms import total
+from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.numerics import normal, uncentered_rank
+from fullrank_papers.figures.plotting import add_theory_legend
+from fullrank_papers.theory.contrastive_pairs import pair_matrix
+from fullrank_papers.theory.fixed_projector import collapsed_weights, projected_weights
+from fullrank_papers.theory.flow import gradient, gradient_descent, gradient_descent_iterates
+from fullrank_papers.theory.objectives import alignment_linear, contrastive_linear, infonce_squared
+
+Weights = dict[str, Tensor]
+
+LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "contrastive (1)": lambda u: total(contrastive_linear(*u)),
+    "alignment (2)": lambda u: total(alignment_linear(*u[:2])),
+    "InfoNCE": lambda u: total(infonce_squared(u[:2])),
+}
+CONSTRAINTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "free": lambda u: u,
+    "one norm": lambda u: u / u[0].square().sum(-1).mean().sqrt(),  # Frobenius
+    "unit rows": lambda u: u / u.norm(dim=-1, keepdim=True),
+    "orthonormal": lambda u: u @ torch.linalg.inv(torch.linalg.cholesky(u[0].mT @ u[0] / len(u[0]))).mT,
+}
+NETWORKS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
+    "linear": lambda p, x: x @ p["Theta"].mT,
+    "residual": lambda p, x: x @ p["W1"].mT @ (torch.eye(len(p["W2"])) + p["W2"].mT),
+    "residual, ReLU": lambda p, x: x @ p["W1"].mT + (x @ p["W1"].mT @ p["W2"].mT).relu() @ p["W3"].mT,
+}
+FACTORS = ("loss", "constraint", "network", "projector")
+PROJECTORS = ("none", "low rank")
+"""Weights can rotate, so an orthogonal projector equals none, and a sub-vector equals any other projector of its
+rank."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Data, networks and training."""
+
+    inputs: int = 8
+    """d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is stronger
+    than the data."""
+    rank: int = 3  # k of the projector
+    samples: int = 64  # number of pairs n
+    draws: int = 1  # number of random choices of data, starts and projectors; each cell is their mean
+    steps: int = 600  # steps of gradient descent
+    learning_rate: float = 0.05  # for the mean of the loss over the samples
+    networks: tuple[str, ...] = tuple(NETWORKS)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, a projector, and the initial weights of each network."""
+
+    x: Float[Tensor, "3 n d"]  # anchors, positives, negatives
+    A: Float[Tensor, "k h"]
+    starts: dict[str, Weights]
+
+    @staticmethod
+    def sample(size: Size, seed: int) -> "Problem":
+        """Return a random problem."""
+        n, d, rng = size.samples, size.inputs, torch.Generator().manual_seed(seed)
+        images = normal(n, d, rng=rng) * torch.linspace(1.4, 0.7, d, dtype=torch.float64)
+        noise = torch.where(torch.arange(d) % 2 == 0, 0.1, 2.0)
+        x = torch.stack([images, images + noise * normal(n, d, rng=rng), images[torch.randperm(n, generator=rng)]])
+        x -= images.mean(0)
+        W1, W2, W3 = (0.5 * normal(d, width, rng=rng) / width**0.5 for width in (d, d, 2 * d))
+        starts = {
+            "linear": {"Theta": W1},
+            "residual": {"W1": W1, "W2": W2},
+            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d, rng=rng) / d**0.5, "W3": W3},
+        }
+        return Problem(x, torch.linalg.qr(normal(d, size.rank, rng=rng))[0].mT, starts)
+
+    def projector(self, name: str) -> Float[Tensor, "k h"]:
+        """Return the matrix A of a projector of `PROJECTORS`."""
+        return self.A if name == "low rank" else torch.eye(self.A.shape[1], dtype=torch.float64)
+
+
+def compute(size: Size, *, data: str | None, seed: int) -> Rows:
+    """Train every cell of the factorial experiment, and record two of them over time."""
+    problems = [Problem.sample(size, seed + i) for i in range(size.draws)]
+    names = list(product(LOSSES, CONSTRAINTS, size.networks, PROJECTORS))
+    cells = []
+    for name in names:
+        ends = [train_cell(problem, size, *name) for problem in problems]
+        mean = {key: sum(end[key] for end in ends) / len(ends) for key in ends[0]}
+        cells.append(dict(zip(FACTORS, name, strict=True)) | mean)
+    rows: Rows = {"inputs": size.inputs, "rank": size.rank, "cells": cells, "learning_rate": size.learning_rate}
+    rows["shares"] = {y: variance_shares(cells, y) for y in ("u above 1", "r")}
+    return rows | {
+        "free": train_free(problems[0]),
+        "one norm": train_one_norm(problems[0], size),
+        "gradient": first_layer_gradient_ranks(problems[0]),
+    }
+
+
+def train_cell(
+    problem: Problem, size: Size, loss: str, constraint: str, network: str, projector: str
+) -> dict[str, float]:
+    """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of
+    augmentation noise.
+    """
+    A, start, forward, constrain = (
+        problem.projector(projector),
+        problem.starts[network],
+        NETWORKS[network],
+        CONSTRAINTS[constraint],
+    )
+    path = gradient_descent_iterates(
+        make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate
+    )
+    end = start
+    for step, weights in enumerate(path):
+        end = weights
+        if (
+            step == size.steps or max(w.abs().max() for w in weights.values()) > 1e8
+        ):  # the losses (1) and (2) have no minimum
+            break
+    r0, r = forward(start, problem.x), forward(end, problem.x)
+    outside = torch.eye(A.shape[1], dtype=torch.float64) - A.mT @ A
+    before, after = r0 @ outside, r @ outside
+    has_outside, u = projector != "none", centered_rank(constrain(r @ A.mT)[0])
+    return {
+        "u": u,
+        "u above 1": (u - 1) / (len(A) - 1),
+        "r": centered_rank(r[0]),
+        "moved": ((after - before).norm() / before.norm()).item() if has_outside else 0.0,
+        "noise before": noise_share(before) if has_outside else 0.0,
+        "noise after": noise_share(after) if has_outside else 0.0,
+    }
+
+
+def make_loss(problem: Problem, A: Tensor, loss: str, constraint: str, network: str) -> Callable[[Weights], Tensor]:
+    return lambda p: LOSSES[loss](CONSTRAINTS[constraint](NETWORKS[network](p, problem.x) @ A.mT)) / problem.x.shape[1]
+
+
+def centered_rank(Z: Float[Tensor, "n D"]) -> float:
+    return uncentered_rank((Z - Z.mean(0)) / Z.abs().max()).item()
+
+
+def noise_share(r: Float[Tensor, "3 n h"]) -> float:
+    """Return ½ E‖r(x) − r(x⁺)‖² over the variance of r(x): the share that does not depend on the image."""
+    return ((r[0] - r[1]).square().sum() / 2 / (r[0] - r[0].mean(0)).square().sum()).item()
+
+
+def train_free(problem: Problem) -> dict[str, list[float]]:
+    """Return the ranks by gradient descent and by the closed form, for loss (1), free, linear, low rank."""
+    rate, steps = 0.002, range(0, 2001, 25)
+    loss = make_loss(problem, problem.A, "contrastive (1)", "free", "linear")
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
+    t = rate * torch.tensor(steps, dtype=torch.float64)
+    theory = projected_weights(Theta[0], problem.A, -2 * pair_matrix(*problem.x, average=True), t)
+    expected = {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
+    return {"t": t.tolist()} | output_ranks(problem, Theta) | expected
+
+
+def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
+    """Return the ranks by gradient descent and their limits by theory, for loss (1) of W = AΘ divided by ‖W‖², linear,
+    low rank.
+    """
+    C, rate = (
+        pair_matrix(*problem.x, average=True),
+        size.learning_rate / 10,
+    )  # the flow conserves the norm; large steps increase it
+
+    def loss(p: Weights) -> Tensor:
+        W = problem.A @ p["Theta"]
+        return (W @ C @ W.mT).trace() / W.square().sum()
+
+    steps = range(0, 10 * size.steps + 1, size.steps // 5)
+    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
+    end = output_ranks(problem, collapsed_weights(Theta[0], problem.A, -2 * C)[None])
+    return (
+        {"t": [rate * step for step in steps]}
+        | output_ranks(problem, Theta)
+        | {f"{key}, theory": ranks for key, ranks in end.items()}
+    )
+
+
+def output_ranks(problem: Problem, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
+    return {
+        "u": [centered_rank(problem.x[0] @ (problem.A @ now).mT) for now in Theta],
+        "r": [centered_rank(problem.x[0] @ now.mT) for now in Theta],
+    }
+
+
+def first_layer_gradient_ranks(problem: Problem) -> dict[str, int]:
+    """Return the rank of the first layer's gradient at the start, under InfoNCE of unit rows."""
+    ranks = {}
+    for network, start in problem.starts.items():
+        first = next(iter(start))
+        slope = gradient(make_loss(problem, problem.A, "InfoNCE", "unit rows", network), start)[first]
+        ranks[network] = int(torch.linalg.matrix_rank(slope, rtol=1e-9))
+    return ranks
+
+
+def variance_shares(cells: list[dict], y: str) -> dict[str, float]:
+    """Return shares of the variance of y over all cells: of each factor alone, and of all factors but the network
+    together.
+    """
+    alone = [(factor,) for factor in FACTORS]
+    groupings = {" ".join(factors): factors for factors in alone} | {
+        "all but network": tuple(f for f in FACTORS if f != "network")
+    }
+    total_variance = torch.tensor([cell[y] for cell in cells]).var(correction=0)
+    shares = {}
+    for name, factors in groupings.items():
+        groups = defaultdict(list)
+        for cell in cells:
+            groups[tuple(cell[factor] for factor in factors)].append(cell[y])
+        means = torch.tensor(
+            [sum(group) / len(group) for group in groups.values()]
+        )  # all groups have the same number of cells
+        shares[name] = (means.var(correction=0) / total_variance).item()
+    return shares
+
+
+def plot(rows: Rows) -> MplFigure:
+    """Draw two trajectories with theory, the final ranks of all cells, their causes, and the noise in r outside A's
+    rows.
+    """
+    figure, axes = subplots(2, 3, width=11.5, height=7.5)
+    for ax, name in zip(axes[0], ("free", "one norm"), strict=False):
+        path = rows[name]
+        for key, label in (("r", "representation r = Θx"), ("u", "embedding u = Ar")):
+            ax.plot(path["t"], path[key], label=label)
+        ax.set(
+            title=f"loss (1), {name}, linear, A of low rank",
+            xlabel="t = learning rate × step",
+            ylabel="effective rank",
+            ylim=(0.8, None),
+        )
+    for key in ("r", "u"):
+        axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY_LINE)
+        axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY_LINE)
+    add_theory_legend(axes[0, 0], "closed form; on the right, its limit", loc="upper right")
+
+    shares = rows["shares"]
+    names = list(shares["r"])
+    for offset, (key, label) in zip((-0.2, 0.2), (("r", "of r"), ("u above 1", "of u")), strict=True):
+        axes[0, 2].barh(
+            [i + offset for i in range(len(names))], [shares[key][name] for name in names], 0.38, label=label
+        )
+    axes[0, 2].set(title="causes of the final rank", xlabel="share of its variance over all networks", xlim=(0, 1.05))
+    axes[0, 2].set_yticks(range(len(names)), names)
+    axes[0, 2].invert_yaxis()
+    axes[0, 2].legend(loc="upper right")
+
+    plot_table(
+        axes[1, 0], rows, "u", title=f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})"
+    )
+    plot_table(axes[1, 1], rows, "r", title="final effective rank of r")
+    axes[1, 1].set_yticks([])
+
+    networks = list(dict.fromkeys(cell["network"] for cell in rows["cells"]))
+    bars = (
+        ("noise before", "free", "at the start"),
+        ("noise after", "unit rows", "trained, unit rows"),
+        ("noise after", "free", "trained, free"),
+    )
+    for offset, (key, constraint, label) in zip((-0.27, 0, 0.27), bars, strict=True):
+        levels = {"loss": "InfoNCE", "constraint": constraint, "projector": "low rank"}
+        heights = [mean_of_cells(rows, key, network=network, **levels) for network in networks]
+        axes[1, 2].bar([i + offset for i in range(len(networks))], heights, 0.25, label=label)
+    axes[1, 2].set(title="r outside A's rows, under InfoNCE", ylabel="share of the augmentation's noise")
+    axes[1, 2].margins(y=0.3)
+    axes[1, 2].set_xticks(range(len(networks)), networks)
+    axes[1, 2].legend()
+    return figure
+
+
+def plot_table(ax: Any, rows: Rows, key: str, *, title: str) -> None:
+    """Draw a table of mean values: losses and constraints as rows, networks and projectors as columns."""
+    columns = list(dict.fromkeys((cell["network"], cell["projector"]) for cell in rows["cells"]))
+    lines = list(dict.fromkeys((cell["loss"], cell["constraint"]) for cell in rows["cells"]))
+    values = [
+        [
+            mean_of_cells(rows, key, loss=loss, constraint=constraint, network=network, projector=projector)
+            for network, projector in columns
+        ]
+        for loss, constraint in lines
+    ]
+    ax.set_title(title)
+    ax.imshow(values, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
+    for i, line in enumerate(values):
+        for j, value in enumerate(line):
+            ax.text(
+                j,
+                i,
+                f"{value:.1f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if value < 0.45 * rows["inputs"] else "black",
+            )
+    labels = [f"{network}\n{projector}".replace(", ", ",\n") for network, projector in columns]
+    ax.set_xticks(range(len(columns)), labels, fontsize=6)
+    ax.set_yticks(range(len(lines)), [f"{loss}, {constraint}" for loss, constraint in lines], fontsize=7)
+
+
+def select_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> list[float]:
+    """Return one value of each cell with these levels of the factors."""
+    return [
+        cell[key]
+        for cell in rows["cells"]
+        if all(cell[f] in ([v] if isinstance(v, str) else v) for f, v in levels.items())
+    ]
+
+
+def mean_of_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> float:
+    """Return the mean of `select_cells`."""
+    values = select_cells(rows, key, **levels)
+    return sum(values) / len(values)
+
+
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+    k, d, ranks, shares = rows["rank"], rows["inputs"], rows["gradient"], rows["shares"]
+    linear = {
+        "loss": tuple(LOSSES)[:2],
+        "constraint": ("free", "one norm"),
+        "network": "linear",
+        "projector": "low rank",
+    }
+    u, u_infonce = select_cells(rows, "u", **linear), select_cells(rows, "u", **linear | {"loss": "InfoNCE"})
+    simclr = {"loss": "InfoNCE", "constraint": "unit rows"}
+    low_rank, none = (select_cells(rows, "r", **simclr, projector=name) for name in ("low rank", "none"))
+    free, unit_rows = (
+        mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="low rank")
+        - mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="none")
+        for c in ("free", "unit rows")
+    )
+    r_free = select_cells(rows, "r", **linear | {"constraint": "free"})
+    r_one, theory = rows["one norm"]["r"][-1], rows["one norm"]["r, theory"][0]
+    moved = select_cells(rows, "moved", network="linear", projector="low rank")
+    residual = {"network": tuple(n for n in NETWORKS if n != "linear"), "projector": "low rank"}
+    before, after_unit = (mean_of_cells(rows, key, **simclr, **residual) for key in ("noise before", "noise after"))
+    after = mean_of_cells(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
+    explained = {y: shares[y]["all but network"] for y in ("r", "u above 1")}
+    return {
+        "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)": paper_claim(
+            "effective rank < 1.5", f"at most {max(u):.2f} of {k}", max(u) < 1.5
+        ),
+        "Remark 2: u collapses under InfoNCE, too": paper_claim(
+            "effective rank < 1.5", f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5
+        ),
+        "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank prevents the collapse of r": paper_claim(
+            "r of higher rank than without, in every network",
+            f"{sum(low_rank) / len(low_rank):.2f} instead of {sum(none) / len(none):.2f} of {d} on average",
+            all(a > b for a, b in zip(low_rank, none, strict=True)),
+        ),
+        "Jing et al., Fig. 10: a gradient of low rank has full rank after it has passed the residual block, which has a ReLU": paper_claim(
+            f"rank {d}", f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d
+        ),
+        "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows": our_correction(
+            f"rank {k}", f"{ranks['residual']}", ranks["residual"] == k
+        ),
+        "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all outside A's rows": our_correction(
+            f"effective rank {theory:.2f} of r, within 5 %", f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05
+        ),
+        "with a free scale r collapses as well, because its growing part becomes much larger than its constant part": our_correction(
+            "effective rank < 1.5", f"at most {max(r_free):.2f}", max(r_free) < 1.5
+        ),
+        "under InfoNCE, too, a projector of low rank raises the rank of r only if the scale is bounded, as by unit rows": our_correction(
+            "free, less than half of the gain with unit rows",
+            f"{free:+.1f} free, {unit_rows:+.1f} with unit rows",
+            free < unit_rows / 2,
+        ),
+        "the part of r = Θx outside A's rows stays at its random start under every loss: its rank is not learned": our_correction(
+            "relative change < 1e-6, the rounding error of weights that grow to 1e8",
+            f"{max(moved):.0e}",
+            max(moved) < 1e-6,
+        ),
+        "with a residual block, the part of r outside A's rows is trained too: it loses augmentation noise under InfoNCE": our_correction(
+            "less than half of it left with a free scale",
+            f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}",
+            after < before / 2,
+        ),
+        "loss, constraint and projector determine the final ranks, not the residual connection": our_correction(
+            "more than 0.9 of the variance of ranks",
+            f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u",
+            min(explained.values()) > 0.9,
+        ),
+    }
+
+
+FIGURE = Figure(
+    title="Remark 3 of Esser et al. 2023 against Sec. 6 of Jing et al. 2022: can a fixed projector prevent collapse?",
+    claim="Esser et al.: embeddings behind a fixed projector collapse too; Jing et al.: a fixed low-rank projector prevents collapse.",
+    sizes={
+        "smoke": Size(samples=32, steps=100, learning_rate=0.1, networks=("linear", "residual")),
+        "small": Size(draws=3),
+        "paper": Size(inputs=32, rank=8, samples=256, draws=5, steps=2000),
+    },
+    compute=compute,
+    plot=plot,
+    evaluate_claims=evaluate_claims,
+)

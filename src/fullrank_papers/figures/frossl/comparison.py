@@ -1,0 +1,331 @@
+"""The runs that Tables 2 and 3 and Fig. 4 share: each method at its best learning rate, with several seeds.
+
+In a common recipe (sizes smoke, mnist and small), the learning rate of each method is chosen from one grid, by a linear
+probe on validation images that are held out of the training images, with a seed that is not used again. The runs that
+are compared are trained on all training images and scored on the test images. Under published recipes (sizes gpu and
+paper) the learning rate is the published one.
+
+The runs of the tables and figures of one size have the same names, so a run is trained once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from fullrank.errors import pick
+from fullrank.recipes import ProbeConfig, Recipe
+from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
+from fullrank.sweep.choice import edge_of_grid
+from fullrank.sweep.paired import PairedDifference, paired_by_seed
+from fullrank.sweep.tables import mean_sd
+from fullrank_papers.figures.figure import Rows
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
+
+RATE = "optimizer.lr"
+CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
+VALIDATION = 0.1  # share of the training images that the choice is made on
+EARLY = 30.0  # the paper's "first 30 epochs"
+NO_PAIR = "no two runs of equal length and seed"
+PROBES = ("linear-sgd", "linear-imagenet", "linear")
+"""The probes that tables compare, the paper's protocol first; a table shows the first that was measured."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained and how it is evaluated."""
+
+    recipe: Recipe
+    """FroSSL's recipe, of which the other methods' are made, or which names the data set whose published recipes are
+    taken."""
+    seeds: int
+    marks: tuple[float, ...]
+    """Epochs at which the online classifier is scored."""
+    rates: tuple[float, ...] = ()
+    """The grid of learning rates. Empty: each method has its published recipe."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """Method → number of epochs, if it is not that of `recipe`."""
+    same_recipe: bool = False
+    """Without a grid: all methods have `recipe`, with its learning rate."""
+    methods: tuple[str, ...] = tuple(CONTENDERS)
+    probes: tuple[str, ...] = ("linear", "knn")
+    transfer: tuple[str, ...] = ()
+    """Sources of further labelled data sets, on which the same probes are scored."""
+
+
+def plan(
+    size: Size,
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    transfer: Sequence[str] = (),
+) -> Plan:
+    """Return the plan of the runs: first those that choose the learning rates, then those that are compared.
+
+    Args:
+        size: the size.
+        data: source of the images; by default that of the recipe.
+        seeds: number of seeds; by default that of the size.
+        only: names of methods; by default those of the size.
+        transfer: sources of other labelled data sets, on which the same probes are scored.
+    """
+    size = replace(size, transfer=tuple(transfer) or size.transfer)
+    methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
+
+    def cells(rows: Sequence[Row]) -> list[Cell]:
+        rates = chosen_rates(rows, size.rates)
+        found = [choice_cell(size, name, rate, data) for name in methods for rate in size.rates]
+        for name in methods:
+            if not size.rates or name in rates:
+                found += [compared_cell(size, name, rates.get(name), seed, data) for seed in range(seeds or size.seeds)]
+        return found
+
+    return cells
+
+
+def choice_cell(size: Size, name: str, rate: float, data: str | None) -> Cell:
+    """Return the cell that measures a learning rate on the validation images."""
+    recipe = make_recipe(size, name, rate=rate, seed=CHOICE_SEED, data=data)
+    recipe = replace(recipe, data=replace(recipe.data, validation=VALIDATION), probe=ProbeConfig())
+    settings = {"method": name, RATE: rate, "stage": "choice"}
+    return Cell(cell_name(size, name, recipe, "choice"), recipe, settings, EvaluationPlan(probes=("linear",)))
+
+
+def compared_cell(size: Size, name: str, rate: float | None, seed: int, data: str | None) -> Cell:
+    """Return the cell of a run that is compared; `rate` None is the published learning rate."""
+    recipe = make_recipe(size, name, rate=rate, seed=seed, data=data)
+    settings = {"method": name, RATE: recipe.optimizer.lr, "stage": "compared"}
+    plan = EvaluationPlan(probes=size.probes, transfer=size.transfer)
+    return Cell(cell_name(size, name, recipe, f"seed{seed}"), recipe, settings, plan)
+
+
+def cell_name(size: Size, name: str, recipe: Recipe, *others: str) -> str:
+    """Return a name that no other run in the folder of a size has, whichever table or figure it is for.
+
+    >>> cell_name(Size(Recipe(name="digits"), seeds=1, marks=()), "byol", Recipe(epochs=9), "seed0")
+    'digits-byol-9epochs-lr0.3-seed0'
+    """
+    return "-".join((size.recipe.name, name, f"{recipe.epochs}epochs", f"lr{recipe.optimizer.lr:g}", *others))
+
+
+def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: str | None) -> Recipe:
+    """Return the recipe of one run."""
+    epochs = size.epochs.get(name, size.recipe.epochs)
+    common = size.same_recipe or size.rates
+    recipe = (
+        common_recipe(replace(size.recipe, epochs=epochs), name) if common else own_recipe(size.recipe, name, epochs)
+    )
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr if rate is None else rate),
+        data=replace(recipe.data, source=data or recipe.data.source),
+        probe=replace(recipe.probe, epochs=tuple(mark for mark in size.marks if mark <= epochs)),
+        seed=seed,
+    )
+
+
+def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float]:
+    """Return the best learning rate of each method whose choice is complete: every rate of the grid has a row."""
+    choices = [row for row in rows if row.settings.get("stage") == "choice"]
+    complete = {
+        name
+        for name in CONTENDERS
+        if {row.settings[RATE] for row in choices if row.settings["method"] == name} >= set(rates)
+    }
+    found = choose(choices, RATE, ["method"], lambda row: row.score("linear"))
+    return {str(name): float(rate) for (name,), rate in found.items() if name in complete}
+
+
+def describe_rate(rows: Sequence[Row], name: str) -> str:
+    """Return the learning rate of a method's compared runs as text, and whether it is at an edge of the grid that it
+    was chosen from.
+
+    >>> def choice(rate):
+    ...     settings = {"method": "byol", RATE: rate, "stage": "choice"}
+    ...     return Row(cell=f"{rate}", recipe="digits", objective="byol", seed=0, status="done", settings=settings)
+    >>> rows = [choice(0.01), choice(0.03)]
+    >>> describe_rate([*rows, replace(rows[1], settings=rows[1].settings | {"stage": "compared"})], "byol")
+    '0.03 (largest of 2)'
+    """
+    rates: dict[str, set[float]] = {"choice": set(), "compared": set()}
+    for row in rows:
+        if row.settings["method"] == name and row.settings.get("stage") in rates:
+            rates[row.settings["stage"]].add(row.settings[RATE])
+    edges = {rate: edge_of_grid(rate, rates["choice"]) if rates["choice"] else "" for rate in sorted(rates["compared"])}
+    return ", ".join(f"{rate:g}" + (f" ({edge})" if edge else "") for rate, edge in edges.items())
+
+
+# Reading the rows.
+
+Runs = Mapping[str, Mapping[int, Row]]
+"""Method → seed → row, of the runs that are compared and are done."""
+Values = Mapping[str, Mapping[int, float]]
+"""Method → seed → a number of the run."""
+
+
+def read_rows(rows: Rows) -> list[Row]:
+    """Return the rows of a result, without their environment."""
+    return [Row.from_json(row) for row in rows["rows"]]
+
+
+def read_runs(rows: Rows) -> Runs:
+    """Return the runs that are compared, in the order of the tables."""
+    return runs_of(read_rows(rows))
+
+
+def runs_of(rows: Sequence[Row]) -> Runs:
+    """Return the runs that are compared, in the order of the tables."""
+    found: dict[str, dict[int, Row]] = {name: {} for name in CONTENDERS}
+    for row in rows:
+        if row.settings.get("stage") == "compared" and row.is_done:
+            found[row.settings["method"]][row.seed] = row
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def count_diverged(rows: Rows) -> dict[str, int]:
+    """Return method → number of its compared runs that diverged; of a method without compared runs, of the choices, if
+    all of them did.
+    """
+    every, found = read_rows(rows), {}
+    for name in CONTENDERS:
+        of_method = [row for row in every if row.settings["method"] == name]
+        compared = [row for row in of_method if row.settings.get("stage") == "compared"]
+        choices = [row for row in of_method if row.settings.get("stage") == "choice"]
+        if count := sum(row.diverged for row in compared or (choices if all(row.diverged for row in choices) else [])):
+            found[name] = count
+    return found
+
+
+def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:
+    """Return a number of each run that has it."""
+    found = {
+        name: {seed: number for seed, row in by_seed.items() if (number := value(row)) is not None}
+        for name, by_seed in runs.items()
+    }
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def probe_accuracy(row: Row, data: str = "") -> float | None:
+    """Return the accuracy of the final linear probe, of the paper's protocol if it was measured; `data` names another
+    data set.
+    """
+    return next((score for probe in PROBES if (score := row.score(probe, data)) is not None), None)
+
+
+def online_accuracy(mark: float) -> Callable[[Row], float | None]:
+    """Return a function that returns the accuracy of the online classifier of a run at an epoch."""
+    return lambda row: next((score.accuracy for score in row.online if abs(score.epoch - mark) < 1e-6), None)
+
+
+def marks_of(runs: Runs) -> list[float]:
+    """Return the epochs at which any online classifier was scored."""
+    return sorted({score.epoch for by_seed in runs.values() for row in by_seed.values() for score in row.online})
+
+
+def early_end(runs: Runs) -> float:
+    """Return the end of the early phase: the last mark up to epoch 30, as in the paper, or up to half of the run if
+    that is less.
+    """
+    epochs = [row.epochs for by_seed in runs.values() for row in by_seed.values()]
+    limit = min([EARLY, *(each / 2 for each in epochs)])
+    return max((mark for mark in marks_of(runs) if mark <= limit + 1e-6), default=limit)
+
+
+def early_area(row: Row, end: float) -> float | None:
+    """Return the area under the accuracy-epoch curve of the online classifier up to the epoch `end`, divided by the
+    length of the span.
+
+    The trapezoid rule over the marks up to `end`, from the first mark: a mean accuracy, 1 at best. None with fewer than
+    two marks.
+
+    >>> from fullrank.sweep import OnlineScore
+    >>> online = (OnlineScore(1.0, 0.2), OnlineScore(3.0, 0.4), OnlineScore(9.0, 0.9))
+    >>> round(early_area(Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", online=online), 5.0), 3)
+    0.3
+    """
+    points = [(score.epoch, score.accuracy) for score in row.online if score.epoch <= end + 1e-6]
+    if len(points) < 2:
+        return None
+    areas = [(right - left) * (a + b) / 2 for (left, a), (right, b) in pairwise(points)]
+    return sum(areas) / (points[-1][0] - points[0][0])
+
+
+def seconds_to(row: Row, accuracy: float) -> float | None:
+    """Return the seconds of training after which the online classifier first reaches an accuracy, linear between marks;
+    None if never.
+
+    >>> from fullrank.sweep import OnlineScore
+    >>> row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", epochs=10.0, seconds=100.0,
+    ...           online=(OnlineScore(1.0, 0.5), OnlineScore(5.0, 0.9)))
+    >>> round(seconds_to(row, 0.8), 6), seconds_to(row, 0.95)
+    (40.0, None)
+    """
+    points = [(0.0, 0.0), *((score.epoch, score.accuracy) for score in row.online)]
+    for (left, low), (right, high) in pairwise(points):
+        if high >= accuracy:
+            return row.seconds / row.epochs * (left + (right - left) * (accuracy - low) / (high - low))
+    return None
+
+
+def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | None:
+    """Return the paired difference a − b over the seeds that both have; None without such a seed, or if their runs
+    differ in length.
+    """
+    if not {a, b} <= set(values):
+        return None
+    lengths = {(row.epochs, row.train_images) for name in (a, b) for row in runs[name].values()}
+    return paired_by_seed(values[a], values[b]) if len(lengths) == 1 else None
+
+
+def reach(runs: Runs, images: int, epochs: int) -> bool:
+    """Return whether each run was trained on as many images and for as many epochs as the paper's.
+
+    A statement about one of the paper's tables is undecidable if they were not.
+    """
+    rows = [row for by_seed in runs.values() for row in by_seed.values()]
+    return bool(rows) and all(row.train_images >= images and row.epochs >= epochs for row in rows)
+
+
+def describe_runs(runs: Runs) -> str:
+    """Return the data set, the number of images and of epochs of the runs as text, for captions and "expected"
+    columns.
+    """
+    rows = [row for by_seed in runs.values() for row in by_seed.values()]
+    if not rows:
+        return "no runs yet"
+    images = " or ".join(f"{count:,}" for count in sorted({row.train_images for row in rows}))
+    epochs = " or ".join(f"{count:g}" for count in sorted({row.epochs for row in rows}))
+    plural = "" if epochs == "1" else "s"
+    return f"{', '.join(sorted({row.data for row in rows}))}, {images} images, {epochs} epoch{plural}"
+
+
+def describe_accuracies(values: Mapping[int, float], diverged: int = 0) -> str:
+    """Return mean, standard deviation and number of seeds in percent, and how many runs diverged.
+
+    >>> describe_accuracies({0: 0.40, 1: 0.42}), describe_accuracies({0: 0.40}, 2), describe_accuracies({}, 3)
+    ('41.0 ± 1.4 (2)', '40.0 (1), 2 diverged', '3 diverged')
+    """
+    return ", ".join(
+        [*([mean_and_deviation(values)] if values else []), *([f"{diverged} diverged"] if diverged else [])]
+    )
+
+
+def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, digits: int = 1) -> str:
+    """Return the mean over seeds, the standard deviation and the number of seeds as text.
+
+    >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
+    ('41.0 ± 1.4 (2)', '12.3 (1)')
+    """
+    return mean_sd(list(values.values()), scale=scale, digits=digits)
+
+
+def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, the first column left and the others right.
+
+    >>> print(markdown_table(["method", "ours"], [["FroSSL", "41.0"]]))
+    | method | ours |
+    | --- | ---: |
+    | FroSSL | 41.0 |
+    """
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))

@@ -1,0 +1,465 @@
+"""Fig. 3: the top 14 eigenvalues of the first view's embeddings in the first epochs, for four objectives.
+
+Each objective is trained by SGD without momentum, at a constant learning rate. As in the paper, a sweep with one seed
+selects the learning rate with the best linear probe after a longer run (100 epochs at size paper); the spectra are
+those of its first steps, and further seeds train only these with the chosen rate. Embeddings are those of one view of
+images that are not trained on, in eval
+mode. Spectra are computed twice: from embeddings with the normalisation that the objective applies ("normalized"), and
+from the projector's output ("raw"). Entropies are of the 14 eigenvalues, in nats. Barlow Twins is trained with the
+paper's λ = 0.05, and with the 5e-3 that its authors recommend.
+
+The paper does not define when an eigenvalue saturates. The claim uses our `saturation` at 95 % of the last value. For a
+flat curve this is within the noise, and a falling curve has saturated from the start. So we also report the order at
+half of the last value.
+
+The paper's 2000 steps are five epochs of STL-10's 5,000 labelled and 100,000 unlabelled images. Size paper needs a
+folder with a `train` that has the unlabelled images next to the folders of the classes; the probe does not use them.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank.evaluation import evaluate_backbone
+from fullrank.evaluation.frozen import restore_modes
+from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.methods import BackboneConfig, Method, ProjectorConfig
+from fullrank.objectives.algebra import centered, unit
+from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
+from fullrank.report.plot_style import color_scale, subplots
+from fullrank.run.launch.devices import launch_fabric
+from fullrank.spectrum import Spectrum, saturation
+from fullrank.sweep.paired import paired_difference
+from fullrank.training import OptimizerConfig, build_optimizer, fit
+from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.seeds import holds_for_all
+
+TOP = 14
+SWEEP_EPOCHS = 100  # after which the paper's sweep is judged
+
+
+@dataclass(frozen=True)
+class ObjectiveSettings:
+    """An objective and its hyperparameters in the paper."""
+
+    label: str
+    objective: str
+    hyper: dict[str, float]
+    share: float  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
+    normalize: Callable[
+        [Float[Tensor, "n D"]], Float[Tensor, "n D"]
+    ]  # the normalisation that the objective applies to embeddings
+
+
+def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    """Return embeddings with columns of mean 0 and variance 1."""
+    return unit(centered(Z), dim=-2) * math.sqrt(len(Z))
+
+
+SETTINGS = {
+    "frossl": ObjectiveSettings("FroSSL", "frossl", {}, 1.0, standardize_columns),
+    "barlow": ObjectiveSettings(
+        "Barlow Twins (λ = 0.05)", "barlow_twins", {"redundancy": 0.05}, 1.0, standardize_columns
+    ),
+    "barlow_5e-3": ObjectiveSettings(
+        "Barlow Twins (λ = 0.005)", "barlow_twins", {"redundancy": 5e-3}, 1.0, standardize_columns
+    ),
+    "vicreg": ObjectiveSettings(
+        "VICReg", "vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}, 1.0, lambda Z: Z
+    ),
+    "simclr": ObjectiveSettings("SimCLR", "simclr", {"temperature": 0.2}, 0.25, lambda Z: unit(Z, dim=-1)),
+}
+PAPERS = ("frossl", "barlow", "vicreg", "simclr")
+RECOMMENDED = ("frossl", "barlow_5e-3", "vicreg", "simclr")
+KINDS = ("normalized", "raw")
+METRICS = {
+    "condition": "the lowest condition number λ₁/λ₁₄",
+    "entropy": "the highest entropy of the 14 eigenvalues",
+    "saturation": "the earliest step from which λ₁₄ is at 95 % of its last value or above",
+}
+SCORES: dict[str, Callable[[float], float]] = {
+    "condition": lambda condition: 1 / condition,  # λ₁₄/λ₁, which is finite for every condition number
+    "entropy": lambda entropy: entropy,
+    "saturation": lambda step: -step,
+}
+"""Metric → the number that the verdicts compare: higher is better."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Data and training."""
+
+    # images, views, backbone, batch and the widths of the projector; the last width is d, for SimCLR d/4 is used
+    recipe: Recipe
+    images: int  # number of training images; the linear probe is trained on those with labels
+    held_out: int  # number of test images of the probe; 0: all
+    samples: int  # number of test images for a spectrum
+    steps: int  # of the figure
+    sweep_steps: int  # of the runs that choose the learning rate; the probe comes after them
+    spectra: int  # number of spectra during the figure's steps, plus one before them
+    learning_rates: tuple[float, ...]
+    seeds: int
+
+
+def compute(size: Size, *, data: str | None, seed: int) -> Rows:
+    train, test, recipe = load_splits(size, data, seed)
+    epoch = len(train) // recipe.batch_size
+    rows: Rows = {
+        "seeds": size.seeds,
+        "samples": min(size.samples, len(test)),
+        "sweep_epochs": size.sweep_steps / epoch,
+    }
+    for name, settings in SETTINGS.items():
+        sweep = {
+            lr: train_once(size, settings, recipe, lr, train, test, seed=seed, probe=True) for lr in size.learning_rates
+        }
+        finished = [lr for lr, run in sweep.items() if run["accuracy"] is not None]
+        if not finished:
+            raise UserError(
+                f"{settings.label} diverged at every learning rate of {size.learning_rates}; give smaller ones"
+            )
+        best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
+        runs = [
+            sweep[best],
+            *(train_once(size, settings, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds)),
+        ]
+        rows[name] = {
+            "sweep": {f"{lr:g}": run["accuracy"] for lr, run in sweep.items()},
+            "learning_rate": best,
+            "steps": runs[0]["steps"],
+            "eigenvalues": {kind: [now[:TOP] for now in runs[0][kind]["eigenvalues"]] for kind in KINDS},
+            **{
+                kind: [{key: value for key, value in run[kind].items() if key != "eigenvalues"} for run in runs]
+                for kind in KINDS
+            },
+        }
+    return rows
+
+
+def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, MemoryImages, Recipe]:
+    """Return training and held-out images in memory, and the recipe with their channel statistics.
+
+    Raises:
+        UserError: fewer training images than the size requires.
+    """
+    recipe = replace(size.recipe, seed=seed, data=replace(size.recipe.data, source=data or size.recipe.data.source))
+    splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=seed)
+    if len(splits.train) < size.images:
+        remedy = "give --data a folder with as many in train; unlabelled images go next to the folders of the classes"
+        raise UserError(
+            f"{splits.train.source} has {len(splits.train)} training images, expected {size.images}; {remedy}"
+        )
+    train, test = (
+        load_images(
+            images.subset(np.random.default_rng(seed).permutation(len(images))[: count or None]),
+            channels=recipe.data.channels,
+        )
+        for images, count in ((splits.train, size.images), (splits.test, size.held_out))
+    )
+    mean, std = channel_statistics(train, channels=recipe.data.channels)
+    return train, test, replace(recipe, data=replace(recipe.data, mean=mean, std=std))
+
+
+def make_recipe(settings: ObjectiveSettings, recipe: Recipe, *, lr: float, seed: int) -> Recipe:
+    """Return the recipe of one run."""
+    *hidden, d = recipe.projector.widths
+    D = round(settings.share * d)
+    recipe = with_objective(recipe, settings.objective)
+    # Columns of unit norm make FroSSL's invariance term proportional to D/N; the paper's weight is 1 at N = 256, D =
+    # 1024.
+    hyper = {"invariance": 4 * recipe.batch_size / D} if settings.objective == "frossl" else settings.hyper
+    return replace(
+        recipe,
+        hyper=recipe.hyper | hyper,
+        projector=replace(recipe.projector, widths=(*hidden, D)),
+        optimizer=OptimizerConfig(name="sgd", lr=lr, momentum=0.0, weight_decay=0.0),
+        seed=seed,
+    )
+
+
+def train_once(
+    size: Size,
+    settings: ObjectiveSettings,
+    recipe: Recipe,
+    lr: float,
+    train: MemoryImages,
+    test: MemoryImages,
+    *,
+    seed: int,
+    probe: bool = False,
+) -> dict[str, Any]:
+    """Train once; return the spectra over the figure's steps and their metrics at its end.
+
+    With `probe`, training goes on to `size.sweep_steps`, and the accuracy of a linear probe is returned too: None if
+    the run diverged.
+    """
+    recipe = make_recipe(settings, recipe, lr=lr, seed=seed)
+    parts, fabric = assemble(recipe), launch_fabric(recipe)
+    unwrapped = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
+    images = train.to(fabric.device)
+    batches = dataloader(
+        images,
+        parts.views,
+        seed=seed,
+        batch_size=recipe.batch_size,
+        start=0,
+        stop=size.sweep_steps if probe else size.steps,
+    )
+    pixels = test.pixels[: size.samples].to(fabric.device)
+    view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
+    spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
+    steps, Zs = [0], [embed(unwrapped, view)]
+    for step in fit(fabric, method, optimizer, batches, lambda step: lr):
+        if step.step in spectrum_steps:
+            steps.append(step.step)
+            Zs.append(embed(unwrapped, view))
+            if not Zs[-1].isfinite().all():
+                return {"accuracy": None}
+    accuracy = None
+    if probe:
+        if not embed(unwrapped, view).isfinite().all():
+            return {"accuracy": None}
+        evaluation = evaluate_backbone(
+            unwrapped.backbone,
+            None,
+            parts.preprocess,
+            train,
+            test,
+            probes=("linear-sgd",),
+            baselines=False,
+            device=fabric.device,
+        )
+        accuracy = evaluation.scores[0].accuracy
+    return {
+        "steps": steps,
+        "accuracy": accuracy,
+        "normalized": summarize_spectra(steps, [settings.normalize(Z) for Z in Zs]),
+        "raw": summarize_spectra(steps, Zs),
+    }
+
+
+@torch.no_grad()
+def embed(method: Method, view: Float[Tensor, "n C S S"]) -> Float[Tensor, "n D"]:
+    """Return embeddings of images in eval mode."""
+    with restore_modes(method):
+        method.eval()
+        return torch.cat([method.projector(method.backbone(part)) for part in view.split(512)]).double().cpu()
+
+
+def summarize_spectra(steps: list[int], Zs: list[Float[Tensor, "n D"]]) -> dict[str, Any]:
+    """Return the leading eigenvalues over training, and the paper's three metrics at its end."""
+    spectra = [Spectrum.from_embeddings(Z) for Z in Zs]
+    curves, last = torch.stack([spectrum.eigenvalues[:TOP] for spectrum in spectra]), spectra[-1]
+    condition = last.condition_number(TOP)
+    return {
+        "eigenvalues": curves.tolist(),
+        "condition": condition if math.isfinite(condition) else None,
+        "entropy": last.entropy(TOP),
+        "entropy_of_all": last.entropy(),
+        "saturation": steps[int(saturation(curves)[-1])],
+    }
+
+
+def plot(rows: Rows) -> MplFigure:
+    figure, axes = subplots(2, 3, width=10.0, height=6.8)
+    *panels, sweep = axes.flat
+    for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
+        row, final = rows[name], rows[name]["normalized"][0]
+        for j in reversed(range(TOP)):
+            axis.plot(
+                row["steps"],
+                [now[j] for now in row["eigenvalues"]["normalized"]],
+                color=color_scale(TOP)[j],
+                linewidth=0.9,
+            )
+        axis.axvline(final["saturation"], color="black", linestyle=":", linewidth=0.9)
+        condition, saturates = format_number(final["condition"]), final["saturation"]
+        end = f"λ₁/λ₁₄ = {condition}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {saturates} (dotted)"
+        axis.set(title=f"{settings.label}, learning rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
+        percentages = [math.nan if accuracy is None else 100 * accuracy for accuracy in row["sweep"].values()]
+        sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=settings.label)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("λ₁ (dark) to λ₁₄ (light), first seed")
+    epochs = f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ""
+    sweep.set(
+        title=f"Sweep, first seed{epochs}", xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %"
+    )
+    sweep.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+    return figure
+
+
+def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+    rates = {name: rows[name]["learning_rate"] for name in PAPERS}
+    half = {name: half_saturation_step(rows[name]) for name in PAPERS}
+
+    def all_metrics(kind: str, names: Sequence[str]) -> ClaimResult:
+        best = {key: is_best(rows, kind, key, names) for key in METRICS}
+        words = {True: "yes", False: "no", None: "undecidable"}
+        measured = "; ".join(f"{key} {words[best[key]]}: {format_means(rows, kind, key, names)}" for key in METRICS)
+        return our_correction("all three, among these four", measured, holds_for_all(best.values()))
+
+    return {
+        f"FroSSL has {description}": paper_claim(
+            "better than each of the other three: 95 % intervals of the paired differences above 0",
+            f"{format_means(rows, 'normalized', key, PAPERS)}; "
+            f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
+            is_best(rows, "normalized", key, PAPERS),
+        )
+        for key, description in METRICS.items()
+    } | {
+        "a learning rate of 0.1 is best for all objectives, by linear probe after 100 epochs": paper_claim(
+            f"0.1 for each of the four, after {SWEEP_EPOCHS} epochs; shorter runs cannot decide",
+            ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
+            + (
+                f", after {rows['sweep_epochs']:.3g} epochs"
+                if "sweep_epochs" in rows
+                else f", after {rows[PAPERS[0]]['steps'][-1]} steps"
+            ),
+            all(rate == 0.1 for rate in rates.values()) if rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS else None,
+        ),
+        "FroSSL's λ₁₄ is the first that stays above half of its last value": our_correction(
+            "95 % intervals of the paired differences above 0; the spectra of one seed are stored",
+            ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
+            holds_for_all(
+                paired_difference([float(half[name])], [float(half["frossl"])]).is_positive() for name in PAPERS[1:]
+            ),
+        ),
+        "FroSSL is the best by all three metrics if Barlow Twins uses λ = 0.005, as its authors recommend": all_metrics(
+            "normalized", RECOMMENDED
+        ),
+        "FroSSL is the best by all three metrics of the projector's output, before any normalisation": all_metrics(
+            "raw", PAPERS
+        ),
+    }
+
+
+def half_saturation_step(row: Rows) -> int:
+    """Return the step from which λ₁₄ is at half of its last value or above, for the first seed."""
+    return row["steps"][int(saturation(torch.tensor(row["eigenvalues"]["normalized"]), share=0.5)[-1])]
+
+
+def metric_values(rows: Rows, kind: str, key: str, name: str) -> list[float]:
+    """Return one metric of each run of an objective; None, a condition number that is not finite, becomes infinity."""
+    return [math.inf if run[key] is None else float(run[key]) for run in rows[name][kind]]
+
+
+def scores(rows: Rows, kind: str, key: str, names: Sequence[str]) -> list[list[float]]:
+    """Return `SCORES[key]` of each run of each objective."""
+    return [[SCORES[key](value) for value in metric_values(rows, kind, key, name)] for name in names]
+
+
+def is_best(rows: Rows, kind: str, key: str, names: Sequence[str]) -> bool | None:
+    """Return whether FroSSL, the first of the names, is better than each other objective; None if the seeds do not
+    decide.
+    """
+    first, *others = scores(rows, kind, key, names)
+    return holds_for_all(paired_difference(first, other).is_positive() for other in others)
+
+
+def count_wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:
+    """Return the number of seeds for which FroSSL is the best."""
+    return sum(first > max(others) for first, *others in zip(*scores(rows, kind, key, names), strict=True))
+
+
+def format_means(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
+    """Return the mean ± standard deviation of each objective as text."""
+    texts = []
+    for name in names:
+        values = metric_values(rows, kind, key, name)
+        deviation = (
+            f" ± {format_number(statistics.stdev(values))}"
+            if len(values) > 1 and all(map(math.isfinite, values))
+            else ""
+        )
+        texts.append(f"{SETTINGS[name].label} {format_number(statistics.fmean(values))}{deviation}")
+    return ", ".join(texts)
+
+
+def format_number(value: float | None) -> str:
+    return "∞" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+# Small networks: the last block's feature map is at least 2 × 2, and the projector is as deep as the paper's.
+NARROW = replace(
+    RECIPES["cifar10-projectors"],
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
+    projector=ProjectorConfig(widths=(256, 256)),
+    batch_size=128,
+)
+TINY = replace(
+    RECIPES["digits"],
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
+    projector=ProjectorConfig(widths=(64, 64)),
+    batch_size=64,
+)
+# ResNet-18 and the paper's D = 1024 on CIFAR-10; five epochs are 975 steps, and the sweep takes 20 epochs.
+WIDE = replace(RECIPES["cifar10"], projector=ProjectorConfig(widths=(2048, 1024)))
+RATES = (1e-4, 1e-3, 1e-2, 1e-1)
+
+FIGURE = Figure(
+    title="Fig. 3 of Skean et al. 2024, FroSSL",
+    claim="At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation.",
+    sizes={
+        "smoke": Size(
+            recipe=TINY,
+            images=512,
+            held_out=256,
+            samples=128,
+            steps=6,
+            sweep_steps=8,
+            spectra=3,
+            learning_rates=(1e-1,),
+            seeds=2,
+        ),
+        "small": Size(
+            recipe=NARROW,
+            images=5000,
+            held_out=2000,
+            samples=512,
+            steps=300,
+            sweep_steps=600,
+            spectra=50,
+            learning_rates=RATES,
+            seeds=3,
+        ),
+        "gpu": Size(
+            recipe=WIDE,
+            images=50_000,
+            held_out=0,
+            samples=2048,
+            steps=975,
+            sweep_steps=3900,
+            spectra=100,
+            learning_rates=RATES,
+            seeds=3,
+        ),
+        "paper": Size(
+            recipe=RECIPES["stl10"],
+            images=105_000,
+            held_out=0,
+            samples=2048,
+            steps=2050,
+            sweep_steps=41_000,
+            spectra=200,
+            learning_rates=RATES,
+            seeds=3,
+        ),
+    },
+    compute=compute,
+    plot=plot,
+    evaluate_claims=evaluate_claims,
+    images="CIFAR-10 at sizes small and gpu, STL-10 with its unlabelled images as in the paper",
+)

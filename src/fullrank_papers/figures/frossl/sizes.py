@@ -1,0 +1,87 @@
+"""The sizes of the comparison: which data set, network and budget, and how many seeds."""
+
+from dataclasses import replace
+
+from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.recipes import RECIPES, DataConfig, Recipe, SpectrumConfig
+from fullrank.training.schedule_config import ScheduleConfig
+from fullrank_papers.figures.frossl.comparison import Size
+from fullrank_papers.figures.frossl.contenders import CONTENDERS
+
+LONG = ("frossl", "barlow_twins", "vicreg", "simclr", "byol", "nologs")
+"""The methods that size gpu trains first, and for longer."""
+
+
+def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
+    """Return the recipe for a short run: one checkpoint, and no spectra before its end."""
+    schedule = ScheduleConfig(warmup=warmup)
+    return replace(recipe, epochs=epochs, schedule=schedule, checkpoints=1, spectrum=SpectrumConfig(every=10**9))
+
+
+# One core takes about a second and a half for an epoch of 5,000 images at 16 px. FroSSL's invariance weight 2 keeps the
+# paper's balance of the terms for D/N = 2, as in recipe cifar10-small.
+SMALL = replace(
+    short_run(RECIPES["cifar10-small"], epochs=20, warmup=2.0),
+    name="cifar10-compared",
+    data=replace(RECIPES["cifar10-small"].data, subset=5000),
+    views=(replace(RECIPES["cifar10-small"].views[0], size=16),),
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
+    projector=ProjectorConfig(widths=(256, 256)),
+)
+
+# Views of handwritten digits move and deform the strokes a little, as those of recipe digits; no flips and no colours.
+MNIST = replace(
+    short_run(SMALL, epochs=5, warmup=1.0),
+    name="mnist-compared",
+    data=DataConfig(source="hf:ylecun/mnist", channels=1, subset=2000),
+    views=(replace(RECIPES["digits"].views[0], size=16),),
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [8, 16, 32, 64], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
+    projector=ProjectorConfig(widths=(128, 128)),
+    hyper={"invariance": 4.0},  # 4 N/D, the paper's balance
+)
+
+TINY = replace(
+    short_run(RECIPES["digits"], epochs=2, warmup=0.5),
+    name="digits-compared",
+    data=replace(RECIPES["digits"].data, subset=256),
+    backbone=BackboneConfig(
+        name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
+    ),
+    projector=ProjectorConfig(widths=(32, 32)),
+    hyper={"invariance": 4.0},  # 4 N/D, the paper's balance
+    batch_size=32,
+)
+
+PROTOCOL = ("linear-sgd", "knn")
+MARKS = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
+"""The epochs of the paper's Table 3, and the first."""
+
+SMOKE_SIZE = Size(TINY, seeds=2, marks=(0.5, 1.0, 2.0), rates=(3e-3, 1e-2), methods=("simclr", "nologs", "frossl"))
+SMALL_SIZE = Size(SMALL, seeds=3, marks=(1.0, 3.0, 5.0, 10.0, 20.0), rates=(1e-3, 3e-3, 1e-2, 3e-2))
+GPU_SIZE = Size(
+    replace(RECIPES["cifar10"], epochs=100),
+    seeds=1,
+    marks=(*MARKS, 150.0, 200.0),
+    epochs=dict.fromkeys(LONG, 200),
+    methods=(*LONG, *(name for name in CONTENDERS if name not in LONG)),
+    probes=("linear", *PROTOCOL),
+)
+CIFAR10_SIZE = Size(RECIPES["cifar10"], seeds=3, marks=(*MARKS, 200.0, 500.0, 1000.0), probes=PROTOCOL)
+CIFAR100_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["cifar100"])
+STL10_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["stl10"], marks=(*MARKS, 200.0, 500.0))
+
+SIZES = {
+    "smoke": SMOKE_SIZE,
+    "mnist": Size(MNIST, seeds=3, marks=(1.0, 2.0, 5.0), rates=(1e-2, 3e-2, 1e-1)),
+    "small": SMALL_SIZE,
+    "gpu": GPU_SIZE,
+    "paper": CIFAR10_SIZE,
+    "paper-cifar100": CIFAR100_SIZE,
+    "paper-stl10": STL10_SIZE,
+}
+"""The sizes of Table 2."""

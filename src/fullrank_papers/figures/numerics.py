@@ -1,0 +1,75 @@
+"""Random numbers and statistics that several figures share."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.spectrum.functional import effective_rank
+
+
+def normal(*shape: int, rng: torch.Generator) -> Tensor:
+    """Return float64 standard normal numbers."""
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+def uncentered_rank(Z: Float[Tensor, "*T n D"]) -> Float[Tensor, "*T"]:
+    """Return the effective rank of ZᵀZ, which is not centred.
+
+    >>> uncentered_rank(torch.eye(3))
+    tensor(3.)
+    """
+    return effective_rank(torch.linalg.svdvals(Z).square())
+
+
+def ratios(a: Iterable[float | int], b: Iterable[float | int]) -> list[float]:
+    """Return a/b for each pair."""
+    return [x / y for x, y in zip(a, b, strict=True)]
+
+
+def log_slope(x: Sequence[float | int], y: Sequence[float | int]) -> float:
+    """Return the exponent a of numbers y that scale as xᵃ.
+
+    >>> round(log_slope([1, 2, 4], [3, 12, 48]), 6)
+    2.0
+    """
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def quantiles(values: Iterable[float | int]) -> tuple[float, float, float]:
+    """Return the median, and the quantiles of 5 % and 95 %, over starts.
+
+    >>> quantiles(range(101))
+    (50.0, 5.0, 95.0)
+    """
+    median, low, high = np.quantile(list(values), [0.5, 0.05, 0.95])
+    return float(median), float(low), float(high)
+
+
+def spread(values: Iterable[float | int], digits: int = 2) -> str:
+    """Return the median and the range from 5 % to 95 % as text.
+
+    >>> spread(range(101), 0)
+    '50 (5 to 95)'
+    """
+    median, low, high = (f"{x:.{digits}f}" for x in quantiles(values))
+    return f"{median} ({low} to {high})"
+
+
+def median_interval(values: Sequence[float | int]) -> tuple[float | int, float | int]:
+    """Return an interval that holds the median of the distribution with a probability of at least 95 %: two order
+    statistics.
+
+    For fewer than six values it is the whole line.
+
+    >>> median_interval(range(40)), median_interval(range(5))
+    ((13, 26), (-inf, inf))
+    """
+    n, ordered = len(values), sorted(values)
+    tail, rank = 0.0, -1  # P(fewer than rank + 1 values below the median)
+    while rank + 1 < n and (tail := tail + math.comb(n, rank + 1) / 2**n) <= 0.025:
+        rank += 1
+    return (ordered[rank], ordered[n - 1 - rank]) if rank >= 0 else (-math.inf, math.inf)

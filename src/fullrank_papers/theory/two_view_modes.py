@@ -1,0 +1,319 @@
+"""The modes of two linear networks under FroSSL's or the Barlow Twins loss: closed forms, learning times, stability
+limits.
+
+If the singular vectors of the weights are aligned with the data's, mode j has the eigenvalues λ_j of G₁₁, γ_j of G₂₂
+and κ_j of G₁₂ (`lam`, `gamma`, `kappa`), those of the D learned modes first. s are signed singular values, s0 those at
+t = 0. With `shared`, both views have one network. η is the learning rate, `fraction` f a share of the limit, between 0
+and 1. Time is learning rate × step of the losses of `two_view`, which are sums over the samples.
+
+The curvature that drives a flow also limits the learning rate to 2 / curvature, so a faster flow may need more steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor
+
+from fullrank.errors import UserError
+from fullrank_papers.theory.checks import tensor_arguments
+from fullrank_papers.theory.two_view import TwoViewLoss
+
+
+@tensor_arguments
+def frossl_mode_vector_field(
+    s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
+) -> Float[Tensor, "2 K"]:
+    """Return s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), the vector field of aligned singular
+    values.
+
+    It holds if G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁
+    = s₂ is conserved only if λ = γ.
+
+    Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
+
+    >>> one = torch.ones(1)
+    >>> frossl_mode_vector_field(torch.ones(2, 1), one, one, one)
+    tensor([[0.],
+            [0.]])
+    """
+    spectrum = torch.stack([lam, gamma])
+    return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
+
+
+@tensor_arguments
+def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
+    """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It
+    conserves s₁² − s₂².
+
+    Its fixed points are the saddle 0 and the attracting curve κs₁s₂ = 1.
+
+    Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
+
+    >>> barlow_mode_vector_field(torch.tensor([[2.0], [0.5]]), torch.ones(1))
+    tensor([[0.],
+            [0.]])
+    """
+    return 2 * kappa * s.flip(0) * (1 - kappa * s[0] * s[1])
+
+
+@dataclass(frozen=True)
+class LogisticModes:
+    """K balanced aligned singular values s₁ = s₂ = s with logistic squares: y = s², y′ = rate · y (1 − y/limit).
+
+    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0
+    if λ = γ.
+
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> frossl_modes(one, one).singular_values(torch.tensor([0.0, 0.5, float("inf")], dtype=torch.float64), 0.1 * one)
+    tensor([[0.1000],
+            [0.5962],
+            [1.0000]], dtype=torch.float64)
+    """
+
+    limit: Float[Tensor, " K"]
+    """The stable fixed point of s²."""
+    rate: Float[Tensor, " K"]
+    """The growth rate of a small s²."""
+
+    @tensor_arguments
+    def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
+        """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)); s₀ is not 0, and t = ∞ gives the fixed
+        point.
+
+        Args:
+            t: times, learning rate × step; ∞ gives the fixed point.
+            s0: singular values at t = 0, signed and not 0.
+        """
+        y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
+        return s0.sign() * y.sqrt()
+
+    @tensor_arguments
+    def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
+        """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
+
+        It is negative if s₀² is above that fraction.
+
+        Raises:
+            UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
+        """
+        if not 0 < fraction < 1:
+            raise UserError(
+                f"fraction is {fraction}, expected a number between 0 and 1, since the limit itself is never reached"
+            )
+        if bool((s0**2 >= self.limit).any()):
+            raise UserError(
+                f"a mode starts at or above its fixed point ({self.limit.min():.3g} is the lowest of s²); start from smaller s0"
+            )
+        return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
+
+
+@tensor_arguments
+def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
+    """Return FroSSL's balanced modes if λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared
+    network.
+
+    The eigenvalues of the embeddings converge to λs² = (1 + ρ)/2 with ρ = κ/λ.
+
+    Raises:
+        UserError: not −λ < κ ≤ λ.
+
+    Source: Skean et al. 2024, FroSSL, proposition D.1, corrected: it needs one U for both networks, and κ = λ means no
+    noise.
+
+    >>> frossl_modes(torch.ones(1), torch.ones(1)).limit
+    tensor([1.])
+    """
+    if bool(((kappa <= -lam) | (kappa > lam * (1 + 1e-6))).any()):
+        raise UserError(
+            "κ is outside −λ < κ ≤ λ, which is impossible for two views (or no mode grows); give eigenvalues of XᵥᵀX_w"
+        )
+    return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
+
+
+@tensor_arguments
+def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
+    """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half
+    FroSSL's, to the same limit.
+
+    Raises:
+        UserError: κ is not positive.
+
+    Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two
+    networks.
+
+    >>> s0 = torch.full((1,), 0.1)
+    >>> barlow_modes(torch.ones(1)).learning_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).learning_times(s0)
+    tensor([2.])
+    """
+    if bool((kappa <= 0).any()):
+        raise UserError(
+            f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins' loss need κ > 0, so flip the sign of one view's direction"
+        )
+    return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
+
+
+@tensor_arguments
+def frossl_curvature(
+    lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, dimensions: int, shared: bool = False
+) -> float:
+    """Return the largest Hessian eigenvalue of `frossl_loss`, λ = γ, with the first D modes at their fixed point and
+    the others at 0.
+
+    Gradient descent is stable there up to a learning rate of 2 / curvature. A pair of weights W_ij, W_ji, i ≤ D, has
+    the Hessian [[4b_j² + c_ij, 4b_ib_j], [4b_ib_j, 4b_i² + c_ji]] with b_j² = λ_j(1 + ρ_j)/2 (0 for j > D) and c_ij =
+    2λ_j(ρ_i + ρ_j) if the two networks move oppositely; shared weights have c_ij = 2λ_j(ρ_i − ρ_j), and everything is
+    doubled. For ρ = 1 the result is 12λ₁, or 16λ₁ shared.
+
+    Raises:
+        UserError: fewer modes than dimensions.
+
+    Source: not in the papers.
+
+    >>> frossl_curvature(torch.tensor([2.0, 1.0]), torch.tensor([2.0, 1.0]), dimensions=1)
+    24.0
+    """
+    if dimensions > len(lam):
+        raise UserError(
+            f"dimensions = {dimensions} exceeds the {len(lam)} modes of lam; choose dimensions ≤ {len(lam)}"
+        )
+    rho, learned = kappa / lam, torch.arange(len(lam), device=lam.device) < dimensions
+    b = (lam * (1 + rho) / 2).sqrt() * learned
+    i = slice(dimensions)
+    sign = -1 if shared else 1
+    first = 4 * b**2 + 2 * lam * (rho[i, None] + sign * rho)  # (D, M), of W_ij
+    second = 4 * b[i, None] ** 2 + 2 * lam[i, None] * (rho + sign * rho[i, None])
+    second = torch.where(learned, second, first)  # there is no W_ji for j > D
+    top = (first + second) / 2 + (((first - second) / 2) ** 2 + (4 * b[i, None] * b) ** 2).sqrt()
+    return (2 if shared else 1) * top.max().item()
+
+
+@tensor_arguments
+def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> float:
+    """Return the largest Hessian eigenvalue of `barlow_loss` at its balanced minimum, 4 max κ over the learned modes,
+    or 8 max κ shared.
+
+    Gradient descent is stable there up to a learning rate of 2 / curvature. At κ = λ that is three times FroSSL's limit
+    for two networks and twice for shared weights, while FroSSL's flow is twice as fast.
+
+    Source: not in the papers.
+
+    >>> barlow_curvature(torch.tensor([2.0, 1.0]))
+    8.0
+    """
+    return (8 if shared else 4) * kappa.max().item()
+
+
+@tensor_arguments
+def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
+    """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
+
+    Gradient descent is stable near a minimum up to a learning rate of 2 / curvature. `frossl_curvature` and
+    `barlow_curvature` are the closed forms for aligned modes.
+
+    >>> from fullrank_papers.theory.two_view import FROSSL
+    >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
+    >>> round(curvature(FROSSL, torch.eye(2, dtype=torch.float64).expand(2, 2, 2), G), 6)
+    12.0
+    """
+
+    def hessian_vector_product(v: np.ndarray) -> np.ndarray:
+        direction = torch.from_numpy(v).to(W).reshape(W.shape)
+        x = W.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss.value(x, G), x, create_graph=True)
+        return torch.autograd.grad(slope, x, direction)[0].cpu().flatten().numpy()
+
+    size = W.numel()
+    start = np.random.default_rng(0).standard_normal(size)
+    operator = LinearOperator((size, size), matvec=hessian_vector_product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+
+
+@tensor_arguments
+def steps_to_fraction(
+    modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5
+) -> Float[Tensor, " K"]:
+    """Return the number of steps from s(0) to this fraction of the limit, T · rate / (2 log(1 + η · rate/2)), T of
+    `modes.learning_times`.
+
+    A step multiplies a small s by 1 + η · rate/2, and the flow by exp(η · rate/2). The same factor is used up to the
+    limit; the result is off by a step or two.
+
+    Raises:
+        UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
+
+    Source: not in the papers.
+
+    >>> steps_to_fraction(barlow_modes(torch.ones(1)), torch.tensor([1e-3]), learning_rate=0.01)
+    tensor([348.8302])
+    """
+    return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
+
+
+@tensor_arguments
+def frossl_barlow_step_ratio(
+    lam: Float[Tensor, " D"],
+    kappa: Float[Tensor, " D"],
+    *,
+    share: float,
+    s0: Float[Tensor, " D"] | None = None,
+    fraction: float = 0.5,
+    shared: bool = False,
+) -> Float[Tensor, " D"]:
+    """Return FroSSL's number of steps divided by Barlow Twins', each at the same share of its own stability limit.
+
+    Steps are counted from s₀ to the same fraction f of each loss's own limit (`steps_to_fraction`). The ratio is the
+    product of
+
+        log(1 + η · rate/2) of Barlow Twins over that of FroSSL, with η = 2 · share / curvature
+        log[(limit/s₀² − 1) f/(1 − f)] of FroSSL over that of Barlow Twins
+
+    With one ρ for all modes, the first factor tends, as the share tends to 0, to (1 + 2ρ)/(1 + ρ) for two networks,
+    from 3/2 at ρ = 1 down to 1, and to 1 for shared weights; it is never below 1. The second factor is 1 at ρ = 1. At ρ
+    < 1 it is below 1, since FroSSL's limit of s² is the lower one, and it tends to 1 only as s₀ → 0, like 1/log(1/s₀).
+    So *with ρ < 1 FroSSL can need fewer steps*. At equal learning rate, as s₀ → 0, FroSSL needs 1/(1 + 1/ρ) of Barlow
+    Twins' steps.
+
+    Where ρ differs from mode to mode, the ratio can be far below 1 for a mode that is less correlated than the others:
+    Barlow Twins learns it at κ, with a limit set by the largest κ.
+
+    Args:
+        lam: λ.
+        kappa: κ, above 0 and at most λ.
+        share: learning rate divided by the stability limit, between 0 and 1.
+        s0: s at t = 0; by default the limit s₀ → 0, where the second factor is 1.
+        fraction: f.
+        shared: whether both views have one network.
+
+    Raises:
+        UserError: the share or the fraction is not between 0 and 1; not 0 < κ ≤ λ; s₀ is not below the fixed points.
+
+    Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
+
+    >>> frossl_barlow_step_ratio(torch.ones(1), torch.ones(1), share=1e-4)
+    tensor([1.5000])
+    >>> frossl_barlow_step_ratio(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
+    tensor([1.5000, 0.2727])
+    >>> frossl_barlow_step_ratio(torch.ones(1), torch.full((1,), 0.05), share=0.1, s0=torch.full((1,), 1e-3), shared=True)
+    tensor([0.7835])
+    """
+    if not 0 < share < 1:
+        raise UserError(
+            f"share is {share}, expected a number between 0 and 1, since gradient descent diverges above the stability limit"
+        )
+    limits = {
+        "frossl": (
+            frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared),
+            frossl_modes(lam, kappa, shared=shared),
+        ),
+        "barlow": (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
+    }
+    frossl, barlow = (
+        1 / torch.log1p(share / top * modes.rate)
+        if s0 is None
+        else steps_to_fraction(modes, s0, learning_rate=2 * share / top, fraction=fraction)
+        for top, modes in limits.values()
+    )
+    return frossl / barlow

@@ -1,0 +1,114 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import timm
+import torch
+from PIL import Image
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.evaluation import extract_features
+from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
+from fullrank.models.embeddings import write_embeddings
+
+GREY = Preprocess(1, 8, (0.3,), (0.4,))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return open_images("digits")["all"].subset(range(100))
+
+
+def test_rows_are_the_features_in_order(tmp_path, digits):
+    torch.manual_seed(0)
+    backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
+    out = tmp_path / "new folder" / "digits.parquet"
+    assert write_embeddings(backbone, digits, GREY, out, batch_size=30) == 100
+    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch_size=30)
+    assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
+    assert table.schema.field("label").type == pa.int64()
+    assert table["name"].to_pylist() == features.names
+    assert table["label"].to_pylist() == features.labels.tolist()
+    assert np.array_equal(table["embedding"].combine_chunks().flatten().to_numpy().reshape(100, 16), features.X)
+
+
+def test_each_batch_is_a_row_group(tmp_path, digits):
+    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
+
+
+def test_images_in_memory_give_the_same_table(tmp_path, digits):
+    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet")
+    write_embeddings(nn.Flatten(), load_images(digits, channels=1), GREY, tmp_path / "b.parquet")
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+
+
+def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_path):
+    for i in range(12):
+        Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
+    (tmp_path / "05.png").write_text("no image")
+    decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
+    assert (
+        write_embeddings(
+            nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch_size=4, decode_errors=decode_errors
+        )
+        == 11
+    )
+    table = pq.read_table(out)
+    assert table["label"].null_count == 11
+    assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
+    assert list(decode_errors.reasons) == [name for name in decode_errors.reasons if name.endswith("05.png")] != []
+
+
+def test_a_failure_leaves_no_file(tmp_path, digits):
+    class Fails(nn.Module):
+        calls = 0
+
+        def forward(self, images):
+            self.calls += 1
+            if self.calls == 3:
+                raise RuntimeError("out of memory")
+            return images.flatten(1)
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        write_embeddings(Fails(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):
+    class Drifts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(64))
+
+        def forward(self, images):
+            self.mean += images.flatten(1).mean(0)
+            return images.flatten(1)
+
+    with pytest.raises(AssertionError, match="Drifts changed"):
+        write_embeddings(Drifts(), digits, GREY, tmp_path / "a.parquet")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_not_overwritten_by_default(tmp_path, digits):
+    out = tmp_path / "a.parquet"
+    out.write_text("old")
+    with pytest.raises(UserError, match="exists already"):
+        write_embeddings(nn.Flatten(), digits, GREY, out)
+    assert out.read_text() == "old"
+    assert write_embeddings(nn.Flatten(), digits, GREY, out, overwrite=True) == 100
+
+
+def test_without_readable_images_there_is_no_file(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
+    with pytest.raises(UserError, match="none of the 1 images can be read"):
+        write_embeddings(
+            nn.Flatten(),
+            open_images(str(tmp_path))["all"],
+            GREY,
+            tmp_path / "out.parquet",
+            decode_errors=DecodeErrors(max_error_fraction=1.0),
+        )
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]

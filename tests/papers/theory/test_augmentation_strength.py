@@ -1,0 +1,114 @@
+"""How strong an augmentation can be: thresholds compared with the eigenvalues of X, the isotropic Gaussian with samples
+and loops."""
+
+from itertools import repeat
+
+import pytest
+import torch
+from dynamics_helpers import randn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.errors import UserError
+from fullrank_papers.theory.augmentation_strength import collapse_thresholds, gaussian_equilibrium
+from fullrank_papers.theory.infonce import driving_matrix, train_infonce
+from fullrank_papers.theory.infonce_alignment import svd
+
+
+def white(rng, n, m):
+    """n samples of mean 0 and covariance I, exactly."""
+    x = randn(rng, n, m)
+    return (n**0.5) * torch.linalg.qr(x - x.mean(0)).Q
+
+
+def gaussian_growth(w, k, variance):
+    """ẇ/(wN) = v(2 + ω²)/(1 + ω²)² − k with ω² = w²v, for infinitely many samples of an isotropic Gaussian."""
+    square = w.square() * variance
+    return variance * (2 + square) / (1 + square).square() - k
+
+
+def uniform(n):
+    return torch.full((n, n), 1 / n, dtype=torch.float64)
+
+
+def augmented(x, shifts, k):
+    return torch.stack([x, x + k**0.5 * shifts])
+
+
+@given(st.integers(0, 10**6), st.floats(0.05, 20.0))
+@settings(max_examples=30, deadline=None)
+def test_as_many_directions_vanish_as_thresholds_are_exceeded(seed, k):
+    rng = torch.Generator().manual_seed(seed)
+    x, shifts = randn(rng, 12, 4) @ randn(rng, 4, 4), randn(rng, 12, 4)
+    exceeded = (collapse_thresholds(augmented(x, shifts, 1.0)) < k).sum()
+    assert (torch.linalg.eigvalsh(driving_matrix(augmented(x, shifts, k), uniform(12))) < 0).sum() == exceeded
+
+
+def test_the_threshold_of_isotropic_data_is_twice_their_variance(rng):
+    joint = white(rng, 64, 6)
+    x, shifts = 1.5 * joint[:, :4], torch.cat([torch.zeros(64, 2, dtype=torch.float64), joint[:, 4:]], 1)
+    expected = [2 * 1.5**2 * 64 / 63] * 2
+    assert collapse_thresholds(augmented(x, shifts, 1.0)).tolist() == pytest.approx(
+        [*expected, float("inf"), float("inf")]
+    )
+
+
+def test_the_paper_s_normalisation_moves_the_threshold_from_one_to_one_over_n(rng):
+    """Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N = I as printed, and with 1/N²: k* is 1/(N − 1) and N/(N − 1)."""
+    joint = white(rng, 64, 8)
+    x, shifts = joint[:, :4], joint[:, 4:]
+    scatter = sum(torch.outer(a - b, a - b) for a in x for b in x)
+    torch.testing.assert_close(scatter / 64**2, 2 * torch.eye(4, dtype=torch.float64))
+    for normaliser, threshold in ((64, 1 / 63), (64**2, 64 / 63)):
+        scaled = x * (normaliser / scatter[0, 0]).sqrt()
+        assert collapse_thresholds(augmented(scaled, shifts, 1.0)).tolist() == pytest.approx([threshold] * 4)
+
+
+def test_anchors_that_do_not_span_their_space_are_an_error(rng):
+    x = randn(rng, 4, 4)
+    with pytest.raises(UserError, match="do not span"):
+        collapse_thresholds(augmented(x, randn(rng, 4, 4), 1.0))
+
+
+@pytest.mark.parametrize(("w", "variance"), [(0.4, 1.0), (1.0, 1.0), (0.8, 2.5)])
+def test_gaussian_growth_is_the_mean_of_x_over_many_samples_in_one_dimension(rng, w, variance):
+    """Σ_ij α_ij(x_i − x_j)²/N with α_ij ∝ exp(−w²(x_i − x_j)²/2), the integral over the density by its quantiles."""
+    grid = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
+    x = torch.special.ndtri(grid) * variance**0.5
+    squares = (x[:, None] - x).square()
+    alpha = (-squares * w**2 / 2).softmax(1)
+    expected = (alpha * squares).sum(1).mean() - 0.3
+    growth = gaussian_growth(torch.tensor(w), torch.tensor(0.3), variance)
+    assert growth.item() == pytest.approx(expected.item(), rel=5e-3)
+
+
+@given(st.floats(0.01, 10.0), st.floats(0.1, 10.0))
+@settings(deadline=None)
+def test_equilibrium_is_where_growth_ends_and_zero_from_the_threshold_on(share, variance):
+    k = torch.tensor(share * variance, dtype=torch.float64)
+    w = gaussian_equilibrium(k, variance=variance)
+    if share < 2:
+        assert gaussian_growth(w, k, variance).item() == pytest.approx(0, abs=1e-9 * variance)
+    else:
+        assert w == 0
+        assert gaussian_growth(w, k, variance) <= 1e-9
+
+
+@pytest.mark.parametrize("k", [0.75, 1.5])
+def test_training_settles_at_the_equilibrium_of_the_gaussian_below_the_threshold(rng, k):
+    """In two dimensions, where 500 samples suffice; the weight of the positive, about 1/N, causes no larger error."""
+    joint = white(rng, 500, 4)
+    x = augmented(joint[:, :2], joint[:, 2:], k)
+    (W,) = train_infonce([0.3 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.3 / 500, steps=[80])
+    assert svd(W[-1]).S.tolist() == pytest.approx([gaussian_equilibrium(torch.tensor(k)).item()] * 2, rel=0.1)
+
+
+def test_training_vanishes_above_the_threshold_at_the_rate_of_the_gaussian(rng):
+    joint = white(rng, 500, 4)
+    x, k = augmented(joint[:, :2], joint[:, 2:], 3.0), torch.tensor(3.0)
+    (W,) = train_infonce(
+        [0.02 * torch.eye(2, dtype=torch.float64)], repeat(x), learning_rate=0.01 / 500, steps=[0, 200]
+    )
+    first, last = (svd(now).S for now in W)
+    expected = (2 * gaussian_growth(torch.tensor(0.0), k, 1.0)).exp().item()  # after a time of 2
+    assert (last / first).tolist() == pytest.approx([expected] * 2, rel=0.03)

@@ -1,0 +1,120 @@
+"""Losses and vector fields of two linear networks, compared with autograd of the actual losses; the optimum; gradient
+descent."""
+
+import pytest
+import torch
+from dynamics_helpers import seeded_randn, vector
+
+from fullrank.errors import UserError
+from fullrank_papers.theory.flow import gradient_flow
+from fullrank_papers.theory.objectives import barlow_linear, frossl_linear
+from fullrank_papers.theory.two_view import (
+    BARLOW,
+    FROSSL,
+    barlow_vector_field,
+    eigenvalues,
+    frossl_loss,
+    frossl_optimum,
+    frossl_vector_field,
+    gradient_descent,
+    moments,
+    principal_cosines,
+    small_random_weights,
+)
+
+ACTUAL = {"frossl": (FROSSL, frossl_linear), "barlow": (BARLOW, barlow_linear)}
+
+
+both_objectives = pytest.mark.parametrize("name", ACTUAL)
+
+
+separate_and_shared = pytest.mark.parametrize("networks", [2, 1], ids=["separate", "shared"])
+
+
+@both_objectives
+@separate_and_shared
+def test_loss_and_vector_field_from_moments_are_those_of_the_embeddings(name, networks):
+    objective, actual = ACTUAL[name]
+    X, W = seeded_randn(2, 20, 6) / 4, seeded_randn(networks, 3, 6, seed=1).requires_grad_()
+    loss = sum(actual(X @ W.mT).values())
+    (gradient,) = torch.autograd.grad(loss, W)
+    torch.testing.assert_close(objective.value(W.detach(), moments(X)), loss.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(objective.vector_field(W.detach(), moments(X)), -gradient, rtol=1e-12, atol=1e-12)
+
+
+def test_the_printed_flow_of_frossl_is_not_the_gradient_and_lets_weights_decay():
+    # eq. 12: without the minus of the descent, the linear terms have the wrong sign and the cross term a factor of 2
+    G, W = moments(seeded_randn(2, 20, 6) / 4), 0.1 * seeded_randn(2, 3, 6, seed=1)
+
+    def printed(W):
+        A1, A2 = W[0] @ G[0, 0], W[1] @ G[1, 1]
+        first = -2 * A1 - 4 * W[1] @ G[1, 0] - 4 * A1 @ W[0].mT @ A1
+        return torch.stack([first, -2 * A2 - 4 * W[0] @ G[0, 1] - 4 * A2 @ W[1].mT @ A2])
+
+    assert (printed(W) - frossl_vector_field(W, G)).norm() > frossl_vector_field(W, G).norm()
+    assert (printed(W) * W).sum() < 0 < (frossl_vector_field(W, G) * W).sum()
+
+
+def test_barlow_conserves_the_difference_of_norms_of_any_weights():
+    G, W = moments(seeded_randn(2, 20, 5) / 4), seeded_randn(2, 3, 5, seed=1)
+    trajectory = gradient_flow(lambda p: BARLOW.value(p["W"], G), {"W": W}, vector(0, 0.5, 1), rtol=1e-12)["W"]
+    difference = trajectory.square().sum((2, 3)).diff(dim=1)
+    torch.testing.assert_close(difference, difference[:1].expand(3, 1), rtol=0, atol=1e-10)
+
+
+def test_gradient_descent_records_loss_and_eigenvalues_of_the_embeddings():
+    X, W = (
+        seeded_randn(2, 20, 5) / 4,
+        small_random_weights(torch.Generator().manual_seed(1), networks=2, dimensions=3, inputs=5, scale=0.1),
+    )
+    path = gradient_descent(FROSSL, W, moments(X), learning_rate=1e-2, steps=7, every=3)
+    torch.testing.assert_close(path.t, vector(0, 0.03, 0.06, 0.07))
+    Z = X @ path.W.mT
+    torch.testing.assert_close(path.loss[-1], sum(frossl_linear(Z).values()))
+    torch.testing.assert_close(path.eigenvalues[-1], torch.linalg.svdvals(Z) ** 2)
+    torch.testing.assert_close(path.eigenvalues[0], eigenvalues(W, moments(X)))
+
+
+@pytest.mark.parametrize("correlated", [True, False])
+def test_optimum_is_stationary_and_its_loss_is_that_of_the_canonical_correlations(correlated):
+    X = seeded_randn(2, 30, 5) * vector(3, 2, 1, 0.5, 0.2) / 5
+    X[1] = X[0] + 0.3 * X[1] if correlated else X[1]
+    G = moments(X)
+    W, rho = frossl_optimum(G, dimensions=3)
+    assert frossl_vector_field(W, G).abs().max() < 1e-11
+    torch.testing.assert_close(frossl_loss(W, G), ((1 - rho) * (3 + rho) / 2).sum())
+    Q = torch.linalg.qr(X).Q  # canonical correlations are the cosines of the principal angles
+    torch.testing.assert_close(rho, torch.linalg.svdvals(Q[0].T @ Q[1])[:3])
+
+
+def test_descent_from_small_weights_reaches_the_optimum():
+    X = seeded_randn(2, 30, 4) * vector(1.5, 1.2, 1, 0.8) / 5
+    X[1] = X[0] + 0.3 * X[1]
+    G = moments(X)
+    W, _ = frossl_optimum(G, dimensions=2)
+    start = small_random_weights(torch.Generator().manual_seed(1), networks=2, dimensions=2, inputs=4, scale=1e-2)
+    trained = gradient_descent(FROSSL, start, G, learning_rate=0.03, steps=20000, every=20000)
+    torch.testing.assert_close(trained.loss[-1], frossl_loss(W, G), rtol=1e-8, atol=0)
+    assert principal_cosines(trained.W, W, G).min() > 1 - 1e-6
+
+
+@separate_and_shared
+def test_principal_cosines_are_those_of_bases_of_the_embeddings(networks):
+    X, W, V = seeded_randn(2, 30, 6), seeded_randn(networks, 3, 6, seed=1), seeded_randn(2, 3, 6, seed=2)
+    one, other = (torch.linalg.qr(X @ A.mT).Q for A in (W, V))
+    torch.testing.assert_close(principal_cosines(W, V, moments(X)), torch.linalg.svdvals(one.mT @ other))
+    torch.testing.assert_close(
+        principal_cosines(W, seeded_randn(3, 3) @ W, moments(X)), torch.ones(2, 3, dtype=torch.float64)
+    )
+
+
+def test_wrong_shapes_ranks_and_learning_rates_are_errors():
+    W, G = seeded_randn(2, 3, 5), moments(seeded_randn(2, 20, 5))
+    with pytest.raises(UserError, match="W has 3 networks"):
+        frossl_vector_field(seeded_randn(3, 3, 5), G)
+    with pytest.raises(UserError, match="W has 4 inputs"):
+        barlow_vector_field(seeded_randn(2, 3, 4), G)
+    with pytest.raises(UserError, match="rank 5"):
+        frossl_optimum(G, dimensions=6)
+    with pytest.raises(UserError, match="diverged by step 100"):
+        gradient_descent(FROSSL, W, G, learning_rate=1.0, steps=100, every=100)

@@ -1,0 +1,320 @@
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fullrank.errors import UserError
+from fullrank.images import DecodeErrors, MemoryImages, dataloader
+from fullrank.images.dataset_info import evenly_spaced
+from fullrank.images.folder import FolderImages
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, assemble, build_method
+from fullrank.run.data import SeededBatches, load_batches, open_data, resolve_num_workers, write_preview
+from fullrank.views import ViewConfig
+
+CPU = torch.device("cpu")
+
+
+def folder(path, sizes, *, splits=("train", "test")):
+    """Write small pictures of two classes to a folder; `sizes` has one (width, height) per picture."""
+    rng = np.random.default_rng(0)
+    for split in splits:
+        for k, (width, height) in enumerate(sizes):
+            file = path / split / ("cat", "dog")[k % 2] / f"{k:03}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(file)
+    return str(path)
+
+
+@pytest.fixture
+def even(tmp_path):
+    """Twelve pictures per split, all of 12×10 px."""
+    return folder(tmp_path / "even", [(12, 10)] * 12)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    return folder(tmp_path / "mixed", [(12, 10), (16, 10), (20, 20), (10, 30)] * 3)
+
+
+def recipe(source, **numbers):
+    data = {
+        name: numbers.pop(name)
+        for name in (
+            "channels",
+            "storage",
+            "size",
+            "mean",
+            "std",
+            "workers",
+            "num_images",
+            "subset",
+            "validation",
+            "max_error_fraction",
+        )
+        if name in numbers
+    }
+    return replace(
+        Recipe(
+            data=DataConfig(source=source, **{"workers": 0, **data}),
+            views=(ViewConfig(size=8),),
+            backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
+            projector=ProjectorConfig(widths=(8, 6)),
+            batch_size=4,
+        ),
+        **numbers,
+    )
+
+
+def opened(source, **numbers):
+    """Return the recipe with channel statistics, the assembly, the data, and the lines for the user."""
+    lines = []
+    given = recipe(source, **numbers)
+    method = build_method(given)
+    complete, data = open_data(given, method, notify=lines.append)
+    return complete, assemble(complete, method), data, lines
+
+
+def test_a_small_dataset_of_one_size_is_loaded_into_memory(even):
+    complete, parts, data, lines = opened(even)
+    assert isinstance(data.train, MemoryImages)
+    assert data.sample is data.train
+    assert (data.num_images, len(data.train)) == (12, 12)
+    assert data.train.pixels.shape == (12, 3, 10, 12)
+    assert data.held_out.shape == (12, 3, 8, 8)
+    assert (data.classes, data.num_classes) == (("cat", "dog"), 2)
+    assert "12 images" in lines[0]
+    assert parts.preprocess.mean == complete.data.mean
+
+
+def test_statistics_are_measured_on_the_training_images_and_written_into_the_recipe(even):
+    complete, _, data, _ = opened(even)
+    pixels = data.train.pixels.double() / 255
+    assert complete.data.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-5)
+    assert complete.data.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), abs=1e-4)
+
+
+def test_given_statistics_are_used(even):
+    complete, parts, _, _ = opened(even, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    assert (complete.data.mean, complete.data.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert torch.equal(parts.views.mean, torch.tensor([0.1, 0.2, 0.3]))
+
+
+def test_images_of_several_sizes_stay_on_disk(mixed):
+    _, _, data, lines = opened(mixed)
+    assert not isinstance(data.train, MemoryImages)
+    assert data.num_images == 12
+    assert (
+        lines[1]
+        == "images stay on disk and are decoded when needed: 12 of 10×10 to 20×30 px (--data.storage memory loads them)"
+    )
+
+
+def test_with_a_size_images_of_several_sizes_are_loaded_into_memory(mixed):
+    _, _, data, _ = opened(mixed, size=9)
+    assert data.train.pixels.shape == (12, 3, 9, 9)
+
+
+def test_storage_memory_is_an_error_if_it_is_impossible(mixed):
+    with pytest.raises(UserError, match="size"):
+        opened(mixed, storage="memory")
+
+
+def test_images_stay_on_disk_if_one_image_outside_the_sample_has_another_size(tmp_path):
+    missed = min({*range(65)} - {*evenly_spaced(130, 64)})  # the 65 cats come first, and they have the even numbers
+    source = folder(
+        tmp_path / "odd", [(20, 10) if k == 2 * missed else (12, 10) for k in range(130)], splits=("train",)
+    )
+    folder(tmp_path / "odd", [(12, 10)] * 4, splits=("test",))
+    _, _, data, lines = opened(source)
+    assert not isinstance(data.train, MemoryImages)
+    assert "several sizes (--data.size S --data.storage memory" in lines[1]
+
+
+def test_storage_disk_decodes_from_disk(even):
+    _, _, data, lines = opened(even, storage="disk")
+    assert not isinstance(data.train, MemoryImages)
+    assert "images stay on disk and are decoded when needed: 12 of 12×10 to 12×10 px" in lines[1]
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_batches_do_not_depend_on_the_start_step(even, storage):
+    complete, parts, data, _ = opened(even, storage=storage)
+    whole = list(load_batches(complete, parts.views, data, CPU, start=0, stop=5))
+    late = list(load_batches(complete, parts.views, data, CPU, start=3, stop=5))
+    assert len(whole) == 5
+    for (xs, labels), (ys, others) in zip(whole[3:], late, strict=True):
+        assert [tuple(x.shape) for x in xs] == [(2, 4, 3, 8, 8)]
+        assert all(torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
+        assert torch.equal(labels, others)
+
+
+def test_images_in_memory_and_on_disk_have_the_same_order(even):
+    in_memory, on_disk = (opened(even, storage=storage) for storage in ("memory", "disk"))
+    first, second = (
+        [labels.tolist() for _, labels in load_batches(complete, parts.views, data, CPU, start=0, stop=3)]
+        for complete, parts, data, _ in (in_memory, on_disk)
+    )
+    assert first == second
+    assert in_memory[0].data.mean == pytest.approx(on_disk[0].data.mean, abs=1e-3)
+
+
+def test_batches_use_the_seed_and_batch_size_of_the_recipe(even):
+    complete, parts, data, _ = opened(even)
+    found = list(load_batches(complete, parts.views, data, CPU, start=1, stop=3))
+    expected = list(dataloader(data.train, parts.views, seed=complete.seed, batch_size=4, start=1, stop=3))
+    assert all(torch.equal(xs[0], ys[0]) for (xs, _), (ys, _) in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("samples", "expected"), [(0, 60), (7, 7), (10_000, 359)])
+def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
+    """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""
+    small = BackboneConfig(arguments={"channels": [4, 4, 4, 4], "layers": [1, 1, 1, 1]}, stem="small")
+    _, _, data, _ = opened("digits", channels=1, backbone=small, epochs=100, spectrum=SpectrumConfig(samples=samples))
+    assert data.held_out.shape == (expected, 1, 8, 8)
+    assert data.held_out_labels.shape == (expected,)
+
+
+def test_the_evaluations_are_planned_for_the_images_that_exist(even):
+    plans = [opened(even, epochs=100, spectrum=SpectrumConfig(samples=samples))[2].plan for samples in (12, 10_000)]
+    assert plans[0] == plans[1]
+
+
+def test_held_out_images_are_chosen_by_the_seed():
+    chosen = [
+        opened("digits", channels=1, seed=seed, spectrum=SpectrumConfig(samples=50))[2].held_out_labels
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(chosen[0], chosen[1])
+    assert not torch.equal(chosen[0], chosen[2])
+
+
+def test_training_and_held_out_images_are_disjoint():
+    _, _, data, lines = opened("digits", channels=1)
+    assert len(data.train) == 1438
+    assert "20 % of its images are held out" in lines[0]
+    train = {tuple(row) for row in data.train.pixels.flatten(1).tolist()}
+    assert not any(tuple(row) in train for row in data.held_out.flatten(1).tolist())
+
+
+def test_fewer_images_than_a_batch_are_an_error(even):
+    with pytest.raises(UserError, match="there are only 12 training images; set --batch_size 6"):
+        opened(even, batch_size=64)
+
+
+def test_unreadable_images_are_skipped_and_counted(tmp_path):
+    source = folder(tmp_path / "some", [(12, 10)] * 30)
+    (tmp_path / "some" / "train" / "cat" / "000.png").write_bytes(b"no picture")
+    _, _, data, _ = opened(source)
+    assert (data.num_images, data.decode_errors.failed) == (29, 1)
+
+
+def test_too_many_decode_errors_are_an_error(tmp_path):
+    source = folder(tmp_path / "many", [(12, 10)] * 12)
+    for k in range(4):
+        (tmp_path / "many" / "train" / ("cat", "dog")[k % 2] / f"{k:03}.png").write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"could not be read|cannot be read"):
+        opened(source)
+
+
+def test_a_stream_needs_the_number_of_images_per_epoch():
+    with pytest.raises(UserError, match=r"hf:uoft-cs/cifar10 has no known length; .* --data.num_images"):
+        opened("hf:uoft-cs/cifar10", storage="streaming")
+
+
+def test_classes_without_names_are_counted_up_to_the_largest_label(even):
+    _, _, data, _ = opened(even)
+    nameless = replace(data, classes=(), held_out_labels=torch.tensor([4, -1]))
+    assert nameless.num_classes == 5
+    unlabelled = replace(data.train, labels=torch.full((12,), -1))
+    assert (
+        replace(data, classes=(), train=unlabelled, sample=unlabelled, held_out_labels=torch.tensor([-1])).num_classes
+        == 2
+    )
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_the_preview_has_a_row_for_each_of_a_few_images(even, tmp_path, storage):
+    complete, parts, data, _ = opened(even, storage=storage)
+    write_preview(tmp_path / "views.png", complete, parts.views, data)
+    with Image.open(tmp_path / "views.png") as picture:
+        width, height = picture.size
+    assert width * 8 == pytest.approx(height * 3, rel=0.03)  # eight images, each with two views
+
+
+def test_negative_workers_mean_all_cores_but_one(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert [resolve_num_workers(asked) for asked in (0, 3, -1)] == [0, 3, 7]
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    assert resolve_num_workers(-1) == 1
+
+
+def test_all_images_are_counted_in_one_place(even):
+    _, _, data, _ = opened(even)
+    assert isinstance(data.decode_errors, DecodeErrors)
+    assert data.decode_errors.attempts >= 24
+
+
+def test_seeded_batches_seed_each_step_and_measure_only_the_wait():
+    def slow():
+        for item in range(3):
+            time.sleep(0.02)
+            yield [torch.tensor(item)], torch.zeros(1)
+
+    batches, seen = SeededBatches(slow(), seed=0, start=0), []
+    for (item,), _ in batches:
+        time.sleep(0.1)
+        seen.append((item.item(), torch.rand(()).item()))
+    assert [item for item, _ in seen] == [0, 1, 2]
+    assert 0.06 <= batches.wait_seconds < 0.3
+    later = SeededBatches(iter([([torch.tensor(2)], torch.zeros(1))]), seed=0, start=2)
+    next(later)
+    assert torch.rand(()).item() == seen[2][1]  # a function of (seed, step)
+    assert len({number for _, number in seen}) == 3
+
+
+def test_the_online_probe_is_scored_on_all_labelled_readable_test_images(even, tmp_path):
+    (tmp_path / "even" / "test" / "cat" / "000.png").write_bytes(b"no picture")
+    Image.new("RGB", (12, 10)).save(tmp_path / "even" / "test" / "unlabelled.png")
+    given = {"probe": ProbeConfig(epochs=(1.0,)), "spectrum": SpectrumConfig(samples=3), "max_error_fraction": 0.5}
+    _, _, data, _ = opened(even, **given)
+    assert data.test is not None
+    decoded = replace(data.test, stored=())  # as for images that do not fit in memory
+    for images in (data.test, decoded):
+        assert sorted(name for batch in images.batches() for name in batch.names) == [
+            f"test/{('cat', 'dog')[k % 2]}/{k:03}.png" for k in sorted(range(1, 12), key=lambda k: (k % 2, k))
+        ]
+        assert all((batch.labels >= 0).all() for batch in images.batches())
+    assert opened(even, max_error_fraction=0.5)[2].test is None
+
+
+def test_images_of_floats_need_four_bytes_per_value(tmp_path, even, monkeypatch):
+    for file in (tmp_path / "even").rglob("*.png"):
+        pixels = np.asarray(Image.open(file), np.float32) / 255
+        np.save(tmp_path / "floats.npy", pixels)
+        target = tmp_path / "floats" / file.relative_to(tmp_path / "even").with_suffix(".npy")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "floats.npy").rename(target)
+    monkeypatch.setattr(
+        "fullrank.run.data.HELD_OUT_BUDGET", 2 * 12 * 3 * 8 * 8
+    )  # two bytes for each value of twelve images
+    given = {"probe": ProbeConfig(epochs=(1.0,))}
+    kept = [opened(source, **given)[2] for source in (even, str(tmp_path / "floats"))]
+    assert [len(data.held_out) for data in kept] == [12, 6]
+    assert [bool(data.test.stored) for data in kept] == [True, False]
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_only_the_subset_and_the_validation_images_are_opened(even, monkeypatch, storage):
+    original, names = FolderImages.open, set()
+    monkeypatch.setattr(FolderImages, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
+    complete, parts, data, lines = opened(even, subset=8, validation=0.25, storage=storage)
+    assert "3 of 12 training images held out for validation" in lines[0]
+    assert data.num_images == len(data.train) == 8
+    assert len(data.held_out) == 3
+    list(load_batches(complete, parts.views, data, CPU, start=0, stop=4))
+    assert len(names) == 8 + 3
+    assert all(name.startswith("train/") for name in names)

@@ -1,0 +1,95 @@
+"""`pretrain` on images that are given as Python objects, and how a recipe reads images."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.images import open_images
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.recipes import DataConfig, Recipe
+from fullrank.views import ViewConfig
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture
+def tiny():
+    return Recipe(
+        data=DataConfig(channels=1, workers=0),
+        views=(ViewConfig(size=8, grayscale=0.0),),
+        backbone=BackboneConfig(name="test_resnet"),
+        projector=ProjectorConfig(widths=(8,)),
+        batch_size=32,
+        epochs=1,
+    )
+
+
+def test_images_in_memory_train_like_the_same_source(tiny, tmp_path):
+    digits = open_images("digits")["all"].subset(np.arange(80))
+    pixels = torch.stack([torch.from_numpy(digits.open(k)) for k in range(80)]).permute(0, 3, 1, 2)
+    one = fullrank.pretrain(tiny, pixels, out=tmp_path / "one", console=QUIET)
+    two = fullrank.pretrain(tiny, pixels.double() / 255, out=tmp_path / "two", console=QUIET)
+    assert one.recipe.data.source == "memory"
+    weights, others = one.checkpoint().weights(), two.checkpoint().weights()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+def test_several_processes_cannot_read_the_memory_of_this_one(tiny, tmp_path):
+    with pytest.raises(UserError, match="torchrun"):
+        fullrank.pretrain(tiny, torch.zeros(80, 1, 8, 8), out=tmp_path / "run", devices=2, console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_images_in_memory_asks_for_them_again():
+    with pytest.raises(UserError, match="given in memory"):
+        open_images("memory")
+
+
+def notes(console_folder, recipe, out, **options):
+    lines = []
+    console = Console(quiet=True)
+    console.print = lambda *texts, **_: lines.extend(map(str, texts))
+    run = fullrank.pretrain(recipe, str(console_folder), out=out, console=console, **options)
+    return run, "\n".join(lines)
+
+
+def test_the_bit_depth_is_found_said_and_stored(tiny, tmp_path):
+    (tmp_path / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(80):
+        Image.fromarray(rng.integers(0, 4096, (8, 8), dtype=np.uint16)).save(tmp_path / "photos" / f"{k}.png")
+    run, text = notes(tmp_path / "photos", tiny, tmp_path / "run")
+    assert "read as 12 bits" in text
+    assert run.recipe.data.bits == 12
+    assert run.recipe.data.mean[0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_another_number_of_channels_names_all_flags_at_once(tiny, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for k in range(40):
+        np.save(tmp_path / "photos" / f"{k}.npy", np.full((8, 8, 4), k, dtype=np.uint8))
+    recipe = replace(tiny, data=replace(tiny.data, channels=3), views=(ViewConfig(size=8),))
+    with pytest.raises(
+        UserError, match=r"--data\.channels 4 --views\.0\.jitter\.saturation 0 --views\.0\.jitter\.hue 0"
+    ):
+        fullrank.pretrain(recipe, str(tmp_path / "photos"), out=tmp_path / "run", console=QUIET)
+    with pytest.raises(UserError, match=r"jitter\.saturation.*jitter\.hue.*grayscale"):
+        fullrank.pretrain(
+            replace(recipe, data=replace(recipe.data, channels=4)),
+            str(tmp_path / "photos"),
+            out=tmp_path / "run",
+            console=QUIET,
+        )
+
+
+def test_images_that_do_not_fit_in_memory_are_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("fullrank.run.data._physical_memory", lambda: 1000)
+    recipe = replace(tiny, data=replace(tiny.data, storage="memory"))
+    with pytest.raises(UserError, match=r"--data\.storage disk"):
+        fullrank.pretrain(recipe, torch.zeros(80, 1, 8, 8), out=tmp_path / "run", console=QUIET)

@@ -1,0 +1,185 @@
+"""The online probe scored on all test images at `probe.epochs`, and runs on a subset with validation images."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.evaluation import extract_features
+from fullrank.evaluation.judging import measure_spectrum
+from fullrank.images import train_and_test
+from fullrank.images.source import DigitImages
+from fullrank.models import load
+from fullrank.recipes import DataConfig, ProbeConfig
+from fullrank.run import Run
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def scored(small, train):
+    """The run of `small` with scores after 6, 11 and 22 steps; the last mark is after its end."""
+    return train(replace(small, probe=ProbeConfig(epochs=(0.5, 1.0, 2.0, 3.5))))
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The indices of the digits that were opened."""
+    indices, original = set(), DigitImages.open
+    monkeypatch.setattr(DigitImages, "open", lambda self, index: indices.add(index) or original(self, index))
+    return indices
+
+
+def names(images):
+    return {int(images.name(i).removeprefix("digits[").removesuffix("]")) for i in range(len(images))}
+
+
+def test_the_scores_come_after_the_epochs_and_those_after_the_end_are_left_out(scored):
+    assert [(row.step, row.epoch, row.images, row.top5) for row in scored.metrics.online] == [
+        (6, round(6 / 11, 4), 359, None),
+        (11, 1.0, 359, None),
+        (22, 2.0, 359, None),
+    ]
+
+
+def test_the_score_is_that_of_the_stored_probe_on_all_test_images(scored):
+    model, state = load(scored), scored.checkpoint().state()["probe"]
+    features = extract_features(model.backbone, train_and_test("digits", seed=0).test, model.preprocess)
+    mean, variance = (state[f"norm.running_{name}"].double() for name in ("mean", "var"))
+    logits = (features.X.double() - mean) / (variance + 1e-8).sqrt() @ state["W"].double().T + state["b"].double()
+    correct = (logits.argmax(1) == features.labels).double().mean().item()
+    assert scored.metrics.online[-1].accuracy == pytest.approx(
+        correct, abs=1.01 / 359
+    )  # float32 may decide one image otherwise
+    assert len(logits.argmax(1).unique()) > 3
+
+
+def test_scores_change_neither_the_weights_nor_the_probe_nor_the_other_rows(run, scored, assert_same_but_scores):
+    assert_same_but_scores(run, scored)
+
+
+def test_a_resumed_run_repeats_and_loses_no_score(scored, tmp_path, power_cut, assert_same):
+    with power_cut(after=12):  # after the score of step 11, and after the checkpoint of step 11
+        fullrank.pretrain(replace(scored.recipe, checkpoints=2), out=tmp_path / "run", console=QUIET)
+    with power_cut(after=22):  # before the run is closed
+        fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    assert Run(tmp_path / "run").metrics.online == scored.metrics.online
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert text.count('"kind": "online"') == 3
+    assert Run(tmp_path / "run").environment["online_share"] > 0
+
+
+def test_five_largest_logits_count_with_more_than_ten_classes(small, tmp_path):
+    pixels = torch.randint(0, 256, (220, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.utils.data.TensorDataset(pixels, torch.arange(220) % 11)
+    probe = ProbeConfig(epochs=(1.0,), lr=0.0)
+    run = fullrank.pretrain(replace(small, epochs=1, probe=probe), images, out=tmp_path / "run", console=QUIET)
+    (row,) = run.metrics.online
+    assert (row.images, row.accuracy) == (44, 4 / 44)  # an untrained probe has equal logits: the first class
+    assert row.top5 == pytest.approx(5 / 11)
+
+
+def test_without_labels_there_is_a_line_and_no_score(small, tmp_path):
+    output = io.StringIO()
+    console = Console(file=output, width=400)
+    images = torch.randint(0, 256, (160, 1, 8, 8), dtype=torch.uint8)
+    recipe = replace(small, epochs=1, probe=ProbeConfig(epochs=(1.0,)))
+    assert not fullrank.pretrain(recipe, images, out=tmp_path / "run", console=console).metrics.online
+    assert (
+        "--probe.epochs: no score of the online probe, as the test images of memory have no labels" in output.getvalue()
+    )
+
+
+@pytest.fixture(scope="module")
+def reduced(small):
+    data = replace(small.data, subset=300, validation=0.1)
+    return replace(small, epochs=1, data=data, probe=ProbeConfig(epochs=(1.0,)))
+
+
+def test_a_run_with_validation_opens_no_test_image_and_no_other_training_image(reduced, train, opened):
+    parts = train_and_test("digits", validation=0.1, subset=300)
+    run = train(replace(reduced, seed=5))
+    assert opened == names(parts.train) | names(parts.test)  # the same for every seed
+    (row,) = run.metrics.online
+    assert row.images == len(parts.test) == 144
+    assert run.metrics.spectrum[-1].probe_images <= 144
+
+
+@pytest.fixture(scope="module")
+def reduced_run(reduced, train):
+    return train(reduced)
+
+
+def test_evaluation_and_spectrum_of_a_run_use_its_validation_images(reduced_run, opened):
+    run = reduced_run
+    rest = train_and_test("digits", validation=0.1)
+    opened.clear()
+    evaluation = fullrank.evaluate(run, probes=["knn"], baselines=False)
+    assert opened == names(rest.train) | names(rest.test)
+    assert (evaluation.train_images, evaluation.test_images) == (1294, 144)
+    assert "144 of 1,438 training images held out for validation; the test images are not used" in evaluation.statement
+    assert "the backbone was trained on 300 images, the probes are trained on all 1,294" in evaluation.statement
+    opened.clear()
+    assert measure_spectrum(run)["backbone"].n == 144
+    assert opened == names(rest.test)
+    subset = fullrank.evaluate(run, probes=["knn"], baselines=False, train_subset=True)
+    test = fullrank.evaluate(run, "digits", probes=["knn"], baselines=False)
+    assert (subset.train_images, subset.test_images) == (300, 144)
+    assert (test.train_images, test.test_images) == (1438, 359)
+    assert len({each.data for each in run.evaluations}) == 3, "scores on other images do not replace each other"
+
+
+def test_images_of_a_run_in_memory_are_split_as_in_the_run(reduced, tmp_path):
+    images = torch.utils.data.TensorDataset(
+        torch.randint(0, 256, (600, 1, 8, 8), dtype=torch.uint8), torch.arange(600) % 10
+    )
+    data = replace(reduced.data, subset=200, validation=0.25)
+    run = fullrank.pretrain(replace(reduced, data=data, seed=3), images, out=tmp_path / "run", console=QUIET)
+    evaluation = fullrank.evaluate(run, images, probes=["knn"], baselines=False)
+    assert (evaluation.train_images, evaluation.test_images) == (360, 120)
+    assert run.metrics.online[0].images == 120
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            DataConfig(subset=1295, validation=0.1),
+            r"digits has 1,294 training images beside the 144 for validation; give at most 1294",
+        ),
+        (DataConfig(validation=1.0), r"data.validation is 1, which is 1438 of the 1,438 training images"),
+        (DataConfig(validation=0.0001), r"data.validation is 0.0001, which is 0 of the 1,438"),
+        (DataConfig(subset=20), r"there are only 20 training images; set --batch_size 10"),
+        (
+            DataConfig(source="hf:a/b", storage="streaming", subset=20),
+            r"--data.subset chooses .* give --data.storage disk, or --data.subset 0",
+        ),
+        (
+            DataConfig(source="hf:a/b", storage="streaming"),
+            r"--probe.epochs scores .* or --probe.epochs without a value",
+        ),
+    ],
+)
+def test_impossible_choices_are_one_line_and_no_run(reduced, data, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        fullrank.pretrain(replace(reduced, data=replace(data, channels=1)), out=tmp_path / "run", console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_go_on_with_another_subset(reduced, reduced_run):
+    with pytest.raises(UserError, match=r"data.subset 300 → 301"):
+        fullrank.pretrain(
+            replace(reduced, data=replace(reduced.data, subset=301)), resume=reduced_run.path, console=QUIET
+        )
+
+
+def test_another_training_split_has_no_validation_images(reduced_run):
+    with pytest.raises(UserError, match="give --test too, or no --train"):
+        fullrank.evaluate(reduced_run, train="other")
+    with pytest.raises(UserError, match="--train-subset needs a run"):
+        fullrank.evaluate(reduced_run, "digits", train_subset=True)

@@ -1,0 +1,418 @@
+import errno
+import getpass
+import inspect
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from torch._subclasses.fake_tensor import FakeTensor
+
+import fullrank
+from fullrank.errors import UserError
+from fullrank.evaluation import evaluate_backbone
+from fullrank.images import train_and_test
+from fullrank.methods import BackboneConfig
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, from_file
+from fullrank.run import Run
+from fullrank.run import data as run_data
+from fullrank.run import pretrain as pretraining
+from fullrank.run.launch.precision import resolve_precision
+from fullrank.run.pretrain import preview
+from fullrank.run.resume import with_absolute_source
+from fullrank.run.run_logger import RunLogger
+
+
+def same_weights(one, other):
+    one, other = one.checkpoint().weights(), other.checkpoint().weights()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_directory_has_the_documented_files(run):
+    text = Path("docs/architecture.md").read_text()
+    documented = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
+    assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(documented)
+    later = {
+        "evaluation.json",
+        "neighbours.json",
+        "report.html",
+        "row.json",
+        "initial.safetensors",
+    }  # of `evaluate`, the command line, a sweep, and `init`
+    assert set(documented) - later <= {path.name for path in run.path.iterdir()}
+    for checkpoint in run.checkpoints:
+        assert {"model.safetensors", "meta.json"} <= {path.name for path in checkpoint.path.iterdir()}
+    assert (run.checkpoint().path / "state.pt").exists()
+    assert not list(run.path.rglob("*draft*"))
+
+
+def test_the_stored_recipe_is_complete_and_equal(run, small):
+    stored = json.loads((run.path / "recipe.json").read_text())
+    assert stored["hyper"] == {"invariance": 1.0, "variance": 1.0, "log": True, "center": True, "normalize": "columns"}
+    optimizer = {"name", "lr", "weight_decay", "decay_all", "momentum", "beta2", "trust_coefficient", "trust_clip"}
+    assert stored["optimizer"].keys() == optimizer | {
+        "clip_norm",
+        "layer_decay",
+        "constant_predictor",
+        "last_weight_decay",
+        "frozen",
+    }
+    assert run.recipe == from_file(stored)
+    measured = replace(small.data, **{name: getattr(run.recipe.data, name) for name in ("mean", "std", "bits")})
+    assert run.recipe == replace(
+        small, data=measured, machine=replace(small.machine, precision=resolve_precision(small))
+    )
+    assert run.recipe.data.mean == pytest.approx((0.305,), abs=0.01)
+
+
+def test_the_environment_has_no_user_and_no_host(run):
+    text = (run.path / "environment.json").read_text()
+    environment = json.loads(text)
+    assert environment["torch"] == torch.__version__.partition("+")[0]
+    assert environment["seed"] == 0
+    assert environment["duration_seconds"] > 0
+    assert environment["cpu_seconds"] > 0
+    assert 0 < environment["spectrum_share"] < 1
+    for private in (str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
+        assert private not in text
+
+
+def test_the_log_has_a_row_for_every_step(run):
+    metrics = run.metrics
+    assert [row.step for row in metrics.train] == list(range(1, 23))
+    for row in metrics.train:
+        assert row.loss == pytest.approx(sum(row.terms.values()))
+        assert row.terms.keys() == {"invariance", "variance"}
+        assert None not in (row.probe_loss, row.probe_train_accuracy)
+    with_spectrum = [row for row in metrics.train if row.leading_eigenvalues]
+    assert [row.step for row in with_spectrum] == [5, 10, 15, 20]
+    assert all(row.effective_rank <= row.max_rank + 1 for row in with_spectrum)
+    for row in metrics.spectrum:
+        assert (row.backbone.dimensions, row.projector.dimensions) == (16, 24)
+        assert 0 <= row.probe_accuracy <= 1
+
+
+def test_short_run_has_at_least_20_spectra(run):
+    spectra = run.spectra
+    assert len(spectra.steps) >= 20
+    assert spectra.steps[0] == 0
+    assert spectra.steps[-1] == 22
+    assert spectra.steps.tolist() == [row.step for row in run.metrics.spectrum]
+    assert spectra.eigenvalues["backbone"].shape == (len(spectra.steps), 16)
+    assert spectra.eigenvalues["projector"].shape == (len(spectra.steps), 24)
+    assert (np.diff(spectra.eigenvalues["projector"], axis=1) <= 1e-7).all()
+    assert set(spectra.samples.tolist()) == {100}
+
+
+def test_preview_image_is_written(run):
+    with Image.open(run.path / "views.png") as picture:
+        assert picture.width > 2 * 96  # image and two views
+        assert len(picture.getcolors(1 << 20)) > 10
+
+
+def test_training_lowers_the_loss(run):
+    losses = [row.loss for row in run.metrics.train]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+
+
+def test_labels_do_not_affect_weights(run, small, train, monkeypatch):
+    def remove_labels(*arguments, **keywords):
+        splits = train_and_test(*arguments, **keywords)
+        for images in (splits.train, splits.test):
+            images.labels = np.full_like(images.labels, -1)
+        return splits
+
+    monkeypatch.setattr(run_data, "train_and_test", remove_labels)
+    unlabelled_run = train(small)
+    assert not any("probe_loss" in row or "probe_accuracy" in row for row in unlabelled_run.metrics.to_dicts())
+    assert same_weights(run, unlabelled_run)
+
+
+def test_logging_probing_and_evaluating_do_not_change_the_weights(run, small, train):
+    assert run.spectra.steps.tolist() == list(range(23))
+    other = train(
+        replace(
+            small,
+            log_every=4,
+            checkpoints=1,
+            probe=ProbeConfig(lr=0.5),
+            spectrum=SpectrumConfig(every=9, samples=30, train_batch_every=1),
+        )
+    )
+    assert other.spectra.steps.tolist() == [0, 9, 18, 22]
+    assert same_weights(run, other)
+
+
+def test_the_seed_decides_the_weights(run, small, train):
+    assert not same_weights(run, train(replace(small, seed=1)))
+
+
+def test_a_run_does_not_change_the_global_random_state(small, train):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(replace(small, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_backbone_beats_chance(run):
+    model = fullrank.load(run.path)
+    splits = train_and_test("digits")
+    result = evaluate_backbone(
+        model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False
+    )
+    assert result.scores[0].accuracy > 0.3  # of ten classes
+
+
+def test_double_precision_reaches_the_objective(small, train, monkeypatch):
+    from fullrank.methods import JointEmbedding
+
+    seen = set()
+    terms = JointEmbedding.terms
+
+    def record_dtype(self, embeddings):
+        if not isinstance(embeddings["Z"], FakeTensor):  # of the dry run
+            seen.add(embeddings["Z"].dtype)
+        return terms(self, embeddings)
+
+    monkeypatch.setattr(JointEmbedding, "terms", record_dtype)
+    run = train(replace(small, epochs=1, machine=replace(small.machine, precision="64-true")))
+    assert seen == {torch.float64}
+    assert run.checkpoint().weights()["backbone.conv1.weight"].dtype == torch.float64
+
+
+def test_a_dataset_without_class_names_has_a_probe(small, train, tmp_path):
+    import datasets
+    from sklearn.datasets import load_digits
+
+    digits = load_digits(n_class=10)
+    pictures = [Image.fromarray((image * 15).astype(np.uint8)) for image in digits.images[:200]]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    table = datasets.Dataset.from_dict({"image": pictures, "label": digits.target[:200].tolist()}, features=features)
+    table.to_parquet(tmp_path / "digits.parquet")
+    data = replace(small.data, source=str(tmp_path / "digits.parquet"))
+    run = train(replace(small, data=data, batch_size=32, epochs=1))
+    assert all(np.isfinite(row.probe_loss) for row in run.metrics.train)
+
+
+def test_a_preview_is_written_without_training(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # the second overwrites the first
+        assert preview(small, console=Console(quiet=True)) == Path("views.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["views.png"]
+
+
+def test_a_preview_does_not_replace_a_picture_of_the_user(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (9, 9)).save("views.png")
+    mine = Path("views.png").read_bytes()
+    with pytest.raises(UserError, match="exists already"):
+        preview(small, console=Console(quiet=True))
+    assert Path("views.png").read_bytes() == mine
+    preview(small, overwrite=True, console=Console(quiet=True))
+    assert Path("views.png").read_bytes() != mine
+
+
+def test_a_disk_that_is_full_at_the_preview_is_one_line_and_the_run_goes_on(small, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "write_preview", full)
+        with pytest.raises(UserError, match=r"no space left for .*free some space"):
+            fullrank.pretrain(replace(small, epochs=1), out=tmp_path / "run", console=Console(quiet=True))
+    fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+    assert (tmp_path / "run" / "views.png").exists()
+
+
+def test_an_overwritten_run_returns_if_the_new_run_fails_before_its_first_checkpoint(small, copy, monkeypatch):
+    before = {
+        file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"
+    }
+
+    def fail(self, step, **keywords):
+        assert not (copy / "checkpoints").exists(), "the old run is aside"
+        raise UserError("it does not work")
+
+    monkeypatch.setattr(RunLogger, "after_step", fail)
+    with pytest.raises(UserError, match=r"it does not work; the run that was in .* is restored"):
+        fullrank.pretrain(small, out=copy, overwrite=True, console=Console(quiet=True))
+    assert {
+        file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"
+    } == before
+
+
+def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
+    (copy / "evaluation.json").write_text("{}")
+    fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=Console(quiet=True))
+    assert Run(copy).checkpoint().step == 11
+    assert not [path for path in copy.iterdir() if path.name in (".replaced", ".discarded", "evaluation.json")]
+
+
+def test_the_newest_two_checkpoints_are_kept_by_default(small, train):
+    run = train(replace(small, epochs=1, keep_checkpoints=2))
+    assert [checkpoint.step for checkpoint in run.checkpoints] == [8, 11]
+
+
+def test_a_relative_source_is_stored_as_an_absolute_path(photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    for source, expected in (
+        ("photos", f"{photos}"),
+        ("folder:photos", f"folder:{photos}"),
+        ("digits", "digits"),
+        ("hf:a/b", "hf:a/b"),
+    ):
+        assert with_absolute_source(Recipe(data=DataConfig(source=source))).data.source == expected
+
+
+def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
+    holiday = tmp_path / "holiday.png"
+    holiday.write_text("precious")
+    with pytest.raises(UserError, match="exists already"):
+        preview(small, holiday)
+    assert holiday.read_text() == "precious"
+    with pytest.raises(UserError, match=r"expected a picture .* ends in \.png"):
+        preview(small, tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({}, "no recipe, expected a Recipe, a name .digits.* or a source"),
+        ({"recipe": "digit"}, "did you mean 'digits'"),
+        ({"resume": "somewhere", "data": "digits"}, "no run at somewhere"),
+        ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with out, overwrite or resume_or_start"),
+        ({"recipe": "digits", "resume_or_start": True}, "needs --out RUN"),
+        ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "no --overwrite"),
+        ({"recipe": 3}, "recipe is 3 .int., expected a Recipe, a name"),
+        ({"recipe": "digits", "out": 3}, "out is 3, expected a path"),
+        ({"recipe": "digits", "out": "a\0b"}, "not a name in UTF-8"),
+        ({"recipe": "digits", "out": b"a".decode() + "\udcff"}, "not a name in UTF-8"),
+        ({"resume": 3}, "resume is 3, expected a path"),
+    ],
+)
+def test_contradicting_arguments_are_an_error(keywords, message):
+    with pytest.raises(UserError, match=message):
+        inspect.unwrap(fullrank.pretrain)(**keywords)  # without the type checks of the tests
+
+
+def test_a_batch_that_is_not_divisible_by_the_devices_is_an_error(small, tmp_path):
+    with pytest.raises(UserError, match=r"batch of 127 .* by 2 devices"):
+        fullrank.pretrain(replace(small, batch_size=127), out=tmp_path / "run", devices=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_misspelt_backbone_is_found_before_any_image_is_read(small, tmp_path):
+    recipe = replace(
+        small, backbone=BackboneConfig(name="resnet81"), data=replace(small.data, source="folder:/nowhere")
+    )
+    with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
+        fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    block = re.search(r"```python\n(.*?)```", Path("README.md").read_text(), flags=re.S)
+    assert block, "README.md has no ```python block"
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block[1], "README.md", "exec"), {})
+    scores, features = capsys.readouterr().out.splitlines()
+    numbers = [float(word) for word in scores.split()]
+    assert len(numbers) == 2
+    assert features == "torch.Size([1, 128])"
+    assert 1 < numbers[0] < 129  # an effective rank
+    assert 0.1 < numbers[1] <= 1  # an accuracy
+
+
+@pytest.fixture
+def streaming_recipe(small, tmp_path, monkeypatch):
+    """A recipe that streams images from local files."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)  # otherwise five seconds per stream
+    rng = np.random.default_rng(0)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    for split, n in (("train", 70), ("test", 30)):
+        pictures = [Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(n)]
+        table = datasets.Dataset.from_dict({"image": pictures, "label": [k % 3 for k in range(n)]}, features=features)
+        table.to_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet")
+    data = replace(small.data, source=str(tmp_path / "set"), storage="streaming", num_images=64, workers=0)
+    return replace(small, data=data, batch_size=16, epochs=3)
+
+
+def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, monkeypatch):
+    output = io.StringIO()
+    after_step = RunLogger.after_step
+
+    def interrupt_at_step_8(self, step, **keywords):
+        after_step(self, step, **keywords)
+        if step.step == 8:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLogger, "after_step", interrupt_at_step_8)
+        with pytest.raises(KeyboardInterrupt):
+            fullrank.pretrain(
+                streaming_recipe, out=tmp_path / "run", console=Console(file=output, soft_wrap=True, markup=False)
+            )
+    assert (
+        f"training streams {tmp_path / 'set'} [train] (64 images per epoch); the spectrum is evaluated on 30 images of [test]"
+        in output.getvalue()
+    )
+    assert "a resumed run restarts the stream with a new epoch" in output.getvalue()
+    run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+    assert [row.step for row in run.metrics.train] == list(range(1, 13))
+    assert all(row.probe_loss is not None for row in run.metrics.train)
+    assert run.checkpoint().step == 12
+
+
+def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_path):
+    recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
+    with pytest.raises(
+        UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"
+    ):
+        fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="wandb"):
+        fullrank.pretrain(
+            replace(small, data=replace(small.data, source="no-such-folder")),
+            out=tmp_path / "run",
+            wandb={"project": "mine"},
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_overwrite_without_a_run_to_replace_is_an_error(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--overwrite needs --out"):
+        fullrank.pretrain(small, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def losses_with(backend, folder):
+    """The losses of a run with a backend of torch.compile, in a new process without the shape checks of the tests."""
+    command = [sys.executable, str(Path(__file__).with_name("compiled_run.py")), backend, str(folder)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_compiled_run_equals_an_eager_run(tmp_path):
+    eager = losses_with("none", tmp_path / "none")
+    assert losses_with("eager", tmp_path / "eager") == eager  # traced, not compiled: bit for bit
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler")
+    assert losses_with("inductor", tmp_path / "inductor")[:3] == pytest.approx(eager[:3], rel=1e-3)
