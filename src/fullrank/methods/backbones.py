@@ -10,7 +10,7 @@ from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
 from fullrank.errors import UserError, suggest
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 
 
 def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
