@@ -18,7 +18,7 @@ from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
 from fullrank.errors import UserError, suggest
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import (
     RECIPES,
     DataConfig,

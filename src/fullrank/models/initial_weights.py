@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.arguments import parse_model
 from fullrank.errors import UserError
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model, load
 from fullrank.models.network import first_convolutions
 from fullrank.models.outside_weights import convert_by_timm, shape_of
