@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fullrank.errors import UserError as UserError
     from fullrank.evaluation.choosing import choose as choose
-    from fullrank.evaluation.finetuning import finetune as finetune
-    from fullrank.evaluation.judging import evaluate as evaluate
-    from fullrank.evaluation.judging import measure_spectrum as measure_spectrum
+    from fullrank.evaluation.finetune import finetune as finetune
+    from fullrank.evaluation import evaluate as evaluate
+    from fullrank.evaluation import measure_spectrum as measure_spectrum
     from fullrank.evaluation.neighbourhood import neighbours as neighbours
     from fullrank.images import open_images as open_images
     from fullrank.models import Model as Model
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 HOMES = {
     **dict.fromkeys(("RECIPES", "Recipe"), "recipes"),
     **dict.fromkeys(("Model", "load"), "models"),
-    **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation.judging"),
+    **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation"),
     **{"Embedder": "models.embedder", "embed": "models.embeddings", "export": "models.exporting"},
-    **{"choose": "evaluation.choosing", "finetune": "evaluation.finetuning", "neighbours": "evaluation.neighbourhood"},
+    **{"choose": "evaluation.choosing", "finetune": "evaluation.finetune", "neighbours": "evaluation.neighbourhood"},
     **{"Run": "run", "pretrain": "run.pretrain", "Spectrum": "spectrum"},
     **{"UserError": "errors", "open_images": "images"},
 }

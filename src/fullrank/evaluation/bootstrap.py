@@ -57,13 +57,13 @@ def units(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     return np.unique(labels, return_inverse=True)[1]
 
 
-def interval(values: Float[np.ndarray, "resamples *k"]) -> tuple[Float[np.ndarray, "*k"], Float[np.ndarray, "*k"]]:
-    """Return the ends of the 95 % percentile interval of each column, of its finite values.
+def interval(values: Float[np.ndarray, " resamples"]) -> tuple[float, float]:
+    """Return the ends of the 95 % percentile interval of the values that are finite.
 
-    >>> [float(end.round(3)) for end in interval(np.linspace(0, 1, 1001))]
+    >>> [round(end, 3) for end in interval(np.linspace(0, 1, 1001))]
     [0.025, 0.975]
     """
-    low, high = np.nanquantile(values, [0.025, 0.975], axis=0)
+    low, high = np.nanquantile(values, [0.025, 0.975]).tolist()
     return low, high
 
 

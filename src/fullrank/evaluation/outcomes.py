@@ -227,7 +227,7 @@ def judge(
     values = resample(statistics, target.groups, resamples=RESAMPLES // 5 if few else RESAMPLES, seed=seed)
     for i, column in zip(rated, values.T, strict=True):
         if np.isfinite(column).any():
-            scores[i] = replace(scores[i], **dict(zip(("low", "high"), map(float, interval(column)), strict=True)))
+            scores[i] = replace(scores[i], **dict(zip(("low", "high"), interval(column), strict=True)))
     compared = {scores[i].features: column for column, i in enumerate(rated) if alike[i] and scores[i].metric == main.metric}
     first, *others = compared
     comparisons = []
@@ -236,7 +236,7 @@ def judge(
         difference = ours.score.value - theirs.score.value
         half = seed_half_width(np.subtract(ours.repetitions, theirs.repetitions)) if seeds else 0.0
         ends = interval(values[:, compared[first]] - values[:, compared[name]])
-        below, above = (math.hypot(float(end) - difference, half) for end in ends)
+        below, above = (math.hypot(end - difference, half) for end in ends)
         comparisons.append(
             Comparison(
                 probe=main.probe,
@@ -246,8 +246,8 @@ def judge(
                 value=ours.score.value,
                 reference=theirs.score.value,
                 difference=difference,
-                low=difference - below if half else float(ends[0]),
-                high=difference + above if half else float(ends[1]),
+                low=difference - below if half else ends[0],
+                high=difference + above if half else ends[1],
                 units=int(units(target.groups).max()) + 1,
                 grouped=bool((target.groups >= 0).any()),
                 seeds=ours.score.n if seeds else 1,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fullrank.errors import UserError
-from fullrank.evaluation.feature_sets import FeatureSet
+from fullrank.evaluation.features import FeatureSet
 from fullrank.evaluation.linear import (
     check_classes,
     few_shot,

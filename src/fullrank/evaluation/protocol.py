@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from fullrank.config import JsonObject, Share, config, from_json
+from fullrank.config import Share, config, from_json
 from fullrank.errors import UserError, pick
 
 Number = Annotated[int, Field(ge=1, le=10**9)]
@@ -262,7 +262,7 @@ def resolve_protocols(given: Mapping[str, Any] | Protocols | None) -> Protocols:
     return Protocols(**chosen)
 
 
-def settings_of(protocol: Any, **changes: Any) -> JsonObject:
+def settings_of(protocol: Any, **changes: Any) -> dict[str, Any]:
     """Return the numbers of a protocol as JSON values; `changes` replace some of them.
 
     >>> settings_of(FewShotProtocol(), labels=2)

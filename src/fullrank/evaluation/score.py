@@ -54,11 +54,11 @@ class Score:
     """Class → the number of test images that have it; only for several labels an image."""
     confusion: tuple[tuple[Count, ...], ...] = ()
     """Number of test images by true class (row) and predicted class (column); () for more than 30 classes."""
+    name: str = ""
+    """The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'."""
 
-    @property
-    def name(self) -> str:
-        """The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'."""
-        return score_name(self.probe, self.settings, self.metric)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
 
     @property
     def key(self) -> tuple:
@@ -98,11 +98,11 @@ class Comparison:
     seed_half_width: float = 0.0
     """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for
     frozen features."""
+    name: str = ""
+    """The text of probe, changed settings and metric, as of a `Score`."""
 
-    @property
-    def name(self) -> str:
-        """The text of probe, changed settings and metric, as of a `Score`."""
-        return score_name(self.probe, self.settings, self.metric)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
 
 
 @config

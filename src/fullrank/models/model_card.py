@@ -161,11 +161,12 @@ def _scores(file: Path, step: int) -> str:
     """Return a table of the scores of a checkpoint, from the evaluation.json of its run."""
     entries = parse_json(read_text(file))["evaluations"] if file.exists() else []
     rows = [
-        f"| {public_name(entry['data'])}, {entry['test_images']:,} | {public_name(score['features'])} | {score['probe']} "
-        f"| {100 * score['accuracy']:.1f} %{_interval(score)} |"
+        f"| {public_name(entry['data'])}, {entry['test_images']:,} | {public_name(score['features'])} | {score['name']} "
+        f"| {100 * score['value']:.1f} %{_interval(score)} |"
         for entry in entries
         if entry.get("step") == step
         for score in entry["scores"]
+        if score["metric"] not in ("balanced accuracy", "AUROC")
     ]
     text = "Accuracy of probes on frozen features, or the metric that the probe names, on test images; in brackets its 95 % interval."
     head = ["| images | features | probe | score |", "|---|---|---|---:|"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fullrank.evaluation.result import Comparison, Evaluation
+from fullrank.evaluation.score import Comparison, Evaluation
 from fullrank.evaluation.verdict import decide
 from fullrank.report.document import html_table, label_html
 from fullrank.report.measures import accuracy_detail, last_accuracy
@@ -46,8 +46,8 @@ def did_it_learn(run: RunSummary) -> Answer:
         evaluation, comparison = found
         word, level = OUTCOMES[decide(comparison)]
         rise = f"{100 * comparison.difference:+.1f} points (95 % interval {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f})"
-        accuracies = f"{format_percent(comparison.accuracy)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
-        text = f"By {comparison.probe} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
+        accuracies = f"{format_percent(comparison.value)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
+        text = f"By {comparison.name} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
         return Answer(
             word=word,
             level=level,

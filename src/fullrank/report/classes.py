@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from fullrank.evaluation.outcomes import main_probe
-from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.evaluation.supervised import FINE_TUNING
+from fullrank.evaluation.score import AUROC, BALANCED, Evaluation, Score
 from fullrank.report.document import label_html, split_table
 from fullrank.report.metrics import FEW_RUNS
 from fullrank.report.number_format import format_count, format_percent
@@ -29,28 +27,13 @@ def class_section(runs: Sequence[RunSummary]) -> str:
     return "".join(blocks)
 
 
-def _scores(evaluation: Evaluation) -> list[ProbeScore]:
-    """Return the scores of the main probe, one for each feature set, those of feature sets without this probe, and of
-    fine-tuning.
-    """
-    if not evaluation.scores:
+def _scores(evaluation: Evaluation) -> list[Score]:
+    """Return the scores with results by class: of the main probe, and of networks that were trained with labels."""
+    main = evaluation.main
+    if main is None:
         return []
-    probe = main_probe(evaluation.scores)
-    of = {score.features: score for score in reversed(evaluation.scores) if score.balanced_accuracy is not None}
-    of |= {
-        score.features: score
-        for score in evaluation.scores
-        if score.probe == probe and score.balanced_accuracy is not None
-    }
-    order = dict.fromkeys(score.features for score in evaluation.scores)
-    of |= {
-        score.features: score for score in reversed(evaluation.scores) if score.positives and score.features not in of
-    }
-    of |= {score.features: score for score in evaluation.scores if score.probe == probe and score.positives}
-    chosen = [of[name] for name in order if name in of]
-    return chosen + [
-        score for score in evaluation.scores if score.probe == FINE_TUNING and score not in chosen and score.per_class
-    ]
+    trained = ("supervised", "finetune")
+    return [s for s in evaluation.scores if s.per_class and (s.name == main.name or s.probe in trained)]
 
 
 def class_table(evaluation: Evaluation) -> str:
@@ -60,10 +43,17 @@ def class_table(evaluation: Evaluation) -> str:
     scores = _scores(evaluation)
     if not scores:
         return ""
-    balanced = [_share(score.balanced_accuracy) + _ends(score.balanced_accuracy_interval, 100.0, 1) for score in scores]
-    areas = [
-        "–" if score.auroc is None else f"{score.auroc:.3f}" + _ends(score.auroc_interval, 1.0, 3) for score in scores
-    ]
+
+    def cell(score: Score, metric: str, factor: float, digits: int) -> str:
+        key = (score.features, score.probe, metric)
+        found = next((s for s in evaluation.scores if (s.features, s.probe, s.metric) == key), None)
+        if found is None:
+            return "–"
+        ends = None if found.low is None or found.high is None else (found.low, found.high)
+        return f"{factor * found.value:.{digits}f}{' %' if factor == 100 else ''}" + _ends(ends, factor, digits)
+
+    balanced = [cell(score, BALANCED, 100.0, 1) for score in scores]
+    areas = [cell(score, AUROC, 1.0, 3) for score in scores]
     several = bool(scores[0].positives)
     rows = [["AUROC", *areas]] if several else [["balanced accuracy", *balanced], ["AUROC", *areas]]
     names = list(dict.fromkeys(name for score in scores for name in score.per_class))
@@ -74,7 +64,7 @@ def class_table(evaluation: Evaluation) -> str:
         for name in shown
     }
     rows += [[escape(heads[name]), *(_share(score.per_class.get(name)) for score in scores)] for name in shown]
-    probes = dict.fromkeys(score.probe for score in scores)
+    probes = dict.fromkeys(score.name for score in scores)
     caption = f"Results by class of {', '.join(probes)}. Recall: share of the test images of a class that are classified correctly. "
     caption += "Balanced accuracy: mean of the recalls. AUROC: mean over the classes, one class against the others. "
     if several:
@@ -84,9 +74,9 @@ def class_table(evaluation: Evaluation) -> str:
         caption += (
             f" The {len(shown)} of {format_count(len(names))} classes with the lowest values; evaluation.json has all."
         )
-    first = scores[0].probe  # the caption names it; another one is named in the head of its column
+    first = scores[0].name  # the caption names it; another one is named in the head of its column
     head = [
-        score.features if score.probe in (first, score.features) else f"{score.features} ({score.probe})"
+        score.features if score.name in (first, score.features) else f"{score.features} ({score.name})"
         for score in scores
     ]
     return split_table(["", *head], rows, caption=caption)
@@ -116,7 +106,7 @@ def confusion_matrix(evaluation: Evaluation) -> str:
         total = sum(row)
         cells = (_cell(count, total, right=j == k) for j, count in enumerate(row))
         body += f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
-    caption = f"Confusion of {escape(score.probe)} on the backbone: number of test images by true class (row) and predicted class (column)."
+    caption = f"Confusion of {escape(score.name)} on the backbone: number of test images by true class (row) and predicted class (column)."
     table = f"<caption>{caption}</caption><thead><tr><td></td>{top}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="scroll"><table class="confusion{" small" if n > 12 else ""}">{table}</table></div>'
 

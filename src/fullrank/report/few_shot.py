@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fullrank.evaluation.names import few_shot_name
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import Evaluation, Score
 from fullrank.report.figures import Figure, escape_label, figure_layout, line_trace, round_significant
 from fullrank.report.plot_style import PANEL_HEIGHT
 from fullrank.report.run_summary import RunSummary
@@ -16,14 +15,15 @@ CAPTION = (
 )
 
 
-def few_shot_points(evaluation: Evaluation, features: str) -> dict[int, ProbeScore]:
+def few_shot_points(evaluation: Evaluation, features: str) -> dict[int, Score]:
     """Return number of labels per class → score of one feature set, in increasing order; scores of changed protocols
     are omitted.
     """
-    scores: dict[int, ProbeScore] = {}
+    scores: dict[int, Score] = {}
     for score in evaluation.scores:
-        n = score.protocol.get("labels")
-        if score.features == features and isinstance(n, int) and score.probe == few_shot_name(n):
+        n = score.settings.get("labels")
+        usual = score.name.endswith("per class")
+        if score.features == features and isinstance(n, int) and score.probe == "few-shot" and usual:
             scores[n] = score
     return dict(sorted(scores.items()))
 
@@ -70,10 +70,10 @@ def _has_curve(evaluation: Evaluation) -> bool:
     return len(few_shot_points(evaluation, "backbone")) > 1
 
 
-def _trace(i: int, label: str, points: dict[int, ProbeScore]) -> dict[str, Any]:
+def _trace(i: int, label: str, points: dict[int, Score]) -> dict[str, Any]:
     trace = line_trace(i, label, markers=True)
-    trace |= {"x": list(points), "y": [round_significant(score.accuracy) for score in points.values()]}
-    ends = [(score.accuracy, score.low, score.high) for score in points.values()]
+    trace |= {"x": list(points), "y": [round_significant(score.value) for score in points.values()]}
+    ends = [(score.value, score.low, score.high) for score in points.values()]
     if all(low is not None and high is not None for _, low, high in ends):
         trace["error_y"] = {
             "type": "data",

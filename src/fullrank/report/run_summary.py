@@ -13,7 +13,7 @@ from PIL import Image
 
 from fullrank.arguments import check_run
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.score import Evaluation
 from fullrank.images import ImageDecodeError
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import read_regular_file

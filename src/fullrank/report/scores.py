@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from fullrank.evaluation.names import is_linear
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import MAP, Evaluation, Score
 from fullrank.report.document import label_html, split_table
 from fullrank.report.number_format import format_count, format_percent
 from fullrank.report.run_summary import RunSummary, look_up
@@ -16,6 +15,10 @@ EQUAL = "equal scores"
 """The head of the column with the mean average precision of scores that do not depend on the image."""
 
 
+BY_CLASS = ("balanced accuracy", "AUROC")
+"""The metrics of the table by class."""
+
+
 @dataclass(frozen=True)
 class ScoreKey:
     """What a column of scores measures."""
@@ -24,13 +27,13 @@ class ScoreKey:
     probe: str
 
 
-def scores_of(run: RunSummary, *, features: str = "backbone") -> dict[ScoreKey, ProbeScore]:
+def scores_of(run: RunSummary, *, features: str = "backbone") -> dict[ScoreKey, Score]:
     """Return the scores of a run on one feature set, by data set and probe."""
     return {
-        ScoreKey(evaluation.data, score.probe): score
+        ScoreKey(evaluation.data, score.name): score
         for evaluation in run.evaluations
         for score in evaluation.scores
-        if score.features == features
+        if score.features == features and score.metric not in BY_CLASS
     }
 
 
@@ -68,7 +71,7 @@ def _comparison(data: str, runs: Sequence[RunSummary]) -> str:
 def _metric(evaluations: Sequence[Evaluation]) -> tuple[str, str, str]:
     """Return the metric of the scores on one data set, the head of the column of guessing, and its meaning."""
     metric = next((score.metric for evaluation in evaluations for score in evaluation.scores), "accuracy").capitalize()
-    if any(evaluation.chance is not None for evaluation in evaluations):
+    if metric == MAP.capitalize():
         return metric, EQUAL, "Equal scores: the same score for every image."
     return metric, MAJORITY, "Majority class: always predicting the most frequent class."
 
@@ -87,9 +90,10 @@ def _table(data: str, runs: Sequence[RunSummary]) -> str:
         i: evaluation for i, run in enumerate(runs) for evaluation in run.evaluations if evaluation.data == data
     }
     cells = {
-        (score.probe, i, score.features): score_cell(score)
+        (score.name, i, score.features): score_cell(score)
         for i, evaluation in evaluations.items()
         for score in evaluation.scores
+        if score.metric not in BY_CLASS
     }
     features = dict.fromkeys(name for *_, name in cells)
     several = len(runs) > 1
@@ -136,16 +140,16 @@ def headline_score(run: RunSummary) -> str:
     """
     for evaluation in evaluations_by_relevance(run):
         scores = [score for score in evaluation.scores if score.features == "backbone"]
-        for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
-            same_probe = (other for other in evaluation.scores if other.probe == score.probe and other is not score)
-            others = [f"{other.features} {format_percent(other.accuracy)}" for other in same_probe]
-            others += [f"{EQUAL} {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
-            others += [f"{MAJORITY} {format_percent(evaluation.majority)}"] if evaluation.majority is not None else []
+        for score in sorted(scores, key=lambda score: not score.is_linear):
+            same_probe = (other for other in evaluation.scores if other.name == score.name and other is not score)
+            others = [f"{other.features} {format_percent(other.value)}" for other in same_probe]
+            guessing = EQUAL if score.metric == MAP else MAJORITY
+            others += [f"{guessing} {format_percent(evaluation.chance)}"] if evaluation.chance is not None else []
             data, baselines = (
                 f" on {evaluation.data}" if evaluation.data else "",
                 f" ({', '.join(others)})" if others else "",
             )
-            return f"{score.metric.capitalize()}{data}, {score.probe}: {format_percent(score.accuracy)}{baselines}."
+            return f"{score.metric.capitalize()}{data}, {score.name}: {format_percent(score.value)}{baselines}."
     return ""
 
 
@@ -153,15 +157,14 @@ def guessing_cell(evaluation: Evaluation) -> str:
     """Return the score of guessing: the share of the most frequent class, or the mean average precision of equal
     scores.
     """
-    value = evaluation.majority if evaluation.chance is None else evaluation.chance
-    return "–" if value is None else format_percent(value)
+    return "–" if evaluation.chance is None else format_percent(evaluation.chance)
 
 
-def score_cell(score: ProbeScore, *, interval: bool = True) -> str:
+def score_cell(score: Score, *, interval: bool = True) -> str:
     """Return an accuracy with its standard deviation and its number of repetitions, if it has them, and below it its 95
     % interval.
     """
-    mean = format_percent(score.accuracy)
+    mean = format_percent(score.value)
     if score.sd is not None:
         mean = mean.replace("%", f"± {100 * score.sd:.1f} %").replace(" ", "\N{NO-BREAK SPACE}")
     text = mean + (
@@ -188,7 +191,7 @@ def evaluation_notes(run: RunSummary) -> list[str]:
                 f"{data}the scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step."
             )
         notes += [f"{data}{evaluation.verdict}"] if evaluation.verdict else []
-        notes += [f"{data}{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
+        notes += [f"{data}{score.name}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
         notes += [evaluation.statement] if evaluation.statement else []
         notes += [f"{data}not computed: {text}" for text in evaluation.left_out]
     return notes

@@ -13,9 +13,9 @@ from typing import Any
 import filelock
 
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.score import Evaluation
 from fullrank.recipes import Recipe, code_names, read_recipe
-from fullrank.run.evaluations import read_evaluations
+from fullrank.evaluation.stored import read_evaluations
 from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
 from fullrank.run.replacement import ASIDE, is_leftover, is_run, recover, set_aside

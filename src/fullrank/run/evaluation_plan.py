@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from fullrank.distributed import world_size
-from fullrank.evaluation.frozen import restore_modes
+from fullrank.models.features import restore_modes
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess
 from fullrank.recipes.recipe import view_sizes

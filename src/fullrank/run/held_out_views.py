@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from fullrank.evaluation.frozen import restore_modes
+from fullrank.models.features import restore_modes
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.seeding import mix

@@ -10,8 +10,9 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from fullrank.evaluation.features import standardize
-from fullrank.evaluation.frozen import restore_modes
+from fullrank.models.features import restore_modes
 from fullrank.evaluation.linear import linear_probe
+from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.evaluation.online import OnlineProbe, OnlineScore
 from fullrank.images import Preprocess
 from fullrank.images.load import Batch
@@ -62,8 +63,9 @@ def score_labelled(
         X, y = map(torch.cat, zip(*_representations(method, train, preprocess, fabric), strict=True))
         X_test, y_test = map(torch.cat, zip(*_representations(method, test, preprocess, fabric), strict=True))
     X, X_test = standardize(X, X_test)
-    result = linear_probe(X, y, X_test, y_test, seed=seed)
-    return OnlineScore(result.accuracy, result.top5, len(y_test))
+    logits = linear_probe(X[y >= 0], y[y >= 0], X_test, seed=seed).logits
+    top5 = accuracy(logits, y_test, top=5) if max(y.max(), y_test.max()) >= MANY_CLASSES else None
+    return OnlineScore(accuracy(logits, y_test), top5, len(y_test))
 
 
 def _representations(

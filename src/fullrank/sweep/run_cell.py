@@ -8,8 +8,7 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError
-from fullrank.evaluation.judging import evaluate
-from fullrank.evaluation.names import flag_name
+from fullrank.evaluation import evaluate
 from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.environment import source_digests
@@ -115,8 +114,11 @@ def evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict:
         options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
         evaluation = evaluate(run.path, other, **options, notify=console.print)
         data = name if other is None else identify(other)[0]
-        found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
-        scores[data] = {flag_name(probe): accuracy for probe, accuracy in found.items()}
+        scores[data] = {
+            score.probe if score.probe != "fractions" else score.name: score.value
+            for score in evaluation.scores
+            if score.features == "backbone" and score.metric == "accuracy"
+        }
         test_images = test_images or evaluation.test_images
     return {"scores": scores, "test_images": test_images}
 

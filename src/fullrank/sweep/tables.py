@@ -11,11 +11,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.evaluation.names import LINEAR
 from fullrank.sweep.cell import Setting
 from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE
 from fullrank.sweep.paired import paired_difference
 from fullrank.sweep.row import Row, require_same_images
+
+LINEAR = ("linear", "linear-sgd", "linear-imagenet")
+"""The linear probes on all labels."""
 
 LESS_IMPORTANT = ("seconds", "CPU seconds", "effective rank")
 Combination = tuple[tuple[str, Setting], ...]

@@ -10,7 +10,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.evaluation.features import preprocessed_batches
-from fullrank.evaluation.frozen import verify_frozen
+from fullrank.models.features import verify_frozen
 from fullrank.evaluation.neighbourhood.duplicates import find_duplicates, pixel_digests, thumbnails
 from fullrank.evaluation.neighbourhood.plane import draw_map
 from fullrank.evaluation.neighbourhood.result import Neighbours, Queries, label_texts
