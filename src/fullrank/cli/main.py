@@ -20,7 +20,6 @@ COMMANDS = {
     "choose": "rank models on images without labels, with intervals; with labels, see whether the order holds",
     "spectrum": "measure eigenvalues of the embeddings, effective rank, condition number, entropy, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",
-    "pack": "write all images of a source at one size into one file, which a run reads without decoding",
     "neighbours": "find nearest neighbours, near-duplicates, outliers and doubtful labels of a set of images; page and Parquet",
     "export": "write the backbone as safetensors for timm, as ONNX, or as a folder for the Hugging Face hub",
     "report": "write one self-contained HTML page for one or several runs",
@@ -35,7 +34,7 @@ Self-supervised learning of images by joint embedding, with the spectrum of the 
 
 {commands}
 
-SOURCE of images: digits (embedded), a path (folder, Parquet, CSV of paths, tar shards, packed file), folder:PATH, parquet:PATH, hf:NAME
+SOURCE of images: digits (embedded), a path (folder, Parquet, CSV of paths, tar shards), folder:PATH, parquet:PATH, hf:NAME
 MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME, file:PATH
 
 Try it:                fullrank pretrain digits
