@@ -18,7 +18,7 @@ from fullrank.images import (
     load_images,
     open_images,
 )
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model
 from fullrank.views import MultiViewTransform, ViewConfig
 
