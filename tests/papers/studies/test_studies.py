@@ -73,8 +73,9 @@ def short(monkeypatch):
     return healthy
 
 
+@pytest.mark.slow
 def test_the_alarm_of_a_run_that_became_nan_is_counted(short, tmp_path):
-    causes, changes = alarm.INDUCED_FAILURES["NaN"]
+    _, changes = alarm.INDUCED_FAILURES["NaN"]
     alarm.train(tmp_path / "healthy", short("vicreg", 0))
     alarm.train(tmp_path / "nan", changes["vicreg"](short("vicreg", 0)))
     rows = [
