@@ -1,16 +1,22 @@
-"""The MODEL of a command, with the flags that describe the network of a file of another library."""
+"""The flags of the commands that take a MODEL: how its images are read, where it runs, and files of other libraries."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
-from fullrank.cli.heavy import heavy_imports
-from fullrank.methods.config import BackboneConfig, Json
-from fullrank.terminal import stderr
+from fullrank.errors import UserError
+from fullrank.images.reading import Device, Reading
+from fullrank.methods import BackboneConfig
+from fullrank.methods.config import Json
+from fullrank.models import Model, load
+from fullrank.run.terminal import stderr
 
-if TYPE_CHECKING:
-    from fullrank.models import Model
+ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
+"""How the images are read; what is not given is as in the run, or as usual."""
+DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
+"""Where the network runs, and how images come to it."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +51,31 @@ ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
 """The fields of `ModelOptions` as flags without a prefix."""
 
 
-def load_model(model: str, options: ModelOptions) -> "Model":
+def load_model(model: str, options: ModelOptions) -> Model:
     """Load a MODEL, and print what is known about the weights of another library."""
-    config = options.backbone
-    changed = config != BackboneOptions()
-    backbone = (
-        BackboneConfig(name=config.name or "resnet18", stem=config.stem, arguments=config.arguments)
-        if changed
-        else None
-    )
-    with heavy_imports():
-        from fullrank.models import load
-
-    loaded = load(
-        model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std
-    )
+    given, usual = options.backbone, BackboneOptions()
+    name = given.name or "resnet18"
+    backbone = BackboneConfig(name=name, stem=given.stem, arguments=given.arguments) if given != usual else None
+    size, mean, std = options.size, options.mean, options.std
+    loaded = load(model, backbone=backbone, channels=options.channels, size=size, mean=mean, std=std)
     if loaded.note:
-        stderr().print(loaded.note, markup=False, highlight=False, soft_wrap=True)
+        stderr().print(loaded.note)
     return loaded
+
+
+def check_new(path: Path | None, *, overwrite: bool) -> None:
+    """Check before the work that a file of --out can be written.
+
+    Raises:
+        UserError: it exists.
+    """
+    if path is not None and path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; choose another name, or replace it with --overwrite")
+
+
+def update_report(path: Path) -> None:
+    """Write the report of a run again, and print where it is."""
+    from fullrank.report import write_report  # here, because it takes a second
+
+    stderr().print(f"scores: {path / 'evaluation.json'}")
+    stderr().print(f"report: {write_report([path], path / 'report.html')}")

@@ -8,6 +8,7 @@ from fullrank.arguments import MEMORY
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.reading import Reading
 from fullrank.images.source_uri import absolute_source
 from fullrank.images.splits import TRAIN
 from fullrank.models import Model
@@ -30,22 +31,24 @@ class LabelledSplits:
 
 
 def choose_splits(
-    model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int, train_subset: bool = False
+    model: Model, data: Data | None, reading: Reading | None = None, *, seed: int, train_subset: bool = False
 ) -> LabelledSplits:
     """Return the training and the test images of a source, or of opened images, of which a fifth is held out.
 
     Of a run with `data.validation`, the validation images take the place of the test images, and none of them is a
-    training image; this does not hold if `data` or `test` is given, so that the test images can be used once, at the
+    training image; this does not hold if `data` or `reading.test` is given, so that the test images can be used once, at the
     end. The training images of the probes are all others, or with `train_subset` those on which the backbone was
     trained.
 
     Raises:
-        UserError: the source or a split does not exist, or `train`, `test` or `train_subset` does not fit the source or
-            the run.
+        UserError: the source or a split does not exist, or `reading` or `train_subset` does not fit the source or the
+            run.
     """
-    source, config = resolve_source(model, data)
+    source, config = resolve_source(model, data, reading)
+    train, test = (reading.train, reading.test) if reading else (None, None)
+    run = getattr(model.recipe, "data", config)
     validation = 0.0 if test else config.validation
-    if validation and train not in (None, config.reading.train):
+    if validation and train not in (None, run.reading.train):
         raise UserError(
             f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
         )
@@ -63,8 +66,7 @@ def choose_splits(
         splits = hold_out_test(source, seed=seed, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        reading = replace(config.reading, train=train or config.reading.train, test=test or config.reading.test)
-        splits = train_and_test(source, reading, seed=seed, **reduction)
+        splits = train_and_test(source, config.reading, seed=seed, **reduction)
     name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
     # with all
@@ -97,13 +99,15 @@ def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
     return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
-def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
+def held_out_images(
+    model: Any, data: Data | None, split: str | None, reading: Reading | None = None
+) -> Images | MemoryImages:
     """Return the split with this name, or by default the held-out images of a source; opened images are returned
     unchanged.
 
     The held-out images of a run with `data.validation` are its validation images.
     """
-    source, config = resolve_source(model, data)
+    source, config = resolve_source(model, data, reading)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
@@ -137,12 +141,18 @@ def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryI
     return images
 
 
-def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
-    """Return the given source or images, or else the source of the run, with the names of its splits.
+def resolve_source(model: Any, data: Data | None, reading: Reading | None = None) -> tuple[Any, DataConfig]:
+    """Return the given source or images, or else the source of the run, with how it is read: `reading` over that of the
+    run.
 
     Raises:
         UserError: there is no data and the model is not a run, or the data has another type.
     """
+    source, config = _source_of(model, data)
+    return source, config if reading is None else replace(config, reading=reading.over(config.reading))
+
+
+def _source_of(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
     recipe = getattr(model, "recipe", None)
     of_run = (
         recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()
