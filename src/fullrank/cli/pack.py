@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from fullrank.arguments import check_source, check_suffix
+from fullrank.arguments import check_source
 from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import UserError, printable
+from fullrank.files import check_suffix
 from fullrank.terminal import stderr
 
 

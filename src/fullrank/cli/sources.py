@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fullrank.arguments import check_source, parse_model
+from fullrank.arguments import check_source
+from fullrank.models import parse_model
 from fullrank.recipes import DataConfig, read_recipe
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import UInt
 from safetensors import SafetensorError, safe_open
 
-from fullrank.arguments import check_suffix
 from fullrank.errors import UserError, printable
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.images.bit_depth import find_bit_depth
 from fullrank.images.dataset_info import dataset_info
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError

@@ -10,7 +10,7 @@ from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
 from fullrank.images.splits import TRAIN
-from fullrank.models import Model
+from fullrank.models.model import Model
 from fullrank.recipes import DataConfig
 
 Data = Any
@@ -47,7 +47,8 @@ def choose_splits(
     validation = 0.0 if test else config.validation
     if validation and train not in (None, config.train):
         raise UserError(
-            f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
+            f"--train is {train}, but the run's validation images are of its own training split; "
+            "give --test too, or no --train"
         )
     if train_subset and not config.subset:
         raise UserError(
@@ -55,29 +56,25 @@ def choose_splits(
         )
     reduction: Any = {"validation": validation, "subset": config.subset if train_subset else 0}
     if isinstance(source, Images | MemoryImages):
-        source = as_images(source)
         if train is not None or test is not None:
             raise UserError(
                 f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out"
             )
-        splits = hold_out_test(source, seed=seed, **reduction)
+        splits = hold_out_test(as_images(source), seed=seed, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        splits = train_and_test(
-            source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
-        )
+        names = {"train": train or config.train, "test": test or config.test}
+        splits = train_and_test(source, **names, seed=seed, **reduction, **config.open_options)
     name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
-    # with all
+    # with all, nor scores on other images in memory those on these
     name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
     name += f" (probes on {config.subset:,} images)" if train_subset else ""
-    if (
-        isinstance(source, Images) and source.source == MEMORY
-    ):  # the name of all images in memory; their scores must not replace each other
-        name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
+    if isinstance(source, Images | MemoryImages) and splits.test.source == MEMORY:
+        name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(as_images(source)).digest}")
     statement = splits.statement
     if config.subset and not train_subset and isinstance(source, str):
-        statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"
+        statement += f"; the backbone was trained on {config.subset:,} images, the probes on all {len(splits.train):,}"
     return LabelledSplits(splits.train, splits.test, name, statement)
 
 
@@ -110,10 +107,8 @@ def held_out_images(model: Any, data: Data | None, split: str | None) -> Images 
     if split is not None:
         return open_images(source, split=split, **config.open_options)[split]
     recipe = getattr(model, "recipe", None)
-    seed = recipe.split_seed if recipe else 0
-    return train_and_test(
-        source, train=config.train, test=config.test, seed=seed, validation=config.validation, **config.open_options
-    ).test
+    names: Any = {"train": config.train, "test": config.test, "seed": recipe.split_seed if recipe else 0}
+    return train_and_test(source, **names, validation=config.validation, **config.open_options).test
 
 
 def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
@@ -125,9 +120,8 @@ def all_images(model: Model, data: Data | None, split: str | None) -> Images | M
         return _whole(source, split)
     splits = open_images(source, split=split, **config.open_options)
     if len(splits) > 1:
-        raise UserError(
-            f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)"
-        )
+        names = ", ".join(splits)
+        raise UserError(f"{source} has the splits {names}; choose one with --split (split='{next(iter(splits))}')")
     (images,) = splits.values()
     return images
 
@@ -147,14 +141,11 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
         UserError: there is no data and the model is not a run, or the data has another type.
     """
     recipe = getattr(model, "recipe", None)
-    of_run = (
-        recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()
-    )  # the images of a run that had Python objects
+    of_run = recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()  # a run of Python objects
     if data is None:
         if recipe is None:
-            raise UserError(
-                f"model '{getattr(model, 'name', model)}' has no images; give --data SOURCE (data=SOURCE in Python)"
-            )
+            name = getattr(model, "name", model)
+            raise UserError(f"model '{name}' has no images; give --data SOURCE (data=SOURCE in Python)")
         return recipe.data.source, recipe.data
     if isinstance(data, Images | MemoryImages):
         return data, of_run
@@ -162,8 +153,4 @@ def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
         return data.source, data
     if not isinstance(data, str | Path):
         return as_images(data), of_run
-    if not str(data) or "\0" in str(data):
-        raise UserError(
-            f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images"
-        )
     return str(data), DataConfig(source=str(data))

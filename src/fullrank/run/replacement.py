@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fullrank.errors import UserError
 from fullrank.files import DRAFT
-from fullrank.models.runs import INITIAL
+from fullrank.models.loading import INITIAL
 from fullrank.training import list_checkpoints
 from fullrank.training.checkpoints import recover_checkpoints
 
