@@ -56,7 +56,7 @@ from fullrank.run.directory import as_path, recover_run, validate_output_dir
 from fullrank.run.launch.devices import launch_fabric, resolve_devices
 from fullrank.run.launch.environment import launched_world_size
 from fullrank.run.launch.launcher import run_processes
-from fullrank.run.launch.precision import choose_precision, require_one_precision, resolve_precision
+from fullrank.run.precision import choose_precision, require_one_precision, resolve_precision
 from fullrank.run.launch.process import ProcessSpec
 from fullrank.run.launch.signals import stop_on_signals
 from fullrank.run.replacement import ASIDE, is_run, restored_on_failure

@@ -49,7 +49,7 @@ def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[Slot]:
     """
     import torch
 
-    from fullrank.run.launch.precision import on_cuda
+    from fullrank.run.precision import on_cuda
 
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 0:
         raise UserError(f"--parallel is {parallel!r}, expected a number of processes; 0 means one for each device")

@@ -12,7 +12,7 @@ import torch
 from fullrank.objectives import total
 from fullrank.recipes import RECIPES, build_method
 from fullrank.recipes.assembling import view_sizes
-from fullrank.run.launch.precision import POISONED_BYTES
+from fullrank.run.precision import POISONED_BYTES
 
 
 def main(name, images, passes):

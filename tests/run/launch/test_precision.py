@@ -16,7 +16,7 @@ from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, Recipe, build_method, read_recipe
 from fullrank.run.launch import precision
-from fullrank.run.launch.precision import (
+from fullrank.run.precision import (
     bfloat16_is_safe,
     choose_precision,
     has_bfloat16_tiles,

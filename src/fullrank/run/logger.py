@@ -18,30 +18,36 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
+from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.methods import Method
 from fullrank.recipes import Recipe, build_preprocess, to_dict
+from fullrank.recipes.forecast import duration
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.run.cost import REST, Pace
 from fullrank.run.data import TrainingData
-from fullrank.run.directory import Run
-from fullrank.run.files import read_json, read_jsonl, write_json
-from fullrank.run.held_out_views import evaluate_held_out_views
-from fullrank.run.launch.precision import resolve_precision
+from fullrank.run.directory import Run, discard_replaced
 from fullrank.run.metrics import Metrics, MetricsWriter
-from fullrank.run.online_score import score_labelled, score_online
-from fullrank.run.progress import ProgressBar, forecast
-from fullrank.run.replacement import discard
+from fullrank.run.monitor import (
+    evaluate_held_out_views,
+    evaluate_spectra,
+    intraclass_correlation,
+    score_labelled,
+    score_online,
+    variance_within_views,
+)
+from fullrank.run.precision import resolve_precision
+from fullrank.run.progress import ProgressBar, describe_terms, memory_in_use
 from fullrank.run.resume import checkpoint_meta
-from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
-from fullrank.run.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.wandb_log import WandbOptions
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, lr_factor, save_checkpoint
 from fullrank.views import MultiViewTransform
 
-FORECAST_STEPS = 20  # number of steps before the forecast is printed
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
+DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +87,12 @@ class TrainingRun:
         epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
         steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
         if self.data.labelled:
-            return {0} | (
-                steps if self.recipe.probe.epochs else {round(self.total * tenth / 10) for tenth in range(1, 11)}
-            )
+            return {0} | (steps if epochs else {round(self.total * tenth / 10) for tenth in range(1, 11)})
         return steps if self.data.test else set()
+
+    def epoch(self, step: int) -> float:
+        """Return the number of epochs after `step` steps."""
+        return round(step / self.steps_per_epoch, 4)
 
 
 class NullLogger:
@@ -114,6 +122,42 @@ class NullLogger:
         self.run.data.decode_errors.all_gather()
 
 
+class Stopwatch:
+    """The seconds of a run: of its training loop, of the processor, and of some of its parts; those before the run was
+    resumed count.
+    """
+
+    def __init__(self, environment: dict[str, Any]) -> None:
+        total = environment.get("duration_seconds", 0.0)
+        self._before = {"total": total, "cpu": environment.get("cpu_seconds", 0.0)}
+        self.parts = {part: 0.0 for part in ("spectrum", "online")}
+        self._parts_before = {part: total * environment.get(f"{part}_share", 0.0) for part in self.parts}
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def measure(self, part: str) -> Iterator[None]:
+        """Count the time of the context as a part of the run."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.parts[part] += time.perf_counter() - started
+
+    @property
+    def elsewhere(self) -> float:
+        """Seconds of this process that were spent on parts."""
+        return sum(self.parts.values())
+
+    def read(self) -> dict[str, float]:
+        """Return the durations for environment.json."""
+        seconds = self._before["total"] + time.perf_counter() - self._started
+        cpu = self._before["cpu"] + time.process_time() - self._cpu_started
+        shares = {
+            f"{part}_share": round((now + self._parts_before[part]) / seconds, 4) for part, now in self.parts.items()
+        }
+        return {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), **shares}
+
+
 class RunLogger:
     """The logger of the first process: it writes the run directory, and changes no weights, gradients or global random
     state.
@@ -128,71 +172,43 @@ class RunLogger:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
-        self.environment = read_json(path / "environment.json")
-        last_step = run.start or -1  # rows of later steps are removed; −1 removes all rows
+        before = [row for row in Metrics.read(path / "metrics.jsonl") if run.start and row.step <= run.start]
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
-            run.data.decode_errors.reasons |= {error["name"]: error["reason"] for error in errors}
-        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=last_step)
-        self.writer = MetricsWriter(path, after=last_step, wandb=wandb, config=to_dict(recipe))
+            run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
+        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=run.start or -1)
+        self.writer = MetricsWriter(path, before, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
-        for row in Metrics.read(path / "metrics.jsonl"):
+        for row in before:
             self.detector.update(row)  # a resumed run does not repeat an alarm
         self.progress = ProgressBar(
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
-        self.seconds_before = float(self.environment.get("duration_seconds", 0.0))
-        self.cpu_seconds_before = float(self.environment.get("cpu_seconds", 0.0))
-        # A run that an older version began has no CPU seconds; 0 stands for unknown, because those since the resumption
-        # are too few.
-        self.knows_cpu_seconds = self.cpu_seconds_before > 0 or self.seconds_before == 0
-        self.spectrum_seconds_before = self.seconds_before * float(self.environment.get("spectrum_share", 0.0))
-        self.spectrum_seconds = 0.0
-        self.online_seconds_before = self.seconds_before * float(self.environment.get("online_share", 0.0))
-        self.online_seconds = 0.0
+        self.environment = read_json(path / "environment.json")
+        self.watch, self.pace = Stopwatch(self.environment), Pace(run.fabric.device)
 
     def __enter__(self) -> "RunLogger":
-        self.started, self.cpu_started = time.perf_counter(), time.process_time()
-        self.progress.__enter__()
+        self.progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.progress.__exit__()
-        errors = self.run.data.decode_errors
+        self.progress.stop()
         # After an exception, e.g. for a full disk, an error while closing the files would hide the exception.
         with suppress(OSError, UserError) if kind else nullcontext():
             self.writer.close()
-            errors.write(self.run.path / "decode_errors.jsonl")
-            self.write_durations()
-        if count := len(errors.reasons):
+            self.write_state()
+        if count := len(self.run.data.decode_errors.reasons):
             self.console.print(
                 f"{count} image{'s' * (count > 1)} could not be read; see {self.run.path / 'decode_errors.jsonl'}"
             )
 
-    @property
-    def seconds(self) -> float:
-        """Seconds that this process has spent in the training loop."""
-        return time.perf_counter() - self.started
-
-    def write_durations(self) -> None:
-        """Write the duration and the CPU seconds of the run, including those before it was resumed, and the shares of
-        the spectrum
-        evaluations and of the scores of the online probe in the duration. CPU seconds of 0: those before it was resumed
-        are not known.
-        """
-        seconds = self.seconds_before + self.seconds
-        cpu_seconds = (
-            self.cpu_seconds_before + time.process_time() - self.cpu_started if self.knows_cpu_seconds else 0.0
-        )
-        spectrum_seconds = self.spectrum_seconds_before + self.spectrum_seconds
-        durations = {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
-        durations["spectrum_share"] = round(spectrum_seconds / seconds, 4)
-        if online_seconds := self.online_seconds_before + self.online_seconds:
-            durations["online_share"] = round(online_seconds / seconds, 4)
-        write_json(self.run.path / "environment.json", self.environment | durations)
+    def write_state(self) -> None:
+        """Write the durations and the decode errors."""
+        self.run.data.decode_errors.write(self.run.path / "decode_errors.jsonl")
+        write_json(self.run.path / "environment.json", self.environment | self.watch.read())
 
     def evaluate_start(self) -> None:
         """Evaluate the weights before the first step."""
@@ -204,12 +220,9 @@ class RunLogger:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
         run, last = self.run, step.step == self.run.total
         self.unread_terms.append((step.step, step.terms))
-        labels = step.labels.where(
-            step.labels < len(run.probe.b), -1
-        )  # a stream may have labels beyond the known classes
-        probed = run.probe.step(
-            step.R.flatten(0, 1), labels.repeat(len(step.R)), lr_factor=self.probe_lr_factor(step.step)
-        )
+        known = step.labels < len(run.probe.b)  # a stream may have labels beyond the known classes
+        labels = step.labels.where(known, -1).repeat(len(step.R))
+        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(step.step))
         if step.step % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
         if step.step % run.data.plan.every == 0 or last:
@@ -221,15 +234,22 @@ class RunLogger:
             self.score_probe(step.step)
         if step.step in run.checkpoint_steps:
             self.save_checkpoint(step.step)
-        if step.step - run.start == FORECAST_STEPS and not last:
-            seconds, left = self.seconds - self.spectrum_seconds - self.online_seconds, run.total - step.step
-            device = run.fabric.device
-            self.console.print(
-                forecast(
-                    steps_left=left, seconds=seconds, steps=FORECAST_STEPS, wait_seconds=wait_seconds, device=device
-                )
-            )
-        self.progress.advance(step.step)
+        if self.pace.tick(self.watch.elsewhere) and not last:
+            self.announce_pace(step.step - run.start, wait_seconds)
+        self.progress.show(step.step)
+
+    def announce_pace(self, steps: int, wait_seconds: float) -> None:
+        """Print how long the run takes, now that it is measured."""
+        run, seconds = self.run, self.pace.step_seconds or 0.0
+        waits = min(wait_seconds / (steps * seconds), 1.0)
+        advice = ""
+        if waits > DATA_BOUND and run.fabric.device.type == "cuda":
+            advice = ": the GPU waits for data (give more --data.workers, or --data.storage memory)"
+        self.console.print(
+            f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
+            f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
+            f"{waits:.0%} of the time{advice}"
+        )
 
     def probe_lr_factor(self, step: int) -> float:
         """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
@@ -240,21 +260,19 @@ class RunLogger:
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
         recipe, terms = self.run.recipe, self.read_terms()
-        probe_loss, accuracy = torch.stack(
-            [probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]
-        ).tolist()  # one transfer
-        labelled = not math.isnan(accuracy)  # NaN: no image of this batch has a label
+        values = torch.stack([probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]).tolist()  # one transfer
+        probe_loss, accuracy = (None if math.isnan(value) else value for value in values)  # NaN: no label in this batch
         every = max(recipe.spectrum.train_batch_every, recipe.log_every)
         self.log_row(
             TrainRow(
                 step=step.step,
-                epoch=self.epoch(step.step),
+                epoch=self.run.epoch(step.step),
                 loss=sum(terms.values()),
                 terms=terms,
                 lr=step.lr,
                 images_per_second=round(self.progress.speed(step.step), 1),
-                probe_loss=probe_loss if labelled else None,
-                probe_train_accuracy=accuracy if labelled else None,
+                probe_loss=None if accuracy is None else probe_loss,
+                probe_train_accuracy=accuracy,
                 relative_variance={
                     "backbone": variance_within_views(step.R),
                     "projector": variance_within_views(step.embeddings["Z"]),
@@ -262,22 +280,18 @@ class RunLogger:
                 **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
             )
         )
-        self.progress.set_caption(terms, self.effective_rank)
+        self.progress.caption = describe_terms(terms, self.effective_rank)
 
     def evaluate_batch(self, step: Step) -> dict[str, Any]:
         """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
-        started = time.perf_counter()
-        with self.require_finite_embeddings(step.step, "training images"):
+        with self.watch.measure("spectrum"), self.require_finite_embeddings(step.step, "training images"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
-        rank = spectrum.effective_rank()
-        self.effective_rank = step.step, rank
-        self.spectrum_seconds += time.perf_counter() - started
+            self.effective_rank = step.step, spectrum.effective_rank()
+            leading = spectrum.eigenvalues[:NUM_LEADING].tolist()
         return {
-            "effective_rank": rank,
+            "effective_rank": self.effective_rank[1],
             "max_rank": min(spectrum.n - 1, spectrum.D),
-            "leading_eigenvalues": tuple(
-                float(f"{value:.6g}") for value in spectrum.eigenvalues[:NUM_LEADING].tolist()
-            ),
+            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in leading),
         }
 
     def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
@@ -288,31 +302,32 @@ class RunLogger:
             step: number of steps so far.
             R: (V, n, D_b) representations of the last batch; None before the first batch.
         """
-        started, run = time.perf_counter(), self.run
-        with run.fabric.autocast(), self.require_finite_embeddings(step, "held-out images"):
-            evaluation = evaluate_spectrum(run.method, run.data.held_out, self.preprocess)
+        run, data, recipe = self.run, self.run.data, self.run.recipe
+        with (
+            self.watch.measure("spectrum"),
+            run.fabric.autocast(),
+            self.require_finite_embeddings(step, "held-out images"),
+        ):
+            spectra, features = evaluate_spectra(run.method, data.held_out, self.preprocess)
             views = evaluate_held_out_views(
                 run.method,
-                run.data.held_out,
+                data.held_out,
                 run.views,
-                seed=run.recipe.seed,
-                batch_size=run.recipe.batch_size,
-                with_loss=run.data.plan.has_loss(step, run.total),
+                seed=recipe.seed,
+                batch_size=recipe.batch_size,
+                with_loss=data.plan.has_loss(step, run.total),
             )
-        self.spectrum_file.append(step, evaluation.spectra)
-        labels = run.data.held_out_labels.to(evaluation.features.device)
+        self.spectrum_file.append(step, spectra)
+        labels = data.held_out_labels.to(features.device)
         counts = labels[labels >= 0].bincount()
         labelled = int(counts.sum())
         self.log_row(
             SpectrumRow(
                 step=step,
-                epoch=self.epoch(step),
-                **{
-                    location: SpectrumMetrics.from_spectrum(spectrum)
-                    for location, spectrum in evaluation.spectra.items()
-                },
+                epoch=run.epoch(step),
+                **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in spectra.items()},
                 intraclass_correlation=None if R is None else intraclass_correlation(R),
-                probe_accuracy=run.probe.accuracy(evaluation.features, labels) if labelled else None,
+                probe_accuracy=run.probe.accuracy(features, labels) if labelled else None,
                 probe_images=labelled or None,
                 probe_majority=int(counts.max()) / labelled if labelled else None,
                 held_out_loss=views.loss,
@@ -320,49 +335,40 @@ class RunLogger:
                 pixel_deviation=views.pixel_deviation,
             )
         )
-        self.spectrum_seconds += time.perf_counter() - started
 
     def score_probe(self, step: int) -> None:
         """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
-        started, run = time.perf_counter(), self.run
-        probe, kind = (
-            ("linear", "test")
-            if run.data.labelled
-            else ("online", "validation" if run.recipe.data.validation else "test")
+        run, data, probe = self.run, self.run.data, "linear" if self.run.data.labelled else "online"
+        kind = "validation" if run.recipe.data.validation and probe == "online" else "test"
+        with self.watch.measure("online"):
+            if data.labelled:
+                train, test = (images.batches() for images in data.labelled)
+                score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
+            else:
+                assert data.test is not None, "a run without labelled test images has no step to score"
+                score = score_online(run.method, run.probe, data.test.batches(), self.preprocess, run.fabric)
+        epoch = run.epoch(step)
+        self.log_row(
+            OnlineRow(step=step, epoch=epoch, accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe)
         )
-        if run.data.labelled:
-            train, test = (images.batches() for images in run.data.labelled)
-            score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
-        else:
-            assert run.data.test is not None, "a run without labelled test images has no step to score"
-            score = score_online(run.method, run.probe, run.data.test.batches(), self.preprocess, run.fabric)
-        row = OnlineRow(
-            step=step,
-            epoch=self.epoch(step),
-            accuracy=score.accuracy,
-            top5=score.top5,
-            images=score.images,
-            probe=probe,
-        )
-        self.log_row(row)
-        top5 = "" if row.top5 is None else f", top 5 {row.top5:.1%}"
-        name, images = "a linear probe" if probe == "linear" else "the online probe", f"{row.images:,} {kind} images"
+        top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
+        name = "a linear probe" if probe == "linear" else "the online probe"
         self.console.print(
-            f"epoch {row.epoch:g}: {name} classifies {row.accuracy:.1%} of {images}{top5}", highlight=False
+            f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}",
+            highlight=False,
         )
-        self.online_seconds += time.perf_counter() - started
-
-    def epoch(self, step: int) -> float:
-        """Return the number of epochs after `step` steps."""
-        return round(step / self.run.steps_per_epoch, 4)
 
     def log_row(self, row: Row) -> None:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
         for alarm in self.detector.update(row):
-            text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
-            self.writer.write(alarm, text)
-            self.console.print(f"warning at step {row.step}: {text}", style="yellow")
+            self.console.print(f"warning at step {row.step}: {self.log_alarm(alarm)}", style="yellow")
+
+    def log_alarm(self, alarm: AlarmRow) -> str:
+        """Write the row of an alarm, and return its text."""
+        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+        self.writer.write(alarm, text)
+        return text
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the
@@ -388,10 +394,8 @@ class RunLogger:
         """
         tensors = self.run.method.state_dict()
         finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
-        if not all(finite):
-            raise self.not_finite_error(
-                step, "weights", tensor=next(name for name, ok in zip(tensors, finite, strict=True) if not ok)
-            )
+        if bad := [name for name, ok in zip(tensors, finite, strict=True) if not ok]:
+            raise self.not_finite_error(step, "weights", tensor=bad[0])
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
@@ -406,15 +410,10 @@ class RunLogger:
         the step.
         """
         recipe = self.run.recipe
-        alarm = not_finite_alarm(step, self.epoch(step), where, recipe, precision=resolve_precision(recipe), **details)
-        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
-        self.writer.write(alarm, text)
-        checkpoints = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
-        saved = (
-            f"the checkpoint of step {checkpoints[-1]} is complete"
-            if checkpoints
-            else "no checkpoint has been written yet"
-        )
+        epoch, precision = self.run.epoch(step), resolve_precision(recipe)
+        text = self.log_alarm(not_finite_alarm(step, epoch, where, recipe, precision=precision, **details))
+        steps = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
+        saved = f"the checkpoint of step {steps[-1]} is complete" if steps else "no checkpoint has been written yet"
         return UserError(f"{text}; {saved}")
 
     def save_checkpoint(self, step: int) -> None:
@@ -428,15 +427,13 @@ class RunLogger:
         self.check_weights(step)
         self.writer.flush()
         run.data.decode_errors.all_gather()
-        run.data.decode_errors.write(run.path / "decode_errors.jsonl")
-        self.write_durations()
+        self.write_state()
         save_checkpoint(
             run.path / "checkpoints",
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta=checkpoint_meta(run.recipe, run.data.num_images, run.data.fingerprint)
-            | {"classes": list(run.data.classes)},
+            meta=checkpoint_meta(run.recipe, run.data),
             keep=run.recipe.keep_checkpoints,
         )
-        discard(run.path)
+        discard_replaced(run.path)
