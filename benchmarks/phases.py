@@ -118,8 +118,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from fullrank.recipes import RECIPES
     from fullrank.run.data import SeededBatches
     from fullrank.run.evaluation_plan import plan_evaluations
-    from fullrank.run.launch.devices import resolve_precision
-    from fullrank.run.run_logger import RunLogger
+    from fullrank.run.precision import resolve_precision
+    from fullrank.run.logger import RunLogger
     from fullrank.training import fit as fit_function
     from fullrank.views import MultiViewTransform
 

@@ -50,7 +50,7 @@ from fullrank.report import read_run_summary
 from fullrank.report.measures import last_quarter_share
 from fullrank.run import Run, write_json
 from fullrank.run.environment import platform_info
-from fullrank.run.spectrum_evaluation import intraclass_correlation
+from fullrank.run.monitor import intraclass_correlation
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
 from fullrank.views import ViewConfig
 

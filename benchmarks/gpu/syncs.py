@@ -165,7 +165,7 @@ def training_loop(counter: SyncCounter) -> Iterator[None]:
     saves."""
     import fullrank.run.pretrain
     from fullrank.images import MemoryImages
-    from fullrank.run.run_logger import RunLogger
+    from fullrank.run.logger import RunLogger
 
     init, stop_on_signals = RunLogger.__init__, fullrank.run.pretrain.stop_on_signals
 

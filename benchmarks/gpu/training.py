@@ -17,8 +17,8 @@ from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, fe
 from fullrank.recipes import Recipe, assemble
 from fullrank.run.data import SeededBatches
 from fullrank.run.evaluation_plan import forward_flops
-from fullrank.run.launch.devices import launch_fabric
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.processes import launch_fabric
+from fullrank.run.logger import RunLogger
 from fullrank.training import Step, build_optimizer, fit
 
 LOG_EVERY = 10

@@ -13,7 +13,7 @@ from benchmarks.gpu.training import without_waiting
 from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import SpectrumConfig, with_objective
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 from fullrank.testing.objective_case import loss_of, objective_case
 
 QUIET = Console(quiet=True)

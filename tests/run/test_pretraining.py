@@ -30,7 +30,7 @@ from fullrank.run import pretrain as pretraining
 from fullrank.run.precision import resolve_precision
 from fullrank.run.pretrain import preview
 from fullrank.run.resume import with_absolute_source
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 
 
 def same_weights(one, other):

@@ -6,14 +6,15 @@ Nothing is said about time before three steps are measured.
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from fullrank.distributed import all_reduce_max, world_size
 from fullrank.errors import UserError
-from fullrank.recipes import Recipe
+from fullrank.recipes import Recipe, with_choices
 from fullrank.recipes.recipe import view_sizes
+from fullrank.recipes.start import start_warmup
 
 WARM_UP, MEASURED = 2, 3
 """Steps before the measurement, which also allocate memory and start workers, and least number of measured steps."""
@@ -89,6 +90,20 @@ def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> in
     (68, 1)
     """
     return min(max(int(hours * 3600 / (REST * step_seconds * steps_per_epoch)), 1), 1_000_000)
+
+
+def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
+    """Return the recipe with the epochs that fit into a time, and a line for the user."""
+    epochs = epochs_within(hours, step_seconds, steps_per_epoch)
+    recipe = with_choices(recipe, epochs=epochs)
+    if recipe.init:
+        recipe = replace(recipe, schedule=replace(recipe.schedule, warmup=start_warmup(recipe)))
+    expected = REST * step_seconds * steps_per_epoch * epochs / 3600
+    line = (
+        f"--hours {hours:g}: --epochs {epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
+        f"measured: {expected:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
+    )
+    return recipe, line + ("; one epoch already takes longer" if expected > hours else "")
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ import filelock
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.files import read_json
+from fullrank.models.runs import INITIAL
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.evaluations import read_evaluations
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints
 
-INITIAL = "initial.safetensors"
-"""The weights that the backbone of a run began with, if they were given (`init`)."""
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
     *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints", "tensorboard", "wandb", ".lock"),

@@ -6,28 +6,21 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from rich.console import Console
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation import OnlineProbe
 from fullrank.files import read_json, read_jsonl, write_json
-from fullrank.methods import Method
-from fullrank.recipes import Recipe, build_preprocess, to_dict
+from fullrank.recipes import build_preprocess, to_dict
 from fullrank.recipes.forecast import duration
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
-from fullrank.run.data import TrainingData
 from fullrank.run.directory import Run, discard_replaced
-from fullrank.run.metrics import Metrics, MetricsWriter
+from fullrank.run.metrics import MetricsWriter
 from fullrank.run.monitor import (
     evaluate_held_out_views,
     evaluate_spectra,
@@ -41,58 +34,13 @@ from fullrank.run.progress import ProgressBar, describe_terms, memory_in_use
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.run.steps import TrainingRun
 from fullrank.run.wandb_log import WandbOptions
 from fullrank.spectrum import Spectrum
 from fullrank.training import Step, lr_factor, save_checkpoint
-from fullrank.views import MultiViewTransform
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRun:
-    """The networks, the images and the directory of a run in progress."""
-
-    path: Path
-    recipe: Recipe
-    fabric: Fabric
-    method: Method
-    """The method without Fabric's wrapper."""
-    optimizer: torch.optim.Optimizer
-    """The optimizer without Fabric's wrapper."""
-    probe: OnlineProbe
-    data: TrainingData
-    views: MultiViewTransform
-    start: int
-    """Number of steps already taken when the run was started or resumed."""
-    total: int
-    """Number of steps of the run."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of steps per epoch."""
-        return self.data.num_images // self.recipe.batch_size
-
-    @cached_property
-    def checkpoint_steps(self) -> set[int]:
-        """Steps after which a checkpoint is written: evenly spaced, including the last."""
-        return {round(self.total * (i + 1) / self.recipe.checkpoints) for i in range(self.recipe.checkpoints)}
-
-    @cached_property
-    def score_steps(self) -> set[int]:
-        """Steps after which a probe is scored on all test images: those of `probe.epochs`, without epochs after the
-        end. With `probe.labelled`, also before the first step, and by default after each tenth of the run.
-        """
-        epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
-        steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
-        if self.data.labelled:
-            return {0} | (steps if epochs else {round(self.total * tenth / 10) for tenth in range(1, 11)})
-        return steps if self.data.test else set()
-
-    def epoch(self, step: int) -> float:
-        """Return the number of epochs after `step` steps."""
-        return round(step / self.steps_per_epoch, 4)
 
 
 class NullLogger:
@@ -172,15 +120,14 @@ class RunLogger:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
         self.preprocess = build_preprocess(recipe)
-        before = [row for row in Metrics.read(path / "metrics.jsonl") if run.start and row.step <= run.start]
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
         self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=run.start or -1)
-        self.writer = MetricsWriter(path, before, wandb=wandb, config=to_dict(recipe))
+        self.writer = MetricsWriter(path, run.log, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
         self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
-        for row in before:
+        for row in run.log:
             self.detector.update(row)  # a resumed run does not repeat an alarm
         self.progress = ProgressBar(
             console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
@@ -224,7 +171,8 @@ class RunLogger:
         labels = step.labels.where(known, -1).repeat(len(step.R))
         probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(step.step))
         if step.step % run.recipe.log_every == 0 or last:
-            self.log_train(step, probed)
+            with self.require_finite_embeddings(step.step, "training images"):
+                self.log_train(step, probed)
         if step.step % run.data.plan.every == 0 or last:
             self.read_terms()
             self.check_weights(step.step)
@@ -284,7 +232,7 @@ class RunLogger:
 
     def evaluate_batch(self, step: Step) -> dict[str, Any]:
         """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
-        with self.watch.measure("spectrum"), self.require_finite_embeddings(step.step, "training images"):
+        with self.watch.measure("spectrum"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
             self.effective_rank = step.step, spectrum.effective_rank()
             leading = spectrum.eigenvalues[:NUM_LEADING].tolist()
@@ -349,7 +297,9 @@ class RunLogger:
                 score = score_online(run.method, run.probe, data.test.batches(), self.preprocess, run.fabric)
         epoch = run.epoch(step)
         self.log_row(
-            OnlineRow(step=step, epoch=epoch, accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe)
+            OnlineRow(
+                step=step, epoch=epoch, accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe
+            )
         )
         top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
         name = "a linear probe" if probe == "linear" else "the online probe"

@@ -25,8 +25,8 @@ from fullrank.methods import Method, at_least_float32
 from fullrank.objectives import total
 from fullrank.spectrum import Spectrum
 from fullrank.spectrum.moments import to_float64
+from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
-from fullrank.views.augmentation_params import mix
 
 CHUNK = 256  # number of images whose views are in memory at the same time
 HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training

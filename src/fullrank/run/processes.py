@@ -21,6 +21,7 @@ import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.fabric.strategies import DDPStrategy
+from rich.console import Console
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -128,8 +129,9 @@ def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
     return DDPStrategy(process_group_backend="cpu:gloo,cuda:nccl" if on_cuda(recipe) else "gloo", **options)
 
 
-def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count: int) -> None:
-    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts.
+def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count: int, *, quiet: bool = False) -> None:
+    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts; with a `console` that
+    prints nothing if `quiet`.
 
     A signal to this process is passed on as SIGTERM. If a process fails, the launcher ends the others.
 
@@ -171,7 +173,7 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
             logs_specs=DefaultLogsSpecs(log_dir=folder),
         )
         try:
-            stops = pool.submit(elastic_launch(config, _process), function, arguments, threads).result()
+            stops = pool.submit(elastic_launch(config, _process), function, arguments, threads, quiet).result()
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if flag.signum:
@@ -183,7 +185,9 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
         raise Interrupted(flag.signum or stop[0], stop[1])
 
 
-def _process(function: Callable[..., Any], arguments: dict[str, Any], threads: int) -> tuple[int, str] | None:
+def _process(
+    function: Callable[..., Any], arguments: dict[str, Any], threads: int, quiet: bool
+) -> tuple[int, str] | None:
     """Work as one of several processes; return the number of the signal that stopped the run, and the message."""
     os.setsid()  # the terminal's signals come through the parent
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # also torch's signal for the death of the parent
@@ -191,7 +195,7 @@ def _process(function: Callable[..., Any], arguments: dict[str, Any], threads: i
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads)
     try:
-        function(**arguments)
+        function(**arguments, **({"console": Console(quiet=True)} if quiet else {}))
     except Interrupted as stop:
         return stop.signum, str(stop)
     finally:

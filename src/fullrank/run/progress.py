@@ -25,6 +25,8 @@ class ProgressBar(Progress):
         batch_size: number of images per step.
     """
 
+    caption = ""
+
     def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch_size: int) -> None:
         super().__init__(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -35,7 +37,6 @@ class ProgressBar(Progress):
             console=console,
             disable=not console.is_terminal,
         )
-        self.caption = ""
         self.start_step, self.total, self.started = start, total, time.perf_counter()
         self.steps_per_epoch, self.batch_size = steps_per_epoch, batch_size
         self.task = self.add_task("", total=total, completed=start, epoch="", speed="")
