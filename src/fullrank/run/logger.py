@@ -192,7 +192,7 @@ class RunLogger:
         waits = min(wait_seconds / (steps * seconds), 1.0)
         advice = ""
         if waits > DATA_BOUND and run.fabric.device.type == "cuda":
-            advice = ": the GPU waits for data (give more --data.workers, or --data.storage memory)"
+            advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)"
         self.console.print(
             f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
             f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
