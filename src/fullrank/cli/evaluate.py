@@ -13,7 +13,7 @@ from fullrank.arguments import check_source, parse_slice
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
-from fullrank.cli.sources import ReadFlags, ReadOptions
+from fullrank.cli.sources import ReadFlags, ReadOptions, of_any
 from fullrank.errors import UserError
 from fullrank.evaluation.protocol import DEFAULT_PROBES, Protocols
 from fullrank.files import atomic_write
@@ -103,15 +103,7 @@ def evaluate(
 
     loaded, against = load_model(model, network), [load_model(other, ModelOptions()) for other in others]
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
-    usual = replace(
-        read,
-        labels=None,
-        image_column=None,
-        label_column=None,
-        label_separator=None,
-        group_column=None,
-        split_column=None,
-    )  # these flags describe the images of the run or of --data
+    usual = replace(read, reading=of_any(read.reading))  # the other flags describe the images of the run or of --data
     sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
     if len(sets) > 1:
@@ -160,7 +152,7 @@ def evaluate(
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:
         console.print(f"scores: {out}", markup=False, soft_wrap=True)
-    elif loaded.run and selected == slice(None):
+    elif loaded.path and selected == slice(None):
         from fullrank.report import write_report
         from fullrank.report.store_neighbours import update_neighbours
 
@@ -168,9 +160,9 @@ def evaluate(
             update_neighbours(
                 loaded, sets[0][0], sets[0][1], device=read.accelerator, workers=read.workers, notify=console.print
             )
-        console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
+        console.print(f"scores: {loaded.path / 'evaluation.json'}", markup=False, soft_wrap=True)
         console.print(
-            f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True
+            f"report: {write_report([loaded.path], loaded.path / 'report.html')}", markup=False, soft_wrap=True
         )
 
 

@@ -41,32 +41,6 @@ from fullrank.recipes.view_groups import with_view_groups
 if TYPE_CHECKING:
     from rich.console import Console
 
-HINTS = {
-    **dict.fromkeys(("--backbone", "--arch", "--model", "--network", "--encoder"), "did you mean --backbone.name?"),
-    **dict.fromkeys(("--batch", "--bs", "--batchsize"), "did you mean --batch_size?"),
-    **dict.fromkeys(("--lr", "--learning-rate"), "did you mean --optimizer.lr?"),
-    **dict.fromkeys(("--wd", "--weight-decay"), "did you mean --optimizer.weight_decay?"),
-    **dict.fromkeys(("--optimizer", "--optim"), "did you mean --optimizer.name?"),
-    **dict.fromkeys(("--schedule", "--scheduler"), "did you mean --schedule.name?"),
-    **dict.fromkeys(("--warmup", "--warmup-epochs"), "did you mean --schedule.warmup?"),
-    **dict.fromkeys(
-        ("--size", "--image-size", "--img-size", "--crop-size", "--resolution"), "did you mean --views.0.size?"
-    ),
-    **dict.fromkeys(("--projector", "--dim", "--proj-dim", "--embedding-dim"), "did you mean --projector.widths?"),
-    **dict.fromkeys(("--workers", "--num-workers"), "did you mean --data.workers?"),
-    **dict.fromkeys(("--labels",), "did you mean --data.labels?"),
-    **dict.fromkeys(("--gpu", "--gpus", "--num-gpus", "--processes", "--nproc"), "did you mean --devices?"),
-    **dict.fromkeys(("--device", "--accelerator"), "did you mean --machine.accelerator?"),
-    **dict.fromkeys(("--precision", "--amp", "--fp16", "--bf16"), "did you mean --machine.precision?"),
-    **dict.fromkeys(("--loss", "--method"), "did you mean --objective?"),
-    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--save-dir", "--logdir"), "did you mean --out?"),
-    **dict.fromkeys(
-        ("--pretrained", "--weights", "--checkpoint", "--finetune"),
-        "did you mean --init MODEL, to start with given weights? --resume RUN continues a run",
-    ),
-}
-"""Flags that users of other libraries type → what to say."""
-
 BACKBONE_FLAGS = ("name", "stem", "arguments")
 READ_FLAGS = (
     "test",
@@ -181,7 +155,7 @@ def read_data_flags(arguments: Sequence[str]) -> DataConfig:
     """Return how the flags say that images are read, which must be known before a general recipe can be chosen for
     them.
 
-    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
+    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).reading.image_column
     'photo'
     """
     return parse(DataFlags, flags_below("data", READ_FLAGS, arguments), command="pretrain").data
@@ -299,11 +273,9 @@ def resolve_recipe(
     reading = reading or DataConfig()
     splits = train_and_test(
         name,
-        train=train or reading.train,
-        test=reading.test,
+        replace(reading.reading, train=train or reading.reading.train),
         validation=reading.validation,
         subset=reading.subset,
-        **reading.open_options,
     )
     info = dataset_info(splits.train)
     own: dict[str, Any] = {}  # the number of channels decides which operations the views have
@@ -373,7 +345,6 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         arguments,
         command=f"pretrain {recipe.name}",
         default=default,
-        hints=HINTS,
         description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
     if sentence:
@@ -382,8 +353,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
     if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
         for function in recipe.custom_transforms:
             import_function(function, notify=console.print)
-    data = replace(
-        recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train
-    )
+    own = recipe.data.reading
+    own = own if flags.options.split is None else replace(own, train=flags.options.split)
+    data = replace(recipe.data, source=flags.options.data or recipe.data.source, reading=own)
     probe = replace(recipe.probe, labelled=flags.options.labelled or recipe.probe.labelled)
     return replace(recipe, data=data, probe=probe), flags.options

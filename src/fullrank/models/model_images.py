@@ -1,15 +1,15 @@
 """The images that a function of a MODEL reads: those that the user names, or else those of its run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fullrank.arguments import MEMORY
 from fullrank.errors import UserError
-from fullrank.evaluation.scorable import name_data
 from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
+from fullrank.images.splits import TRAIN
 from fullrank.models import Model
 from fullrank.recipes import DataConfig
 
@@ -45,7 +45,7 @@ def choose_splits(
     """
     source, config = resolve_source(model, data)
     validation = 0.0 if test else config.validation
-    if validation and train not in (None, config.train):
+    if validation and train not in (None, config.reading.train):
         raise UserError(
             f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
         )
@@ -63,9 +63,8 @@ def choose_splits(
         splits = hold_out_test(source, seed=seed, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        splits = train_and_test(
-            source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
-        )
+        reading = replace(config.reading, train=train or config.reading.train, test=test or config.reading.test)
+        splits = train_and_test(source, reading, seed=seed, **reduction)
     name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
     # with all
@@ -81,6 +80,23 @@ def choose_splits(
     return LabelledSplits(splits.train, splits.test, name, statement)
 
 
+def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
+    """Return the name of a data set: the source of the test images, and that of the training images if it is not the
+    usual one.
+
+    >>> from fullrank.images import train_and_test
+    >>> splits = train_and_test("digits")
+    >>> name_data(splits.train, splits.test)
+    'digits (held out)'
+    """
+    train_source, test_source = getattr(train, "source", "memory"), getattr(test, "source", "memory")
+    if train_source == test_source:
+        return test_source if train is test else f"{test_source} (held out)"
+    data, _, split = train_source.rstrip("]").rpartition("[")
+    usual = split.lower() in TRAIN and test_source.startswith(f"{data}[")
+    return test_source if usual else f"{test_source} (trained on {train_source})"
+
+
 def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
     """Return the split with this name, or by default the held-out images of a source; opened images are returned
     unchanged.
@@ -91,12 +107,10 @@ def held_out_images(model: Any, data: Data | None, split: str | None) -> Images 
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
-        return open_images(source, split=split, **config.open_options)[split]
+        return open_images(source, config.reading, split=split)[split]
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
-    return train_and_test(
-        source, train=config.train, test=config.test, seed=seed, validation=config.validation, **config.open_options
-    ).test
+    return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
 def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
@@ -106,7 +120,7 @@ def all_images(model: Model, data: Data | None, split: str | None) -> Images | M
     source, config = resolve_source(model, data)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
-    splits = open_images(source, split=split, **config.open_options)
+    splits = open_images(source, config.reading, split=split)
     if len(splits) > 1:
         raise UserError(
             f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)"
