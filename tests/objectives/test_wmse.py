@@ -111,7 +111,7 @@ def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
     Z = randn(2, 12, 4)
     with pytest.raises(
         UserError,
-        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon",
+        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4.*epsilon",
     ):
         loss(Z, slice_size=4)
     with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):
