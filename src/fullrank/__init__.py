@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fullrank.errors import UserError as UserError
-    from fullrank.evaluation.choosing import choose as choose
+    from fullrank.evaluation.choose import choose as choose
+    from fullrank.evaluation.evaluate import evaluate as evaluate
     from fullrank.evaluation.finetune import finetune as finetune
-    from fullrank.evaluation import evaluate as evaluate
-    from fullrank.evaluation import measure_spectrum as measure_spectrum
-    from fullrank.evaluation.neighbourhood import neighbours as neighbours
+    from fullrank.evaluation.neighbours import neighbours as neighbours
+    from fullrank.evaluation.spectrum import measure_spectrum as measure_spectrum
     from fullrank.images import open_images as open_images
     from fullrank.models import Model as Model
     from fullrank.models import load as load
-    from fullrank.models.embedder import Embedder as Embedder
-    from fullrank.models.embeddings import embed as embed
-    from fullrank.models.exporting import export as export
+    from fullrank.models.embed import Embedder as Embedder
+    from fullrank.models.embed import embed as embed
+    from fullrank.models.export import export as export
     from fullrank.recipes import RECIPES as RECIPES
     from fullrank.recipes import Recipe as Recipe
     from fullrank.run import Run as Run
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 HOMES = {
     **dict.fromkeys(("RECIPES", "Recipe"), "recipes"),
     **dict.fromkeys(("Model", "load"), "models"),
-    **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation"),
-    **{"Embedder": "models.embedder", "embed": "models.embeddings", "export": "models.exporting"},
-    **{"choose": "evaluation.choosing", "finetune": "evaluation.finetune", "neighbours": "evaluation.neighbourhood"},
+    **{name: f"evaluation.{name}" for name in ("choose", "evaluate", "finetune", "neighbours")},
+    **{"measure_spectrum": "evaluation.spectrum"},
+    **{"Embedder": "models.embed", "embed": "models.embed", "export": "models.export"},
     **{"Run": "run", "pretrain": "run.pretrain", "Spectrum": "spectrum"},
     **{"UserError": "errors", "open_images": "images"},
 }

@@ -9,7 +9,7 @@ from torch import nn
 
 from fullrank.methods import at_size, build_backbone, feature_dim
 from fullrank.methods.config import BackboneConfig
-from fullrank.models.outside_weights import convert_by_timm
+from fullrank.models.weights import convert_by_timm
 from fullrank.recipes import RECIPES, build_method
 from fullrank.recipes.assembling import build_transform
 from fullrank.recipes.choices import balanced_invariance

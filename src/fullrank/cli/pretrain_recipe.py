@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fullrank.arguments import check_source, nearest_name, parse_model
+from fullrank.arguments import check_source, nearest_name
 from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
 from fullrank.errors import UserError, suggest
 from fullrank.methods.config import BackboneConfig
+from fullrank.models import parse_model
 from fullrank.recipes import (
     RECIPES,
     DataConfig,

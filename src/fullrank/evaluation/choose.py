@@ -27,9 +27,8 @@ from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
 from fullrank.models.features import preprocessed_batches, verify_frozen
-from fullrank.models.model import HasPath, ModelLike
+from fullrank.models.model import HasPath, ModelLike, with_depth
 from fullrank.models.model_images import Data
 from fullrank.recipes.photos import build_view
 from fullrank.spectrum import StreamingSpectrum, intraclass_correlation
@@ -414,7 +413,9 @@ def _sample(parts: Mapping[str, Images | MemoryImages], count: int, seed: int) -
     total = sum(map(len, parts.values()))
     chosen = np.sort(np.random.default_rng(seed).permutation(total)[:count])
     starts = np.cumsum([0, *map(len, parts.values())])
-    rows = {name: chosen[(chosen >= a) & (chosen < b)] - a for name, a, b in zip(parts, starts, starts[1:], strict=False)}
+    rows = {
+        name: chosen[(chosen >= a) & (chosen < b)] - a for name, a, b in zip(parts, starts, starts[1:], strict=False)
+    }
     return {name: subset(images, rows[name]) for name, images in parts.items() if len(rows[name])}
 
 

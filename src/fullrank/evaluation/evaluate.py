@@ -27,10 +27,9 @@ from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, deco
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.model import HasPath, ModelLike
+from fullrank.models.loading import find_checkpoint
+from fullrank.models.model import HasPath, ModelLike, with_depth
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
-from fullrank.models.runs import find_checkpoint
 
 CURVE = (1, 2, 5, 10)
 """Labels per class of the few-shot curve of `labelled`."""
@@ -140,7 +139,9 @@ def evaluate(
     path = loaded.path / FILE if store and loaded.path and choices.selected == slice(None) else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
-    statement = "; ".join(filter(None, [splits.statement, overlap(loaded, splits.test) if labelled is not None else ""]))
+    statement = "; ".join(
+        filter(None, [splits.statement, overlap(loaded, splits.test) if labelled is not None else ""])
+    )
     for line in filter(None, (unfinished(loaded), statement)):
         notify(line)
     evaluation = replace(
@@ -235,9 +236,7 @@ def score_model(
         network, final = model.untrained(), replace(model.preprocess, resize=0)  # the pixels are resized already
         head = train_classifier(network, final, pixels, protocol, seed=choices.seed, device=where)
         predictions = [predict(network, head, final, known.pixels, device=where)]
-        outcomes += score_predictions(
-            SUPERVISED, "supervised", settings_of(protocol), predictions, target_of(known)
-        )
+        outcomes += score_predictions(SUPERVISED, "supervised", settings_of(protocol), predictions, target_of(known))
     scores, comparisons = judge(outcomes, sets[0].target, seed=choices.seed)
     left_out = [*report_unlabelled(train, "training"), *report_unlabelled(test, "test")]
     left_out += [f"{name}: the images have several labels each, which it cannot score" for name in unused]
@@ -315,7 +314,9 @@ def overlap(model: Model, test: Images | MemoryImages) -> str:
     if model.recipe is None:
         return ""
     try:
-        own = choose_splits(model, None, seed=model.recipe.split_seed, train_subset=bool(model.recipe.data.subset)).train
+        own = choose_splits(
+            model, None, seed=model.recipe.split_seed, train_subset=bool(model.recipe.data.subset)
+        ).train
     except UserError as error:
         return f"the overlap with the images of pretraining was not counted ({error})"
     count = count_overlap(test, own, channels=model.preprocess.channels)

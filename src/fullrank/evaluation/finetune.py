@@ -27,10 +27,8 @@ from fullrank.images import DecodeErrors
 from fullrank.images.reading import Device, Reading
 from fullrank.methods import build_backbone
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
-from fullrank.models.model import ModelLike
-from fullrank.models.model_card import classifier_section
+from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 
 RANDOM = "random weights"
@@ -191,8 +189,7 @@ def write_network(
     name = f"{Path(model.name).name.partition('@')[0]}-finetuned"
     nothing = dict.fromkeys(("projector", "recipe", "path", "step", "initial"))
     tuned = replace(model, name=name, backbone=network.cpu().eval(), classes=classes, **nothing)
-    card = classifier_section(CLASSIFIER, len(head.bias))
-    write_hub_folder(tuned, folder, overwrite=overwrite, notify=notify, card=card)
+    write_hub_folder(tuned, folder, overwrite=overwrite, notify=notify, classes=len(head.bias))
     tensors = {"weight": head.weight.detach().cpu().contiguous(), "bias": head.bias.detach().cpu().contiguous()}
     with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:
         file.write_bytes(save(tensors, {"classes": json.dumps(classes)}))

@@ -28,9 +28,8 @@ from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
 from fullrank.models.features import preprocessed_batches, verify_frozen
-from fullrank.models.model import ModelLike
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, resolve_source
 
 SIDE = 16
@@ -136,7 +135,10 @@ class Neighbours:
         """
         names = [name.encode("utf-8", "backslashreplace").decode() for name in self.names]  # may be no UTF-8
         images: dict[str, Any] = {"name": names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
-        images |= {"neighbours": self.indices.tolist(), "neighbour_names": [[names[i] for i in r] for r in self.indices]}
+        images |= {
+            "neighbours": self.indices.tolist(),
+            "neighbour_names": [[names[i] for i in r] for r in self.indices],
+        }
         images |= {"similarities": list(self.similarities), "outlier_score": self.outlier_score}
         images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # NaN becomes null
         images["usual_label"] = pa.array([self.usual_label(i)[0] for i in range(len(self))], pa.string())
@@ -262,7 +264,9 @@ def neighbours(
             for batch in preprocessed_batches(images, loaded.preprocess, **options):
                 X.append(embed(batch.pixels))
                 small.append(thumbnails(batch.pixels.cpu()))
-                digests += [hashlib.sha1(image.numpy()).digest() for image in to_16_bits(batch.pixels.cpu()).contiguous()]
+                digests += [
+                    hashlib.sha1(image.numpy()).digest() for image in to_16_bits(batch.pixels.cpu()).contiguous()
+                ]
                 names += batch.names
                 labels += label_texts(batch.labels.tolist(), tuple(images.classes))
                 splits += [part] * len(batch.names)

@@ -129,7 +129,9 @@ def score_predictions(
         by_class: also score balanced accuracy, AUROC, recalls and the confusion matrix.
     """
     if target.labels.ndim == 2:
-        return _several(Score(features=features, probe=probe, settings=settings, metric=MAP, value=0), predictions, target)
+        return _several(
+            Score(features=features, probe=probe, settings=settings, metric=MAP, value=0), predictions, target
+        )
     y, sums, last = target.labels, _Sums(), None
     present = np.unique(y)
     is_class = y[:, None] == present
@@ -143,7 +145,7 @@ def score_predictions(
         if classes > MANY_CLASSES:
             sums.values.setdefault(TOP5, []).append(float(best.any(1).mean()))
         if by_class:
-            sums.recalls.append(best[:, 0] @ is_class / is_class.sum(0))
+            sums.recalls.append(sums.hits[-1] @ is_class / is_class.sum(0))
             sums.values.setdefault(BALANCED, []).append(float(sums.recalls[-1].mean()))
             odds = np.exp(logits - logits.max(1, keepdims=True))
             shares = (odds / odds.sum(1, keepdims=True))[:, present]
@@ -228,7 +230,9 @@ def judge(
     for i, column in zip(rated, values.T, strict=True):
         if np.isfinite(column).any():
             scores[i] = replace(scores[i], **dict(zip(("low", "high"), interval(column), strict=True)))
-    compared = {scores[i].features: column for column, i in enumerate(rated) if alike[i] and scores[i].metric == main.metric}
+    compared = {
+        scores[i].features: column for column, i in enumerate(rated) if alike[i] and scores[i].metric == main.metric
+    }
     first, *others = compared
     comparisons = []
     for name in others:

@@ -237,7 +237,9 @@ class Protocols:
         return getattr(self, probe.replace("-", "_"))
 
 
-PROTOCOLS: dict[str, Any] = {each.name.replace("_", "-"): type(getattr(Protocols(), each.name)) for each in fields(Protocols)}
+PROTOCOLS: dict[str, Any] = {
+    each.name.replace("_", "-"): type(getattr(Protocols(), each.name)) for each in fields(Protocols)
+}
 """Name of a probe → its protocol."""
 PROTOCOLS["finetune"] = FinetuneProtocol
 

@@ -225,7 +225,9 @@ def _class_table(evaluation: Evaluation) -> Table:
     """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
     main = evaluation.main
     probes = (main.probe, "supervised", "finetune") if main else ()
-    scores = [s for s in evaluation.scores if s.probe in probes and (s.probe != main.probe or s.settings == main.settings)]
+    scores = [
+        s for s in evaluation.scores if s.probe in probes and (s.probe != main.probe or s.settings == main.settings)
+    ]
     heads = {id(s): s.features if s.probe in probes[:2] else f"{s.features}, {score_name(s.probe, {})}" for s in scores}
     rows: dict[str, dict[str, str]] = {}
     for score in scores:

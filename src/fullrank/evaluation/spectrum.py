@@ -18,9 +18,8 @@ from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.reading import Device, Reading
 from fullrank.models import load, resolve_device
-from fullrank.models.depth import with_depth
 from fullrank.models.features import stream_features
-from fullrank.models.model import ModelLike
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, held_out_images
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
 from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
@@ -166,7 +165,9 @@ def _history_table(history: Any, part: str) -> Table:
     table = Table("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown))
     table.title, table.title_justify = f"{part} over training", "left"
     for t in np.unique(np.linspace(0, len(values) - 1, ROWS).round().astype(int)):
-        collapsed = int(functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t])))
+        collapsed = int(
+            functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t]))
+        )
         cells = (f"{values[t, j - 1]:.3g}" for j in shown)
         table.add_row(f"{history.steps[t]:,}", f"{ranks[t]:.3g}", str(collapsed), *cells)
     table.add_section()
@@ -264,7 +265,11 @@ def measure_spectrum(
     found.source = getattr(images, "source", "memory")
     for prefix, each in zip(("", "against_"), models, strict=False):
         errors, each = DecodeErrors(max_error_fraction=device.max_error_fraction), with_depth(each, images)
-        options = {"device": resolve_device(device.accelerator), "batch_size": device.batch_size, "workers": device.workers}
+        options = {
+            "device": resolve_device(device.accelerator),
+            "batch_size": device.batch_size,
+            "workers": device.workers,
+        }
         spectra = encoder_spectrum(
             each.backbone, each.projector, images, each.preprocess, decode_errors=errors, **options
         )

@@ -102,12 +102,9 @@ def still_rising(training: Mapping[float, float]) -> str:
     if (gain := training[last] - training[before]) < 0.01:
         change = "fell" if gain <= -0.01 else "hardly changed"
         return f"more epochs may not help, as accuracy during pretraining {change} after epoch {before:g}"
-    rise = (
-        f"from {percent(training[before])} after epoch {before:g} to {percent(training[last])} after epoch {last:g}"
-    )
+    rise = f"from {percent(training[before])} after epoch {before:g} to {percent(training[last])} after epoch {last:g}"
     return f"more epochs may help, as accuracy during pretraining rose {rise}"
 
 
 def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}"
-

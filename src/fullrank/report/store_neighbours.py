@@ -1,22 +1,27 @@
 """Find the neighbours of a few test images of a run, and store them for its report."""
 
+import base64
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from fullrank.errors import UserError
-from fullrank.evaluation.neighbourhood import Neighbours, neighbours
-from fullrank.images import DecodeErrors, Images, MemoryImages, as_images
+from fullrank.evaluation.neighbours import Neighbours, neighbours
+from fullrank.images import Images, MemoryImages, as_images
+from fullrank.images.reading import Device
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
 from fullrank.report.figures import spread_indices
-from fullrank.report.neighbours import picture_uri
 from fullrank.run.neighbour_rows import FILE, NeighbourRows, Tile
 
 SEARCHED = 1000
 """Number of test images that are searched, evenly spread over all."""
-ROWS, SHOWN = 6, 7
+ROWS, SHOWN, SIDE = 6, 7, 96
 """Rows, and neighbours in each."""
 
 
@@ -25,8 +30,7 @@ def update_neighbours(
     data: Any,
     splits: dict[str, Any],
     *,
-    device: Any = "auto",
-    workers: int = 0,
+    device: Device | None = None,
     notify: Callable[[str], Any] = lambda line: None,
 ) -> None:
     """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores
@@ -37,22 +41,19 @@ def update_neighbours(
         data: the images, as in `fullrank.evaluate`.
         splits: the names of the splits, as in `fullrank.evaluate`.
         device: as in `fullrank.neighbours`.
-        workers: as in `fullrank.neighbours`.
         notify: receives the reason if no neighbours are stored.
     """
     if model.path is None or model.recipe is None:
         return
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
-        store_neighbour_rows(
-            model, chosen.test, model.path / FILE, source=chosen.data, device=device, workers=workers
-        )
+        store_neighbour_rows(model, chosen.test, model.path / FILE, source=chosen.data, device=device)
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
 
 
 def store_neighbour_rows(
-    model: Model, test: Images | MemoryImages, path: Path, *, source: str, device: Any = "auto", workers: int = 0
+    model: Model, test: Images | MemoryImages, path: Path, *, source: str, device: Device | None = None
 ) -> NeighbourRows:
     """Embed at most `SEARCHED` test images, and write the neighbours of `ROWS` of them.
 
@@ -62,24 +63,14 @@ def store_neighbour_rows(
         path: the file; an existing one is replaced. It has fewer than 60 pictures of at most 96 pixels.
         source: the name of the images.
         device: as in `fullrank.neighbours`.
-        workers: as in `fullrank.neighbours`.
 
     Raises:
         UserError: fewer than two images can be read, or the features are not finite.
     """
     images = as_images(test)
     part = images.subset(spread_indices(len(images), SEARCHED))
-    errors = DecodeErrors(max_error_fraction=1.0)
-    found = neighbours(
-        model,
-        {"test": part},
-        k=SHOWN,
-        duplicates=1.0,
-        map_images=0,
-        device=device,
-        workers=workers,
-        decode_errors=errors,
-    )
+    device = replace(device or Device(), max_error_fraction=1.0)
+    found = neighbours(model, {"test": part}, k=SHOWN, duplicates=1.0, device=device)
     rows = tuple(_row(found, row) for row in spread_indices(len(found), ROWS))
     stored = NeighbourRows(source=source, step=model.step, searched=len(found), rows=rows)
     stored.write(path)
@@ -95,3 +86,16 @@ def _row(found: Neighbours, row: int) -> tuple[Tile, ...]:
 def _tile(found: Neighbours, row: int) -> Tile:
     name = found.names[row].encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
     return Tile(name=name, label=found.labels[row] or "", picture=picture_uri(found.picture(row)))
+
+
+def picture_uri(pixels: np.ndarray) -> str:
+    """Return pixels (C, S, S) as the address of a picture of at most `SIDE` pixels; of other channels than 1 or 3, the
+    first is shown.
+    """
+    if pixels.dtype != np.uint8:  # floats in [0, 1]
+        pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
+    image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
+    image.thumbnail((SIDE, SIDE))
+    stream, kind = io.BytesIO(), "png" if image.width <= 32 else "jpeg"
+    image.save(stream, kind, quality=85)
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
