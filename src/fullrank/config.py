@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from fullrank.errors import UserError, suggest
 
 T = TypeVar("T")
-CHECKS = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+CHECKS = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """Nothing is rounded, parsed or guessed, and an unknown field is an error."""
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field
-from tyro.conf import Fixed, Suppress
+from tyro.conf import Suppress
 
 from fullrank.config import Share, config, from_json
 from fullrank.errors import UserError
@@ -165,19 +165,19 @@ class Recipe:
 
     name: Suppress[FolderName] = "recipe"
     """Name of the recipe, and of the folder of its runs."""
-    objective: Suppress[Fixed[Text]] = "frossl"
+    objective: Suppress[Text] = "frossl"
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
-    hyper: Suppress[Fixed[dict[str, Any]]] = field(default_factory=dict)
+    hyper: Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
-    method_builder: Suppress[Fixed[Text]] = ""
+    method_builder: Suppress[Text] = ""
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the
     objective."""
-    method: Suppress[Fixed[dict[str, Any]]] = field(default_factory=dict)
+    method: Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of
     its builder."""
-    init: Suppress[Fixed[Text]] = ""
+    init: Suppress[Text] = ""
     """The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`."""
-    init_hash: Suppress[Fixed[Text]] = ""
+    init_hash: Suppress[Text] = ""
     """SHA-256 of these weights; the run stores it, and a run with this recipe starts only from the same weights."""
     data: DataConfig = field(default_factory=DataConfig)
     views: Annotated[tuple[ViewConfig, ...], Field(min_length=1, max_length=100)] = (ViewConfig(),)
@@ -258,6 +258,13 @@ def is_below(name: str, parents: Collection[str]) -> bool:
     """
     parts = name.split(".")
     return any(".".join(parts[: i + 1]) in parents for i in range(len(parts)))
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a name is that of one folder on every system, not a path."""
+    return (
+        0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
+    )
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

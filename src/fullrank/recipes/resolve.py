@@ -35,7 +35,7 @@ from fullrank.recipes.rules import (
     stem_for,
 )
 from fullrank.recipes.start import Start, explain_start, start_channels, start_size, with_start
-from fullrank.recipes.user_code import find_objective, import_function
+from fullrank.recipes.user_code import find_objective, import_function, is_imported
 
 Notify = Callable[[str], Any]
 
@@ -304,15 +304,16 @@ def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     16
     """
     tree = to_dict(with_view_groups(recipe, values))
+    checked = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper and method are unknown
     for name in sorted(values, key=lambda name: name.count(".")):
         node: Any = tree
         *path, last = name.split(".")
-        for key in path:
-            known = node if isinstance(node, dict) else [str(i) for i in range(len(node))]
-            if not isinstance(node, dict | list) or key not in known:
+        for key in (*path, last):
+            known = node if isinstance(node, dict) else [str(i) for i in range(len(node))] if isinstance(node, list) else ()
+            if key not in known and (checked or key is not last):
                 raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
-            node = node[key if isinstance(node, dict) else int(key)]
-        node[last] = values[name]
+            node = node if key is last else node[key if isinstance(node, dict) else int(key)]
+        node[last if isinstance(node, dict) else int(last)] = values[name]
     return from_dict(tree) if values else recipe
 
 
