@@ -42,7 +42,7 @@ from fullrank.evaluation import evaluate_backbone, extract_features, few_shot, l
 from fullrank.evaluation.cluster_learnability import cluster_learnability
 from fullrank.evaluation.graph_stability import graph_stability
 from fullrank.evaluation.intrinsic_dimension import mst_dimension, two_nn_dimension
-from fullrank.images import MemoryImages, load_images, train_and_test
+from fullrank.images import MemoryImages, Reading, load_images, train_and_test
 from fullrank.models import Model, load_run
 from fullrank.recipes import to_dict
 from fullrank.recipes.assembling import build_transform
@@ -252,17 +252,15 @@ def show_lengths(result: dict[str, Any]) -> None:
 def images_of(model: Model, source: str | None) -> tuple[MemoryImages, MemoryImages]:
     """Return the training images and the held-out images of a run."""
     data = model.recipe.data
-    return read_images(
-        source or data.source, data.train, data.test, model.recipe.split_seed, data.subset, data.channels
-    )
+    return read_images(source or data.source, data.reading, model.recipe.split_seed, data.subset, data.channels)
 
 
 @functools.cache
 def read_images(
-    source: str, train: str, test: str, seed: int, subset: int, channels: int
+    source: str, reading: Reading, seed: int, subset: int, channels: int
 ) -> tuple[MemoryImages, MemoryImages]:
     """Return the images of a source in memory, read once for all runs."""
-    splits = train_and_test(source, train=train, test=test, seed=seed, subset=subset)
+    splits = train_and_test(source, reading, seed=seed, subset=subset)
     loaded = [load_images(images, channels=channels) for images in (splits.train, splits.test)]
     return loaded[0], loaded[1]
 

@@ -114,7 +114,7 @@ def still_improving(run: RunSummary) -> bool:
     return (last_quarter_share(run) or 0.0) >= STILL_IMPROVING
 
 
-TEST_IMAGES = ("data.source", "data.train", "data.test", "data.validation")
+TEST_IMAGES = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
 """Entries of the recipe that decide the test images."""
 MEASURES = (
     Measure(
@@ -122,7 +122,7 @@ MEASURES = (
         better="higher",
         value=lambda run: "" if (value := view_agreement(run)) is None else format_percent(value),
         meaning="share of the variance of the representations that is between images, not between views of one image (last training batch)",
-        same=("data.source", "data.train", "views", "custom_transforms"),
+        same=("data.source", "data.reading.train", "views", "custom_transforms"),
     ),
     Measure(
         name="held-out loss",

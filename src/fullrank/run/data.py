@@ -155,15 +155,8 @@ def open_data(
         if images is not None:
             splits = hold_out_test(images, seed=recipe.split_seed, validation=spec.validation, subset=spec.subset)
         else:
-            splits = train_and_test(
-                spec.source,
-                train=spec.train,
-                test=spec.test,
-                seed=recipe.split_seed,
-                validation=spec.validation,
-                subset=spec.subset,
-                **spec.open_options,
-            )
+            reduction: Any = {"validation": spec.validation, "subset": spec.subset}
+            splits = train_and_test(spec.source, spec.reading, seed=recipe.split_seed, **reduction)
         check_num_images(recipe, len(splits.train))
         notify(splits.statement)
         depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
@@ -215,9 +208,9 @@ def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str
         raise UserError(
             f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
         )
-    train, test = spec.train or "train", spec.test or "test"
-    stream = open_stream(spec.source, split=train, **spec.open_options)
-    held_out = open_stream(spec.source, split=test, **spec.open_options).take(
+    train, test = spec.reading.train or "train", spec.reading.test or "test"
+    stream = open_stream(spec.source, spec.reading, split=train)
+    held_out = open_stream(spec.source, spec.reading, split=test).take(
         recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed
     )
     statement = (

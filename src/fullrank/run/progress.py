@@ -110,7 +110,7 @@ def forecast(*, steps_left: int, seconds: float, steps: int, wait_seconds: float
     )
     data_bound = share > DATA_BOUND and device.type == "cuda"
     advice = (
-        ": the GPU waits for data (give more --data.workers, --data.storage memory, or decode the images once by fullrank pack)"
+        ": the GPU waits for data (give more --data.workers, --data.storage memory, or smaller images: docs/photos.md)"
         if data_bound
         else ""
     )

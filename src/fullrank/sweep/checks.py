@@ -110,7 +110,7 @@ def check_evaluation(cell: Cell) -> None:
 
 @lru_cache(maxsize=64)
 def _why_not_scorable(data: DataConfig) -> str:
-    splits = train_and_test(data.source, train=data.train, test=data.test, **data.open_options)
+    splits = train_and_test(data.source, data.reading)
     return why_not_scorable(splits.train, splits.test)
 
 

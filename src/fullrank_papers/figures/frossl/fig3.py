@@ -151,7 +151,7 @@ def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, 
         UserError: fewer training images than the size requires.
     """
     recipe = replace(size.recipe, seed=seed, data=replace(size.recipe.data, source=data or size.recipe.data.source))
-    splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=seed)
+    splits = train_and_test(recipe.data.source, recipe.data.reading, seed=seed)
     if len(splits.train) < size.images:
         remedy = "give --data a folder with as many in train; unlabelled images go next to the folders of the classes"
         raise UserError(
