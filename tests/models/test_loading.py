@@ -19,7 +19,7 @@ from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.methods import feature_dim
 from fullrank.models.weight_files import export_metadata
-from fullrank.recipes import functions
+from fullrank.recipes import user_code as functions
 
 
 @pytest.fixture(scope="module")

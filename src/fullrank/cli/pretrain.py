@@ -121,9 +121,7 @@ def run(arguments: Sequence[str]) -> None:
         finish(done, console.print)
 
 
-def read_flags(
-    arguments: Sequence[str], notify: Callable[[str], Any]
-) -> tuple[str | Recipe, Options, dict[str, Any]]:
+def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[str | Recipe, Options, dict[str, Any]]:
     """Parse a command line that begins with a recipe or a source, or has --resume RUN.
 
     Returns:

@@ -3,16 +3,16 @@ and from a recipe to the parts of a run (`assemble`).
 """
 
 from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build_method, build_preprocess, check
+from fullrank.recipes.assembling import check_num_images as check_num_images
 from fullrank.recipes.catalog import RECIPES
 from fullrank.recipes.dry_running import dry_run
-from fullrank.recipes.photos import photos_recipe
-from fullrank.recipes.assembling import check_num_images as check_num_images
 from fullrank.recipes.forecast import forecast_run as forecast_run
 from fullrank.recipes.from_keywords import from_file as from_file
 from fullrank.recipes.from_keywords import method_recipe as method_recipe
 from fullrank.recipes.from_keywords import to_file as to_file
 from fullrank.recipes.from_keywords import with_choices as with_choices
 from fullrank.recipes.from_keywords import with_devices as with_devices
+from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
     MachineConfig,
@@ -29,15 +29,16 @@ from fullrank.recipes.recipe import (
 )
 from fullrank.recipes.resolve import resolve, with_fields, with_objective
 from fullrank.recipes.scores import PUBLISHED, PublishedScore
-from fullrank.recipes.user_code import find_objective as objective_signature
-from fullrank.recipes.user_code import find_objective as resolve_objective
+from fullrank.recipes.user_code import find_objective as objective_signature  # noqa: F401
+from fullrank.recipes.user_code import find_objective as resolve_objective  # noqa: F401
 from fullrank.recipes.user_code import import_function
 from fullrank.recipes.user_code import keywords as keywords
 
+# fmt: off
 __all__ = [
-    *("RECIPES", "Recipe", "DataConfig", "MachineConfig", "ProbeConfig", "SpectrumConfig"),
-    *("PUBLISHED", "PublishedScore", "photos_recipe", "resolve", "with_fields", "with_objective"),
-    *("code_names", "import_code", "import_function", "decides_weights", "differences"),
-    *("from_dict", "read_recipe", "to_dict"),
-    *("Assembly", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "dry_run"),
+    "PUBLISHED", "RECIPES", "Assembly", "DataConfig", "MachineConfig", "ProbeConfig", "PublishedScore", "Recipe",
+    "SpectrumConfig", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "code_names",
+    "decides_weights", "differences", "dry_run", "from_dict", "import_code", "import_function", "photos_recipe",
+    "read_recipe", "resolve", "to_dict", "with_fields", "with_objective",
 ]
+# fmt: on

@@ -19,7 +19,7 @@ FAMILIES = {
     "": "fullrank's own recipes, for small machines",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
-    "stl10": "STL-10 (the source has the 13,000 labelled images; the authors train on 105,000, most of them unlabelled)",
+    "stl10": "STL-10 (the source has 13,000 labelled images; the authors train on 105,000, most unlabelled)",
     "tiny-imagenet": "Tiny ImageNet",
     "imagenet100": "ImageNet-100",
     "imagenet": "ImageNet",
@@ -37,7 +37,7 @@ def list_recipes() -> Iterator[str]:
         for row in (HEADER, *(rows[name] for name, entry in ENTRIES.items() if entry.family == family)):
             yield "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
         yield ""
-    yield "optimizer: name, learning rate, weight decay. published: top-1 of the linear probe (*: of the online classifier)."
+    yield "optimizer: name, learning rate, weight decay. published: top-1, linear probe (*: online classifier)."
     yield "fullrank recipes NAME prints a recipe as JSON. fullrank pretrain NAME [--objective OBJECTIVE] trains it."
 
 

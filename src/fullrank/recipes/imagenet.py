@@ -1,4 +1,4 @@
-"""ImageNet and ImageNet-100: FroSSL's paper, solo-learn's configurations, DirectCLR's paper, and vision transformers."""
+"""ImageNet and ImageNet-100: the papers of FroSSL and DirectCLR, solo-learn's configurations, vision transformers."""
 
 from dataclasses import replace
 

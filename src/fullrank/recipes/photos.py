@@ -99,10 +99,10 @@ def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str
     built = ", narrow and shallow for a CPU" if recipe.backbone.arguments == NARROW else ""
     optimizer, warmup = recipe.optimizer, recipe.schedule.warmup
     return [
-        f"a general recipe for {dataset_info.count:,} training images of {w}×{h} px (median), {recipe.data.channels} channels;"
-        " the flags in brackets change it:",
+        f"a general recipe for {dataset_info.count:,} training images, {w}×{h} px, {recipe.data.channels} channels; "
+        "the flags in brackets change it:",
         f"  views of {sizes} px (--views.0.size), backbone {recipe.backbone.name}{built} (--backbone.name)",
-        f"  batch size {recipe.batch_size} (--batch_size), {recipe.epochs} epochs (--epochs), warm-up over {warmup:.3g}",
+        f"  batch size {recipe.batch_size} (--batch_size), {recipe.epochs} epochs (--epochs), warm-up {warmup:.3g}",
         f"  {optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
     ]
 

@@ -18,8 +18,8 @@ from fullrank.images import DatasetInfo, Images, dataset_info, hold_out_test, tr
 from fullrank.images.reading import Reading
 from fullrank.methods.backbones import check_name
 from fullrank.objectives.signature import tensor_names
-from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.catalog import ENTRIES, RECIPES
+from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, read_recipe, to_dict
 from fullrank.recipes.rules import (
@@ -70,8 +70,8 @@ def resolve(
     """Return the recipe that words describe.
 
     Args:
-        source: a recipe, the name of one in `RECIPES`, a recipe.json, or images (a folder, hf:NAME, `Images`), for which
-            a general recipe is chosen; "photos" or None: the images of data.source among the overrides.
+        source: a recipe, the name of one in `RECIPES`, a recipe.json, or images (a folder, hf:NAME, `Images`), for
+            which a general recipe is chosen; "photos" or None: the images of data.source among the overrides.
         overrides: names and values of fields: `objective`, `epochs`, dotted names as in the flags, such as
             "optimizer.lr", with "views.1.size" adding a group of views; a whole part: `optimizer=OptimizerConfig(…)`;
             or a word for it: `backbone="resnet50"`.
@@ -98,14 +98,18 @@ def resolve(
     if start is not None:
         recipe = with_fields(with_start(recipe, start, channels=given.get("data.channels")), given)
     before, after = flatten(to_dict(base)), flatten(to_dict(recipe))
-    changed = [f"{name} {before[name]} → {after[name]}" for name in before if name in follows and before[name] != after[name]]
-    if changed:
-        notify(f"follows from the flags: {', '.join(changed)}; a flag sets another value")
+    if changed := [name for name in follows if name in before and before[name] != after[name]]:
+        values = (f"{name} {_short(before[name])} → {_short(after[name])}" for name in changed)
+        notify(f"follows from the flags: {', '.join(values)}; a flag sets another value")
     for line in explain_photos_recipe(recipe, info) if info else ():
         notify(line)
     for line in explain_start(recipe, start) if start else ():
         notify(line)
     return recipe
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def plain_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +160,10 @@ def find_recipe(source: Any) -> Recipe | None:
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
         raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
     if ":" not in name and not os.path.exists(os.path.expanduser(name)):
-        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{suggest(name, RECIPES)}")
+        folder = Path(name).parent
+        near = [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
+        hint = suggest(name, RECIPES) or suggest(name, near)
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{hint}")
     return None
 
 
@@ -197,7 +204,8 @@ def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Not
         return recipe
     entry = None if builder else published_entry(recipe, objective)
     if entry is None:
-        notify(f"--objective {objective} has no published recipe here; optimizer, schedule and views are those of {recipe.name}")
+        kept = f"optimizer, schedule and views are those of {recipe.name}"
+        notify(f"--objective {objective} has no published recipe here; {kept}")
         return with_objective(recipe, objective, method_builder=builder)
     notify(f"--objective {objective} takes the recipe {entry.name} ({entry.origin})")
     original = RECIPES[recipe.name]
@@ -304,16 +312,18 @@ def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     16
     """
     tree = to_dict(with_view_groups(recipe, values))
-    checked = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper and method are unknown
+    tree["views"] = {str(number): view for number, view in enumerate(tree["views"])}
+    known = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper is not complete
     for name in sorted(values, key=lambda name: name.count(".")):
-        node: Any = tree
         *path, last = name.split(".")
-        for key in (*path, last):
-            known = node if isinstance(node, dict) else [str(i) for i in range(len(node))] if isinstance(node, list) else ()
-            if key not in known and (checked or key is not last):
-                raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
-            node = node if key is last else node[key if isinstance(node, dict) else int(key)]
-        node[last if isinstance(node, dict) else int(last)] = values[name]
+        node: Any = tree
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or (known and last not in node):
+            raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
+        node[last] = values[name]
+    if isinstance(tree["views"], dict):
+        tree["views"] = list(tree["views"].values())
     return from_dict(tree) if values else recipe
 
 

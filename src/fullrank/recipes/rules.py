@@ -57,8 +57,8 @@ def balanced_invariance(recipe: Recipe) -> float | None:
     None for another objective, and where D is not the last width of an MLP. Source: docs/objectives.md, "The invariance
     weight".
 
-    >>> balanced_invariance(Recipe()), balanced_invariance(Recipe(batch_size=64)), balanced_invariance(Recipe(objective="vicreg"))
-    (1.0, 0.25, None)
+    >>> [balanced_invariance(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
+    [1.0, 0.25, None]
     """
     V, projector = sum(view.count for view in recipe.views), recipe.projector
     if recipe.objective != "frossl" or not recipe.hyper["log"] or V < 2 or projector.kind != "mlp" or projector.absent:

@@ -1,4 +1,4 @@
-"""fullrank's own recipes: scikit-learn's digits, 8×8 grayscale images that need no download, and CIFAR-10 on CPU cores."""
+"""fullrank's own recipes: scikit-learn's digits, 8×8 grayscale images without a download; CIFAR-10 on CPU cores."""
 
 from dataclasses import replace
 

@@ -83,7 +83,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
         start: the model.
         channels: the number of channels that the user gave.
 
-    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), channels=3, size=224, mean=(), std=())
+    >>> of_imagenet = {"channels": 3, "size": 224, "mean": (), "std": ()}
+    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), **of_imagenet)
     >>> continued = with_start(Recipe(epochs=100), start)
     >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
     ('resnet50', 0.03, 2.5)

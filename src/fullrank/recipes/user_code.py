@@ -66,12 +66,11 @@ def imported_function(name: str) -> Callable[..., Any]:
 
     >>> imported_function("os:system")
     Traceback (most recent call last):
-    fullrank.errors.UserError: 'os:system' is code, which the recipe alone does not run; read it, then give --trust (trust=True in Python)
+    fullrank.errors.UserError: 'os:system' is code, which a recipe does not run; read it, then give --trust (trust=True)
     """
     if name in _imported:
         return _imported[name]
-    remedy = "read it, then give --trust (trust=True in Python)"
-    raise UserError(f"'{name}' is code, which the recipe alone does not run; {remedy}")
+    raise UserError(f"'{name}' is code, which a recipe does not run; read it, then give --trust (trust=True)")
 
 
 def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: None) -> Callable[..., Any]:
@@ -134,7 +133,7 @@ def keywords(function: Callable[..., Any]) -> type:
     ]
     members: dict[str, Any] = {p.name: p.default for p in arguments if p.default is not p.empty}
     members["__annotations__"] = {p.name: hints.get(p.name, type(p.default)) for p in arguments}
-    name = getattr(function, "__name__", type(function).__name__)
+    name = str(getattr(function, "__name__", type(function).__name__))
     try:
         return config(type(name, (), members | {"__doc__": inspect.getdoc(function), "__module__": __name__}))
     except ValueError as error:
