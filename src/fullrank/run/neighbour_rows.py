@@ -4,8 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fullrank.files import atomic_write
-from fullrank.run.files import read_json
+from fullrank.files import atomic_write, read_json
 from fullrank.structure import Count, structure
 
 FILE = "neighbours.json"
