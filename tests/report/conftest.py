@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import Evaluation, Score
 from fullrank.report import RunSummary
 from fullrank.run import SpectrumHistory
 from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
@@ -202,15 +203,15 @@ def write_run(
         ("raw pixels", "kNN", 0.339, None, 1),
         ("backbone", "linear, 2 labels per class", 0.513, 0.031, 10),
     ]
-    names = ("features", "probe", "accuracy", "sd", "n")
+    names = ("features", "probe", "value", "sd", "n")
     evaluation = Evaluation(
         model=path.name,
         data="photos[test]",
-        majority=0.1,
+        chance=0.1,
         train_images=50000,
         test_images=10000,
         statement="trained on train, scored on test",
-        scores=tuple(ProbeScore(**dict(zip(names, score, strict=True))) for score in scores),
+        scores=tuple(Score(**dict(zip(names, score, strict=True))) for score in scores),
         left_out=("SVM: too slow",),
     )
     files = {
@@ -230,7 +231,7 @@ def write_run(
             }
         ),
         "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in sorted(log, key=lambda row: row.step)),
-        "evaluation.json": json.dumps({"evaluations": [evaluation.to_json()]}),
+        "evaluation.json": json.dumps({"evaluations": [asdict(evaluation)]}),
         "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
     }
     for name, text in files.items():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.evaluation.result import Comparison, Evaluation, ProbeScore
+from fullrank.evaluation.score import Comparison, Evaluation, Score
 from fullrank.evaluation.verdict import verdict
 from fullrank.report import read_run_summary
 from fullrank.report.answers import QUESTIONS, answers_html, did_it_learn, is_it_better, is_it_healthy
@@ -21,10 +21,10 @@ def test_without_intervals_the_answer_gives_the_agreement_the_held_out_loss_and_
 ):
     spectrum = improving([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], 0.49, spectrum_row)
     scores = tuple(
-        ProbeScore(features=name, probe="linear", accuracy=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268))
+        Score(features=name, probe="linear", value=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268))
     )
     evaluation = Evaluation(
-        model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores
+        model="", data="photos", train_images=1, test_images=1, chance=0.2, statement="", scores=scores
     )
     answer = did_it_learn(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(evaluation,)))
     for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "majority class 20.0", "photos"):
@@ -33,7 +33,7 @@ def test_without_intervals_the_answer_gives_the_agreement_the_held_out_loss_and_
 
 def test_the_answer_gives_the_accuracy_on_the_data_of_the_training(make_summary, train_row, spectrum_row):
     def evaluation(data, accuracy):
-        score = ProbeScore(features="backbone", probe="linear", accuracy=accuracy)
+        score = Score(features="backbone", probe="linear", value=accuracy)
         return Evaluation(model="", data=data, train_images=1, test_images=1, statement="", scores=(score,))
 
     evaluations = (evaluation("photos (held out)", 0.44), evaluation("mnist [test]", 0.9))
@@ -92,8 +92,8 @@ def test_the_untrained_network_decides_whether_a_run_learned(make_summary, spect
 
 def test_a_loss_that_falls_is_no_proof(make_summary, spectrum_row):
     rows = [replace(spectrum_row(step), held_out_loss=loss) for step, loss in ((0, 5.0), (100, 2.0))]
-    readable = [replace(row, probe_images=1000, probe_majority=0.1) for row in rows]
-    chance = [replace(row, probe_images=1000, probe_majority=0.5) for row in rows]  # the online accuracy is 0.5
+    readable = [replace(row, probe_images=1000, probe_chance=0.1) for row in rows]
+    chance = [replace(row, probe_images=1000, probe_chance=0.5) for row in rows]  # the online accuracy is 0.5
     assert (
         did_it_learn(make_summary(spectrum=rows)).word
         == did_it_learn(make_summary(spectrum=readable)).word

@@ -5,7 +5,7 @@ from html import unescape
 import numpy as np
 import pytest
 
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import Evaluation, Score
 from fullrank.report import document, read_run_summary, scores, tables
 from fullrank.report.answers import answers_html
 from fullrank.report.plot_style import COLORS, DASHES
@@ -100,9 +100,9 @@ def evaluated(make_summary, label, **accuracies):
             data=data,
             train_images=9,
             test_images=9,
-            majority=0.2,
+            chance=0.2,
             statement="",
-            scores=(ProbeScore(features="backbone", probe="kNN", accuracy=accuracy),),
+            scores=(Score(features="backbone", probe="kNN", value=accuracy),),
         )
         for data, accuracy in accuracies.items()
     )
@@ -134,7 +134,7 @@ def test_the_headline_is_a_linear_probe_on_all_labels(make_summary):
         "linear (SGD), lr 0.1, top 5",
         "linear (SGD), lr 0.1",
     )
-    found = tuple(ProbeScore(features="backbone", probe=name, accuracy=0.1 * i) for i, name in enumerate(names))
+    found = tuple(Score(features="backbone", probe=name, value=0.1 * i) for i, name in enumerate(names))
     evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=found)
     assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith(
         "Accuracy, linear (SGD), lr 0.1: 40.0"
@@ -160,7 +160,7 @@ def test_scores_of_an_older_checkpoint_are_a_note(make_run):
 
 def measured(make_summary, spectrum_row, label, **recipe):
     row = replace(
-        spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_majority=0.12
+        spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_chance=0.12
     )
     base = {
         "objective": "frossl",
@@ -283,7 +283,7 @@ def test_flags_of_a_remedy_are_code(remedy, flags):
 
 
 def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
-    score = ProbeScore(features=HOSTILE, probe=HOSTILE, accuracy=0.5)
+    score = Score(features=HOSTILE, probe=HOSTILE, value=0.5)
     run = make_summary(
         label=HOSTILE,
         recipe={
@@ -341,5 +341,5 @@ def test_facts_that_all_runs_share_are_said_once(make_summary):
 
 
 def test_an_interval_stands_below_its_accuracy():
-    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5, low=0.456, high=0.5449)
+    score = Score(features="backbone", probe="kNN", value=0.5, low=0.456, high=0.5449)
     assert re.sub("<[^>]+>", " ", scores.score_cell(score)).split() == ["50.0", "%", "45.6", "to", "54.5"]

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import Evaluation, Score
 from fullrank.recipes import RECIPES, to_dict
 from fullrank.run import Run, create_run_directory, run_lock, write_json
 from fullrank.run.directory import recover_run, validate_output_dir
@@ -305,12 +306,12 @@ def test_an_empty_run_has_no_results(tmp_path):
 
 def test_a_run_reads_its_files(tmp_path):
     run = Run(tmp_path)
-    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5)
+    score = Score(features="backbone", probe="kNN", value=0.5)
     evaluation = Evaluation(
         model="run", data="mnist[test]", train_images=8, test_images=2, statement="", scores=(score,)
     )
     write_json(tmp_path / "recipe.json", to_dict(RECIPES["cifar10"]))
-    write_json(tmp_path / "evaluation.json", {"evaluations": [evaluation.to_json()]})
+    write_json(tmp_path / "evaluation.json", {"evaluations": [asdict(evaluation)]})
     write_json(tmp_path / "environment.json", {"seed": 3})
     np.savez(
         tmp_path / "spectrum.npz",

@@ -10,7 +10,7 @@ from rich.console import Console
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
-from fullrank.evaluation.judging import measure_spectrum
+from fullrank.evaluation import measure_spectrum
 from fullrank.images import train_and_test
 from fullrank.images.source import DigitImages
 from fullrank.models import load
