@@ -1,71 +1,50 @@
 """Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
 
-Each public name is imported when it is first used, so that `import fullrank` is fast.
+Each public name is imported when it is first used, so that `fullrank --help` is instant.
 """
 
-from typing import TYPE_CHECKING
-
-from fullrank.lazy import lazy_attributes
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fullrank.errors import UserError
-    from fullrank.evaluation.choosing import choose
-    from fullrank.evaluation.finetuning import finetune
-    from fullrank.evaluation.judging import evaluate, measure_spectrum
-    from fullrank.evaluation.neighbourhood import neighbours
-    from fullrank.images import open_images
-    from fullrank.models import Model, load
-    from fullrank.models.embedder import Embedder
-    from fullrank.models.embeddings import embed
-    from fullrank.models.exporting import export
-    from fullrank.recipes import RECIPES, Recipe
-    from fullrank.run import Run
-    from fullrank.run.pretrain import pretrain
-    from fullrank.spectrum import Spectrum
+    from fullrank.errors import UserError as UserError
+    from fullrank.evaluation.choosing import choose as choose
+    from fullrank.evaluation.finetuning import finetune as finetune
+    from fullrank.evaluation.judging import evaluate as evaluate
+    from fullrank.evaluation.judging import measure_spectrum as measure_spectrum
+    from fullrank.evaluation.neighbourhood import neighbours as neighbours
+    from fullrank.images import open_images as open_images
+    from fullrank.models import Model as Model
+    from fullrank.models import load as load
+    from fullrank.models.embedder import Embedder as Embedder
+    from fullrank.models.embeddings import embed as embed
+    from fullrank.models.exporting import export as export
+    from fullrank.recipes import RECIPES as RECIPES
+    from fullrank.recipes import Recipe as Recipe
+    from fullrank.run import Run as Run
+    from fullrank.run.pretrain import pretrain as pretrain
+    from fullrank.spectrum import Spectrum as Spectrum
 
-__all__ = [
-    "RECIPES",
-    "Embedder",
-    "Model",
-    "Recipe",
-    "Run",
-    "Spectrum",
-    "UserError",
-    "choose",
-    "embed",
-    "evaluate",
-    "export",
-    "finetune",
-    "load",
-    "measure_spectrum",
-    "neighbours",
-    "open_images",
-    "pretrain",
-]
-
-_HOME = {
-    "Embedder": "models.embedder",
-    "RECIPES": "recipes",
-    "Model": "models",
-    "Recipe": "recipes",
-    "Run": "run",
-    "Spectrum": "spectrum",
-    "UserError": "errors",
-    "choose": "evaluation.choosing",
-    "embed": "models.embeddings",
-    "evaluate": "evaluation.judging",
-    "export": "models.exporting",
-    "finetune": "evaluation.finetuning",
-    "load": "models",
-    "measure_spectrum": "evaluation.judging",
-    "neighbours": "evaluation.neighbourhood",
-    "open_images": "images",
-    "pretrain": "run.pretrain",
+HOMES = {
+    **dict.fromkeys(("RECIPES", "Recipe"), "recipes"),
+    **dict.fromkeys(("Model", "load"), "models"),
+    **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation.judging"),
+    **{"Embedder": "models.embedder", "embed": "models.embeddings", "export": "models.exporting"},
+    **{"choose": "evaluation.choosing", "finetune": "evaluation.finetuning", "neighbours": "evaluation.neighbourhood"},
+    **{"Run": "run", "pretrain": "run.pretrain", "Spectrum": "spectrum"},
+    **{"UserError": "errors", "open_images": "images"},
 }
+"""Public name → the module that defines it."""
+
+__all__ = sorted(HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-__getattr__ = lazy_attributes(__name__, _HOME)
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'fullrank' has no attribute '{name}'")
+    globals()[name] = value = getattr(importlib.import_module(f"fullrank.{HOMES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

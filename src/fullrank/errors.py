@@ -48,6 +48,16 @@ class ProcessFailed(Exception):
     """
 
 
+def exception_line(error: BaseException) -> str:
+    """Return the type of an exception and the first line of its message.
+
+    >>> exception_line(KeyError("Z"))
+    "KeyError: 'Z'"
+    """
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first}"[:300]
+
+
 def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
     """Return `; did you mean 'x'?` for the nearest option, or an empty string.
 

@@ -12,6 +12,7 @@ from typing import Any
 from fullrank.errors import UserError
 
 MAX_BYTES = 16 * 2**20
+MAX_LOG_BYTES = 2**30
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES, errors: str = "strict") -> str:
@@ -146,3 +147,65 @@ def sync(path: Path) -> None:
 
 def _not_writable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {path} ({error.strerror}); choose another folder, or fix its permissions")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that contains one JSON object.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        value = parse_json(read_text(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} contains a {type(value).__name__}, expected an object; restore it")
+    return value
+
+
+def read_jsonl(path: Path) -> tuple[list[dict[str, Any]], int | None]:
+    """Read a file that contains one JSON object per line; a process that is killed may leave an incomplete last line.
+
+    Returns:
+        The objects of all complete lines ([] for a missing file), and the number of an incomplete last line or None.
+
+    Raises:
+        UserError: the file cannot be read, or any other line is not a JSON object.
+    """
+    try:
+        lines = read_text(path, max_bytes=MAX_LOG_BYTES, errors="replace").split("\n")
+    except FileNotFoundError:
+        return [], None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); restore it") from error
+    objects: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = parse_json(line)
+            if not isinstance(value, dict):
+                raise ValueError(f"got a {type(value).__name__}")
+        except ValueError as error:
+            if number == len(lines):
+                return objects, number if line else None
+            raise UserError(f"{path}, line {number}: not a JSON object ({error}); fix or remove the line") from error
+        objects.append(value)
+    return objects, None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically; an existing file is replaced.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> write_text(path, "the whole text")
+    >>> [(file.name, file.read_text()) for file in path.parent.iterdir()]
+    [('note.txt', 'the whole text')]
+    """
+    with atomic_write(path, overwrite=True) as draft:
+        draft.write_text(text, "utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically; an existing file is replaced."""
+    write_text(path, json.dumps(value, indent=2) + "\n")

@@ -16,7 +16,7 @@ from typing import Any
 GENERATOR = "generator"
 """Name of the argument through which an objective gets its random numbers."""
 
-LIGHT = ("typing", "collections.abc", "fullrank.structure")
+LIGHT = ("typing", "collections.abc", "pydantic", "fullrank.config")
 """The modules from which a declaration may take the types of its hyperparameters."""
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from reprlib import Repr
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from fullrank.config import from_json
 from fullrank.errors import UserError, suggest
 
 
@@ -209,6 +210,12 @@ class _Converter:
         )
 
     def _dataclass(self, value: Any, kind: type, path: str) -> Any:
+        if hasattr(kind, "__pydantic_validator__") and isinstance(value, kind | Mapping):  # it checks itself
+            try:
+                return value if isinstance(value, kind) else from_json(kind, value, path)
+            except UserError as error:
+                self.problems.append(str(error))
+                return value
         types_ = field_types(kind)
         if isinstance(value, kind):
             given = {name: getattr(value, name) for name in types_}

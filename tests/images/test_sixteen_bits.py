@@ -20,7 +20,7 @@ from fullrank.images import (
     open_images,
     pack,
 )
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model
 from fullrank.views import MultiViewTransform, ViewConfig
 

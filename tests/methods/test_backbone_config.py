@@ -6,7 +6,7 @@ import inspect
 import timm
 from timm.models import build_model_with_cfg
 
-from fullrank.methods.backbone_config import LOADS, NOT_ARCHITECTURE
+from fullrank.methods.config import LOADS, NOT_ARCHITECTURE
 
 
 def test_every_argument_of_timm_that_is_not_of_an_architecture_is_refused():

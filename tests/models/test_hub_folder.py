@@ -12,9 +12,8 @@ from PIL import Image
 import fullrank as package
 from fullrank import export, load
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.models.hub_folder import push_to_hub
-from fullrank.models.model_card import _score_rows, public_name
+from fullrank.models.model_card import public_name
 
 
 def code_of(card):
@@ -151,11 +150,3 @@ def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys
 )
 def test_a_public_name_has_no_folder_of_this_computer(source, name):
     assert public_name(source) == name
-
-
-def test_the_card_names_another_model_without_its_folder():
-    score = ProbeScore(features="/home/me/runs/other", probe="kNN", accuracy=0.5)
-    evaluation = Evaluation(
-        model="run", data="/home/me/photos", train_images=8, test_images=2, statement="", scores=(score,)
-    )
-    assert _score_rows(evaluation) == ["| photos, 2 | other | kNN | 50.0 % |"]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fullrank.methods import build_backbone, build_projector, feature_dim
-from fullrank.methods.backbone_config import BackboneConfig
 from fullrank.methods.backbones import last_block
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import ORIGINS, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES
 from fullrank.recipes.choices import WAITS

@@ -8,7 +8,7 @@ from timm.layers import DropPath
 from torch import nn
 
 from fullrank.methods import at_size, build_backbone, feature_dim
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.models.outside_weights import convert_by_timm
 from fullrank.recipes import RECIPES, build_method
 from fullrank.recipes.assembling import build_transform

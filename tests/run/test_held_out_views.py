@@ -8,8 +8,8 @@ from fullrank.methods import JointEmbedding
 from fullrank.objectives import frossl, total
 from fullrank.run import held_out_views
 from fullrank.run.held_out_views import deviations, evaluate_held_out_views
+from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, ViewConfig
-from fullrank.views.augmentation_params import mix
 
 N, SIZE = 24, 8
 PIXELS = torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

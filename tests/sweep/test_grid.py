@@ -14,7 +14,7 @@ from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
 from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
 from fullrank.sweep.results import choices_text
-from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.config import OptimizerConfig
 
 NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
 TEXT = st.text("aAé.-_/:,= \\", min_size=1, max_size=8)

@@ -12,7 +12,7 @@ from torch import nn
 
 from fullrank import pretrain
 from fullrank.errors import UserError
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import build_method
 from fullrank.training.memory import has_batchnorm, is_out_of_memory, micro_batch_warning, out_of_memory_remedy
 

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.methods import METHODS, Encoder, JointEmbedding, build_backbone, freeze
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names

@@ -1,7 +1,8 @@
 import torch
 from scipy.stats import kstest
 
-from fullrank.views.augmentation_params import WIDTHS, hash_uniforms, make_params, mix
+from fullrank.training.seeding import mix
+from fullrank.views.augmentation_params import WIDTHS, hash_uniforms, make_params
 
 
 def test_params_are_a_function_of_seed_and_step():

@@ -6,16 +6,16 @@ from dataclasses import asdict
 import pytest
 import tyro
 
+from fullrank.config import from_json
 from fullrank.errors import UserError
-from fullrank.structure import structure
-from fullrank.views import AffineConfig, BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig, config
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig, config
 
 
 def test_a_config_equals_its_json_round_trip():
     view = ViewConfig(
         count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1
     )
-    assert structure(json.loads(json.dumps(asdict(view))), ViewConfig, "view") == view
+    assert from_json(ViewConfig, json.dumps(asdict(view)), "view") == view
 
 
 def test_a_config_can_be_given_on_the_command_line():
@@ -38,34 +38,15 @@ def test_every_field_has_a_docstring():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "field"),
     [
-        (lambda: ViewConfig(count=0), "view.count: got 0, expected int from 1"),
-        (lambda: ViewConfig(flip=1.5), "view.flip: got 1.5, expected float from 0 to 1"),
-        (lambda: ViewConfig(jitter=JitterConfig(hue=0.6)), "view.jitter.hue: got 0.6, expected float from 0 to 0.5"),
-        (
-            lambda: ViewConfig(jitter=JitterConfig(contrast=-0.1)),
-            "view.jitter.contrast: got -0.1, expected float from 0",
-        ),
-        (
-            lambda: ViewConfig(crop=CropConfig(scale=(1.0, 0.2))),
-            "view.crop.scale: got (1.0, 0.2), expected values with the smaller one first",
-        ),
-        (
-            lambda: ViewConfig(blur=BlurConfig(sigma=(0.0, 2.0))),
-            "view.blur.sigma[0]: got 0.0, expected float from 0.001",
-        ),
-        (
-            lambda: ViewConfig(affine=AffineConfig(translate=(2.0, 0.0))),
-            "view.affine.translate[0]: got 2.0, expected float from 0 to 1",
-        ),
-        (
-            lambda: ViewConfig(solarize=SolarizeConfig(threshold=128.0)),
-            "view.solarize.threshold: got 128.0, expected float from 0 to 1",
-        ),
+        (lambda: ViewConfig(count=0), "count: got 0"),
+        (lambda: ViewConfig(flip=1.5), "flip: got 1.5"),
+        (lambda: JitterConfig(hue=0.6), "hue: got 0.6"),
+        (lambda: CropConfig(scale=(1.0, 0.2)), "scale: got"),
+        (lambda: BlurConfig(sigma=(0.0, 2.0)), "sigma.0: got 0.0"),
     ],
 )
-def test_an_invalid_value_is_named(make, message):
-    with pytest.raises(UserError) as error:
+def test_an_invalid_value_is_named(make, field):
+    with pytest.raises(UserError, match=field):
         make()
-    assert str(error.value).startswith(message)

@@ -160,7 +160,7 @@ def evaluate(
             draft.write_text(json.dumps(to_json(evaluations), indent=2) + "\n")
     if out:
         console.print(f"scores: {out}", markup=False, soft_wrap=True)
-    elif loaded.run and selected == slice(None):
+    elif loaded.path and selected == slice(None):
         from fullrank.report import write_report
         from fullrank.report.store_neighbours import update_neighbours
 
@@ -168,9 +168,9 @@ def evaluate(
             update_neighbours(
                 loaded, sets[0][0], sets[0][1], device=read.accelerator, workers=read.workers, notify=console.print
             )
-        console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
+        console.print(f"scores: {loaded.path / 'evaluation.json'}", markup=False, soft_wrap=True)
         console.print(
-            f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True
+            f"report: {write_report([loaded.path], loaded.path / 'report.html')}", markup=False, soft_wrap=True
         )
 
 

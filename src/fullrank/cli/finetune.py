@@ -106,12 +106,12 @@ def finetune(
     for line in evaluation.left_out:
         console.print(f"left out: {line}", markup=False)
     stdout.print(evaluation.finetuned, markup=False, highlight=False, soft_wrap=True)
-    if loaded.run:
+    if loaded.path:
         from fullrank.report import write_report
 
-        console.print(f"scores: {loaded.run.path / 'evaluation.json'}", markup=False, soft_wrap=True)
+        console.print(f"scores: {loaded.path / 'evaluation.json'}", markup=False, soft_wrap=True)
         console.print(
-            f"report: {write_report([loaded.run.path], loaded.run.path / 'report.html')}", markup=False, soft_wrap=True
+            f"report: {write_report([loaded.path], loaded.path / 'report.html')}", markup=False, soft_wrap=True
         )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from fullrank.cli.heavy import heavy_imports
-from fullrank.methods.backbone_config import BackboneConfig, Json
+from fullrank.methods.config import BackboneConfig, Json
 from fullrank.terminal import stderr
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fullrank.cli.flags import parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.pretrain_options import Options
 from fullrank.errors import UserError, suggest
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import (
     RECIPES,
     DataConfig,
@@ -40,32 +40,6 @@ from fullrank.recipes.view_groups import with_view_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-HINTS = {
-    **dict.fromkeys(("--backbone", "--arch", "--model", "--network", "--encoder"), "did you mean --backbone.name?"),
-    **dict.fromkeys(("--batch", "--bs", "--batchsize"), "did you mean --batch_size?"),
-    **dict.fromkeys(("--lr", "--learning-rate"), "did you mean --optimizer.lr?"),
-    **dict.fromkeys(("--wd", "--weight-decay"), "did you mean --optimizer.weight_decay?"),
-    **dict.fromkeys(("--optimizer", "--optim"), "did you mean --optimizer.name?"),
-    **dict.fromkeys(("--schedule", "--scheduler"), "did you mean --schedule.name?"),
-    **dict.fromkeys(("--warmup", "--warmup-epochs"), "did you mean --schedule.warmup?"),
-    **dict.fromkeys(
-        ("--size", "--image-size", "--img-size", "--crop-size", "--resolution"), "did you mean --views.0.size?"
-    ),
-    **dict.fromkeys(("--projector", "--dim", "--proj-dim", "--embedding-dim"), "did you mean --projector.widths?"),
-    **dict.fromkeys(("--workers", "--num-workers"), "did you mean --data.workers?"),
-    **dict.fromkeys(("--labels",), "did you mean --data.labels?"),
-    **dict.fromkeys(("--gpu", "--gpus", "--num-gpus", "--processes", "--nproc"), "did you mean --devices?"),
-    **dict.fromkeys(("--device", "--accelerator"), "did you mean --machine.accelerator?"),
-    **dict.fromkeys(("--precision", "--amp", "--fp16", "--bf16"), "did you mean --machine.precision?"),
-    **dict.fromkeys(("--loss", "--method"), "did you mean --objective?"),
-    **dict.fromkeys(("--output", "--output-dir", "--out-dir", "--save-dir", "--logdir"), "did you mean --out?"),
-    **dict.fromkeys(
-        ("--pretrained", "--weights", "--checkpoint", "--finetune"),
-        "did you mean --init MODEL, to start with given weights? --resume RUN continues a run",
-    ),
-}
-"""Flags that users of other libraries type → what to say."""
 
 BACKBONE_FLAGS = ("name", "stem", "arguments")
 READ_FLAGS = (
@@ -373,7 +347,6 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
         arguments,
         command=f"pretrain {recipe.name}",
         default=default,
-        hints=HINTS,
         description=f"Pretrain with {recipe.objective}. --objective NAME chooses another objective, --resume RUN continues a run.",
     )
     if sentence:

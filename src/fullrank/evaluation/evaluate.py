@@ -15,10 +15,11 @@ from fullrank.evaluation.outcomes import few_shot_curve, groups_of, judge
 from fullrank.evaluation.probes import MULTI_LABEL_PROBES, PROBES, score_result, score_several
 from fullrank.evaluation.protocol import DEFAULT_PROBES, Protocols, resolve_protocols
 from fullrank.evaluation.result import Evaluation, majority_rate
-from fullrank.evaluation.scorable import name_data, report_unlabelled, why_not_scorable
+from fullrank.evaluation.scorable import report_unlabelled, why_not_scorable
 from fullrank.evaluation.supervised import FROM_SCRATCH, SUPERVISED, Supervised, train_supervised
 from fullrank.evaluation.verdict import verdict
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.models.model_images import name_data
 
 
 def evaluate_backbone(

@@ -22,7 +22,6 @@ from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import interval, resampled_means, units
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.judging import (
-    ModelLike,
     add_evaluation,
     check_integer,
     flip_probability,
@@ -41,6 +40,7 @@ from fullrank.methods import build_backbone
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.depth import with_depth
 from fullrank.models.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
+from fullrank.models.model import ModelLike
 from fullrank.models.model_card import classifier_section
 from fullrank.models.model_images import Data, choose_splits
 from fullrank.run.evaluations import read_evaluations
@@ -143,7 +143,7 @@ def finetune(
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"nothing can be fine-tuned: {reason}")
     loaded = with_depth(loaded, splits.train)
-    path = loaded.run.path / "evaluation.json" if store and loaded.run else None
+    path = loaded.path / "evaluation.json" if store and loaded.path else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
     overlap = overlap_statement(loaded, splits.test) if labelled is not None else ""

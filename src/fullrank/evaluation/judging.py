@@ -27,15 +27,15 @@ from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.depth import with_depth
+from fullrank.models.model import ModelLike
 from fullrank.models.model_images import Data, choose_splits, held_out_images
+from fullrank.recipes import read_recipe
 from fullrank.run import Run
 from fullrank.run.evaluations import merge_evaluation, read_evaluations, to_json
 from fullrank.spectrum import Spectrum
 
 CURVE = (1, 2, 5, 10)
 """Labels per class of the few-shot curve."""
-ModelLike = str | Path | Run | Model
-"""A MODEL, a run, or a loaded model."""
 
 
 def evaluate(
@@ -132,7 +132,7 @@ def evaluate(
     splits = choose_splits(loaded, data, train=train, test=test, seed=split_seed, train_subset=train_subset)
     preprocess = _resized(with_depth(loaded, splits.train).preprocess, resize)
     references = _references(loaded, against, resize, splits.train, baselines=baselines)
-    path = loaded.run.path / "evaluation.json" if store and loaded.run and selected == slice(None) else None
+    path = loaded.path / "evaluation.json" if store and loaded.path and selected == slice(None) else None
     if path:
         read_evaluations(path)  # before the work, because a damaged file is an error
     if line := unfinished(loaded):
@@ -278,21 +278,21 @@ def check_scorable(
 
 def unfinished(model: Model) -> str:
     """Return a line that says how far a run is if its newest checkpoint is not its last; empty for other models."""
-    if model.run is None or model.recipe is None or model.step is None:
+    if model.path is None or model.recipe is None or model.step is None:
         return ""
-    images = model.run.checkpoint(model.step).meta().get("images")
+    images = Run(model.path).checkpoint(model.step).meta().get("images")
     if not isinstance(images, int) or model.step >= (steps := images // model.recipe.batch_size * model.recipe.epochs):
         return ""
-    return f"{model.run.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
+    return f"{model.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
 
 
 def _accuracy_during_training(model: Model) -> dict[float, float]:
     """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
     models.
     """
-    if model.run is None or model.step is None:
+    if model.path is None or model.step is None:
         return {}
-    rows = [row for row in model.run.metrics.online if row.step <= model.step]
+    rows = [row for row in Run(model.path).metrics.online if row.step <= model.step]
     same = [
         row for row in rows if (row.probe, row.images) == (rows[-1].probe, rows[-1].images)
     ]  # a run may continue with other labels
@@ -320,12 +320,13 @@ def _check_same_run(model: Model) -> None:
         UserError: it was.
     """
     if (
-        model.run
+        model.path
         and model.recipe
-        and replace(model.run.recipe, epochs=model.recipe.epochs).fingerprint != model.recipe.fingerprint
+        and replace(read_recipe(model.path / "recipe.json"), epochs=model.recipe.epochs).fingerprint
+        != model.recipe.fingerprint
     ):
         raise UserError(
-            f"{model.run.path} was replaced by another run during the evaluation, so its scores are not stored; evaluate again"
+            f"{model.path} was replaced by another run during the evaluation, so its scores are not stored; evaluate again"
         )
 
 

@@ -3,26 +3,8 @@
 import torch
 
 from fullrank.images import Images, MemoryImages
-from fullrank.images.splits import TRAIN
 
 SEVERAL = "have several labels each, which only fullrank evaluate scores; name a column of one label each with --data.label_column"
-
-
-def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
-    """Return the name of a data set: the source of the test images, and that of the training images if it is not the
-    usual one.
-
-    >>> from fullrank.images import train_and_test
-    >>> splits = train_and_test("digits")
-    >>> name_data(splits.train, splits.test)
-    'digits (held out)'
-    """
-    train_source, test_source = getattr(train, "source", "memory"), getattr(test, "source", "memory")
-    if train_source == test_source:
-        return test_source if train is test else f"{test_source} (held out)"
-    data, _, split = train_source.rstrip("]").rpartition("[")
-    usual = split.lower() in TRAIN and test_source.startswith(f"{data}[")
-    return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
 def report_unlabelled(images: Images | MemoryImages, split: str) -> list[str]:

@@ -10,7 +10,7 @@ from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
 from fullrank.errors import UserError, suggest
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 
 
 def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
@@ -35,9 +35,10 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
         raise UserError(
             f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image"
         )
+    arguments: Any = config.arguments
     try:
         # `pretrained` is given here, so that the arguments cannot load pretrained weights.
-        network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **config.arguments)
+        network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **arguments)
     except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise UserError(

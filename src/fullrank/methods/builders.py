@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, NamedTuple
 
+from pydantic import Field
 from torch import nn
 
+from fullrank.config import Share
 from fullrank.errors import UserError
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
 from fullrank.methods.joint_embedding import JointEmbedding
@@ -16,12 +18,11 @@ from fullrank.methods.queued import QueuedJointEmbedding
 from fullrank.methods.teacher_student import TeacherStudent
 from fullrank.objectives import OBJECTIVES, Objective, find_state
 from fullrank.objectives.signature import hyperparameters, optional_tensor_names, tensor_names
-from fullrank.structure import Share, between
 
-Size = Annotated[int, between(1, 10_000_000)]
-QueueSize = Annotated[int, between(0, 10_000_000)]
-Epochs = Annotated[float, between(0, 1_000_000)]
-Temperature = Annotated[float, between(1e-6, 1e6)]
+Size = Annotated[int, Field(ge=1, le=10_000_000)]
+QueueSize = Annotated[int, Field(ge=0, le=10_000_000)]
+Epochs = Annotated[float, Field(ge=0, le=1_000_000)]
+Temperature = Annotated[float, Field(ge=1e-6, le=1e6)]
 Momentum = tuple[Share, Share]
 
 

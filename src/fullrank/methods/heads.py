@@ -70,9 +70,11 @@ class Prototypes(StepModule):
 
 
 class Predictor(nn.Sequential):
-    """The head of a student that predicts the teacher's embedding. The optimizer finds it by its class
+    """The head of a student that predicts the teacher's embedding. The optimizer finds it by `predicts`
     (`constant_predictor`).
     """
+
+    predicts = True
 
 
 def build_predictor(dimensions: int, hidden: int) -> Predictor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
 from fullrank.objectives.signature import GENERATOR, optional_tensor_names, takes_generator, tensor_names
-from fullrank.views.augmentation_params import mix
+from fullrank.training.seeding import mix
 
 OBJECTIVE_STREAM = 2
 """Extra hash input that separates the random numbers of the objective from those of the views and of dropout."""

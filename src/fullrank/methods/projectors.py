@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fullrank.errors import UserError
+from fullrank.methods.config import ProjectorConfig
 from fullrank.methods.directclr_projectors import (
     Diagonal,
     FixedLinear,
@@ -17,7 +18,6 @@ from fullrank.methods.directclr_projectors import (
     orthogonal_linear,
     random_low_rank_matrix,
 )
-from fullrank.methods.projector_config import ProjectorConfig
 
 
 def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) -> nn.Sequential:

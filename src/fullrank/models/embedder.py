@@ -8,9 +8,9 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from fullrank.errors import UserError
-from fullrank.evaluation.judging import ModelLike
 from fullrank.images import Images, MemoryImages
 from fullrank.models import Model, load, resolve_device
+from fullrank.models.model import ModelLike
 
 EXPECTED = "a list, an array or a column of paths, an array (n, H, W) or (n, H, W, C), a tensor (n, C, H, W), a list of images, or Images"
 

@@ -14,12 +14,12 @@ from torch import nn
 
 from fullrank.arguments import EMBEDDING_SUFFIXES, check_suffix
 from fullrank.errors import UserError
-from fullrank.evaluation.features import Features, extract_features, stream_features
-from fullrank.evaluation.judging import ModelLike
 from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.models import load, resolve_device
 from fullrank.models.depth import with_depth
+from fullrank.models.features import Features, extract_features, stream_features
+from fullrank.models.model import ModelLike
 from fullrank.models.model_images import Data, all_images
 
 

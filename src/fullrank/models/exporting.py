@@ -15,14 +15,14 @@ from torch import nn
 from fullrank.arguments import check_export
 from fullrank.errors import UserError
 from fullrank.files import atomic_write
-from fullrank.models import Model, load
+from fullrank.models import load
+from fullrank.models.model import ModelLike
 from fullrank.models.weight_files import export_metadata
-from fullrank.run import Run
 from fullrank.training.checkpoints import to_safetensors
 
 
 def export(
-    model: str | Path | Run | Model,
+    model: ModelLike,
     out: Path | str,
     *,
     push_to_hub: str | None = None,

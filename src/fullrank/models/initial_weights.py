@@ -15,14 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.arguments import parse_model
 from fullrank.errors import UserError
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model, load
+from fullrank.models.model import ModelLike
 from fullrank.models.network import first_convolutions
 from fullrank.models.outside_weights import convert_by_timm, shape_of
 from fullrank.models.weight_files import describes_network
 from fullrank.recipes import Recipe, build_encoder
 from fullrank.recipes.start import Start, normalization_for
-from fullrank.run import Run
 from fullrank.structure import structure
 
 SIZE_ARGUMENTS = ("img_size", "dynamic_img_size")
@@ -32,7 +32,7 @@ MIN_SHARE = 0.5
 MOST_NAMES = 20
 
 
-def read_start(model: str | Path | Run, *, backbone: BackboneConfig | None = None) -> Start:
+def read_start(model: ModelLike, *, backbone: BackboneConfig | None = None) -> Start:
     """Load a MODEL, and return what a recipe takes over from it.
 
     Args:
@@ -42,7 +42,7 @@ def read_start(model: str | Path | Run, *, backbone: BackboneConfig | None = Non
     Raises:
         UserError: the model does not exist, cannot be read, or needs a `backbone`.
     """
-    text = str(model.path if isinstance(model, Run) else model)
+    text = str(getattr(model, "path", model))
     loaded = load_with(text, backbone)
     arguments = {name: value for name, value in loaded.spec.arguments.items() if name not in SIZE_ARGUMENTS}
     return Start(

@@ -7,15 +7,14 @@ from fullrank.arguments import MODELS, parse_model
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig
 from fullrank.models.hub import load_hub
-from fullrank.models.model import Model
+from fullrank.models.model import Model, ModelLike
 from fullrank.models.runs import load_run
 from fullrank.models.timm_models import load_timm, load_timm_untrained
 from fullrank.models.weight_files import load_file
-from fullrank.run import Run
 
 
 def load(
-    model: "str | Path | Run | Model",
+    model: ModelLike,
     *,
     backbone: BackboneConfig | str | None = None,
     channels: int | None = None,
@@ -57,8 +56,8 @@ hf-hub:OWNER/NAME or file:PATH
     network = {name: value for name, value in network.items() if value is not None}
     if isinstance(model, Model):
         return model
-    text = str(model.path if isinstance(model, Run) else model)
-    if not isinstance(model, str | Path | Run) or not text or "\0" in text:
+    text = str(getattr(model, "path", model))
+    if not (isinstance(model, str | Path) or hasattr(model, "path")) or not text or "\0" in text:
         raise UserError(f"model is {model!r:.60} ({type(model).__name__}), expected {MODELS}")
     kind, name, step = parse_model(text)
     if kind == "file":

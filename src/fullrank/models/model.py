@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,6 @@ from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig
 from fullrank.recipes import Recipe
-from fullrank.run import Run
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Model:
     """The recipe of a run."""
     step: int | None = None
     """The step of the checkpoint of a run."""
-    run: Run | None = None
-    """The run, if the model is its newest checkpoint."""
+    path: Path | None = None
+    """The run directory, if the model is the newest checkpoint of a run; scores of others are not stored in it."""
     classes: tuple[str, ...] = ()
     """The names of the classes of the images that a run was trained on, () if they are unknown."""
     note: str = ""
@@ -70,3 +70,15 @@ class Model:
                 parts.append(self.backbone(self.preprocess.normalize(torch.stack(same_form(pixels)).to(device))))
                 pixels = []
         return torch.cat(parts)
+
+
+@runtime_checkable
+class HasPath(Protocol):
+    """A `Run`."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+ModelLike = str | Path | HasPath | Model
+"""A MODEL (see `load`), a `Run`, or a loaded model."""

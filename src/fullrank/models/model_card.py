@@ -5,11 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fullrank.evaluation.result import Evaluation
+from fullrank.files import parse_json, read_text
 from fullrank.models import Model
 from fullrank.recipes import to_dict
-from fullrank.run import Run
-from fullrank.run.rows import SpectrumRow
 
 
 def model_card(model: Model, *, plain: bool, section: str = "") -> str:
@@ -28,7 +26,7 @@ def model_card(model: Model, *, plain: bool, section: str = "") -> str:
     if model.recipe:
         sections.append(_recipe(model))
     if run and model.step is not None:
-        sections += [_scores(run.evaluations, model.step), _spectrum(run.metrics.spectrum, model.step)]
+        sections += [_scores(run / "evaluation.json", model.step), _spectrum(run / "metrics.jsonl", model.step)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -57,11 +55,11 @@ def classifier_section(file: str, classes: int) -> str:
     return "\n".join(["## Classify", "", text, "", "```python", *code, "```", "", before])
 
 
-def _run_of(model: Model) -> Run | None:
-    if model.run or model.recipe is None:
-        return model.run
+def _run_of(model: Model) -> Path | None:
+    if model.path or model.recipe is None:
+        return model.path
     path = Path(model.name.rpartition("@")[0])  # RUN@STEP
-    return Run(path) if path.is_dir() else None
+    return path if path.is_dir() else None
 
 
 def public_name(source: str) -> str:
@@ -159,52 +157,40 @@ def _recipe(model: Model) -> str:
     return "\n".join(["## Recipe", "", "| | |", "|---|---|", *table, "", *whole])
 
 
-def _scores(evaluations: Any, step: int) -> str:
-    rows = []
-    for evaluation in evaluations:
-        rows += _score_rows(evaluation) if evaluation.step == step else []
+def _scores(file: Path, step: int) -> str:
+    """Return a table of the scores of a checkpoint, from the evaluation.json of its run."""
+    entries = parse_json(read_text(file))["evaluations"] if file.exists() else []
+    rows = [
+        f"| {public_name(entry['data'])}, {entry['test_images']:,} | {public_name(score['features'])} | {score['probe']} "
+        f"| {100 * score['accuracy']:.1f} %{_interval(score)} |"
+        for entry in entries
+        if entry.get("step") == step
+        for score in entry["scores"]
+    ]
+    text = "Accuracy of probes on frozen features, or the metric that the probe names, on test images; in brackets its 95 % interval."
+    head = ["| images | features | probe | score |", "|---|---|---|---:|"]
+    return "\n".join(["## Scores", "", text, "", *head, *rows]) if rows else ""
+
+
+def _interval(score: dict[str, Any]) -> str:
+    spread = f" ± {100 * score['sd']:.1f} (n = {score['n']})" if score.get("sd") is not None else ""
+    if score.get("low") is None or score.get("high") is None:
+        return spread
+    return f"{spread} [{100 * score['low']:.1f}, {100 * score['high']:.1f}]"
+
+
+def _spectrum(file: Path, step: int) -> str:
+    """Return a table of the last spectra up to a checkpoint, from the metrics.jsonl of its run."""
+    lines = read_text(file).splitlines() if file.exists() else []
+    rows = [row for line in lines if (row := parse_json(line))["kind"] == "spectrum" and row["step"] <= step]
     if not rows:
         return ""
-    head = ["| images | features | probe | score |", "|---|---|---|---:|"]
-    return "\n".join(
-        [
-            "## Scores",
-            "",
-            "Accuracy of probes on frozen features, or the metric that the probe names, on test images; in brackets its 95 % interval.",
-            "",
-            *head,
-            *rows,
-        ]
-    )
-
-
-def _score_rows(evaluation: Evaluation) -> list[str]:
-    images = f"{public_name(evaluation.data)}, {evaluation.test_images:,}"
-    rows = []
-    for score in evaluation.scores:
-        spread = f" ± {100 * score.sd:.1f} (n = {score.n})" if score.sd is not None else ""
-        spread += (
-            f" [{100 * score.low:.1f}, {100 * score.high:.1f}]"
-            if score.low is not None and score.high is not None
-            else ""
-        )
-        rows.append(
-            f"| {images} | {public_name(score.features)} | {score.probe} | {100 * score.accuracy:.1f} %{spread} |"
-        )
-    return rows
-
-
-def _spectrum(rows: Any, step: int) -> str:
-    measured: list[SpectrumRow] = [row for row in rows if row.step <= step]
-    if not measured:
-        return ""
-    last = measured[-1]
-    lines = ["## Spectrum", "", f"Covariance of the features of held-out images, at step {last.step:,}.", ""]
-    lines += ["| | images | dimensions | effective rank | collapsed dimensions |", "|---|---:|---:|---:|---:|"]
-    for location, metrics in (("backbone", last.backbone), ("projector", last.projector)):
-        rank = f"{metrics.effective_rank:.1f}" if metrics.effective_rank is not None else "–"
-        collapsed = metrics.collapsed_dimensions
-        lines.append(
-            f"| {location} | {metrics.samples:,} | {metrics.dimensions:,} | {rank} | {'–' if collapsed is None else collapsed} |"
-        )
-    return "\n".join(lines)
+    table = [
+        f"| {where} | {rows[-1][where]['samples']:,} | {rows[-1][where]['dimensions']:,} | {rank:.1f} | {collapsed} |"
+        for where in ("backbone", "projector")
+        if (rank := rows[-1][where].get("effective_rank")) is not None
+        and (collapsed := rows[-1][where].get("collapsed_dimensions")) is not None
+    ]
+    heading = f"Covariance of the features of held-out images, at step {rows[-1]['step']:,}."
+    head = ["| | images | dimensions | effective rank | collapsed dimensions |", "|---|---:|---:|---:|---:|"]
+    return "\n".join(["## Spectrum", "", heading, "", *head, *table])

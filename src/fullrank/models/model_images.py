@@ -6,10 +6,10 @@ from typing import Any
 
 from fullrank.arguments import MEMORY
 from fullrank.errors import UserError
-from fullrank.evaluation.scorable import name_data
 from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
+from fullrank.images.splits import TRAIN
 from fullrank.models import Model
 from fullrank.recipes import DataConfig
 
@@ -79,6 +79,23 @@ def choose_splits(
     if config.subset and not train_subset and isinstance(source, str):
         statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"
     return LabelledSplits(splits.train, splits.test, name, statement)
+
+
+def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
+    """Return the name of a data set: the source of the test images, and that of the training images if it is not the
+    usual one.
+
+    >>> from fullrank.images import train_and_test
+    >>> splits = train_and_test("digits")
+    >>> name_data(splits.train, splits.test)
+    'digits (held out)'
+    """
+    train_source, test_source = getattr(train, "source", "memory"), getattr(test, "source", "memory")
+    if train_source == test_source:
+        return test_source if train is test else f"{test_source} (held out)"
+    data, _, split = train_source.rstrip("]").rpartition("[")
+    usual = split.lower() in TRAIN and test_source.startswith(f"{data}[")
+    return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
 def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:

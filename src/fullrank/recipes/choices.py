@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fullrank.errors import pick
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.recipe import Recipe, flatten, to_dict
-from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.config import OptimizerConfig
 
 LARGEST_SMALL_STEM = 64
 """Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2."""

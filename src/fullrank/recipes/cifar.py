@@ -4,13 +4,11 @@ for CPU cores.
 
 from dataclasses import replace
 
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.augmentations import SMALL_IMAGES
 from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
-from fullrank.training.optimizer_config import OptimizerConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
 # Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and

@@ -1,11 +1,9 @@
 """scikit-learn's digits, 8×8 grayscale images that need no download; a complete run takes a minute on two cores."""
 
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.published import entry
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training.optimizer_config import OptimizerConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import AffineConfig, CropConfig, JitterConfig, NoiseConfig, ViewConfig
 
 # With crops, the representation scores below raw pixels at few labels. The views move and deform the strokes a little

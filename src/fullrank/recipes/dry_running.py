@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
+from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.recipes.recipe import Recipe, view_sizes
-from fullrank.testing.check_result import exception_line
-from fullrank.testing.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 
 
 def dry_run(method: Method, recipe: Recipe) -> str:

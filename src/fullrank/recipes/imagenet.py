@@ -4,15 +4,13 @@ projector.
 
 from dataclasses import replace
 
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
 from fullrank.recipes.imagenet100 import METHODS as IMAGENET100_METHODS
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training.optimizer_config import OptimizerConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import OptimizerConfig, ScheduleConfig
 
 # Source: FroSSL's paper, Sec. 6.2: ResNet-18, SGD with learning rate 1e-2 and warm restarts every 15 epochs, batch 224,
 # and SimCLR's augmentations (Chen et al. 2020), the same for each view (Fig. 1). The paper states no projector: that of

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import has_plain_stem, is_built_for_one_size
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import ProjectorConfig
 from fullrank.recipes.choices import (
     BATCH_EXPONENTS,
     OPTIMIZERS,
@@ -16,7 +16,7 @@ from fullrank.recipes.choices import (
     learning_rate,
 )
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.augmentations import AugmentationSets
 from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Recipe
 from fullrank.signatures import declared_objective
-from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.config import OptimizerConfig
 
 KEPT_DIFFERENCES = (
     "The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34 of them.",

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from fullrank.errors import UserError
 from fullrank.flag_types import Hidden
 from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.functions import (
     builder_signature,
     fill_defaults,
@@ -22,8 +21,7 @@ from fullrank.recipes.functions import (
 )
 from fullrank.signatures import tensor_names
 from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
-from fullrank.training.optimizer_config import OptimizerConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import ViewConfig
 
 RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.recipe import Recipe
 
 RATE = 0.1

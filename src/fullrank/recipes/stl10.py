@@ -8,7 +8,7 @@ from fullrank.recipes.augmentations import FORK_STL10, SMALL_IMAGES
 from fullrank.recipes.cifar import CIFAR10, CIFAR100_METHODS, FLOAT32, METHODS, no_logs_entry
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp, resnet
 from fullrank.recipes.recipe import DataConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import ScheduleConfig
 
 # Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off
 # hyperparameter. The paper states

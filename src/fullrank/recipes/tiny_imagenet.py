@@ -7,7 +7,7 @@ from fullrank.recipes.cifar import METHODS
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp
 from fullrank.recipes.recipe import DataConfig
 from fullrank.recipes.stl10 import FROZEN_TEACHER, PLAIN_LARS, STL10
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import ScheduleConfig
 
 # Source: the FroSSL authors' fork, scripts/pretrain/tiny-imagenet: ResNet-18 with its standard stem, 800 epochs, batch
 # 512, and the asymmetric set of ImageNet for every method.

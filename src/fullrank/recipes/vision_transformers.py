@@ -6,13 +6,12 @@ for the size of the largest view, and interpolates its position embeddings for t
 
 from dataclasses import replace
 
-from fullrank.methods.backbone_config import BackboneConfig
+from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.imagenet import IMAGENET
 from fullrank.recipes.imagenet100 import IMAGENET100
 from fullrank.recipes.published import entry, mlp
-from fullrank.training.optimizer_config import OptimizerConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import OptimizerConfig, ScheduleConfig
 
 STATISTICS = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of ImageNet, in the code of both papers."""

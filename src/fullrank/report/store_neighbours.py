@@ -40,12 +40,12 @@ def update_neighbours(
         workers: as in `fullrank.neighbours`.
         notify: receives the reason if no neighbours are stored.
     """
-    if model.run is None or model.recipe is None:
+    if model.path is None or model.recipe is None:
         return
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
         store_neighbour_rows(
-            model, chosen.test, model.run.path / FILE, source=chosen.data, device=device, workers=workers
+            model, chosen.test, model.path / FILE, source=chosen.data, device=device, workers=workers
         )
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")

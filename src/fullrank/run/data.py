@@ -48,8 +48,8 @@ from fullrank.images.pixel_values import same_form
 from fullrank.methods import Method
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
+from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, preview
-from fullrank.views.augmentation_params import mix
 
 Batch = tuple[list[Tensor], Tensor]
 """The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from fullrank.evaluation.frozen import restore_modes
 from fullrank.methods import Method
 from fullrank.objectives import total
+from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
-from fullrank.views.augmentation_params import mix
 
 CHUNK = 256  # number of images whose views are in memory at the same time
 HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from fullrank.errors import UserError
 from fullrank.files import DRAFT
+from fullrank.models.runs import INITIAL
 from fullrank.training import list_checkpoints
 from fullrank.training.checkpoints import recover_checkpoints
 
-INITIAL = "initial.safetensors"
-"""The weights that the backbone of a run began with, if they were given (`init`)."""
 RUN_SUBDIRECTORIES = ("checkpoints", "tensorboard", "wandb")
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl"),

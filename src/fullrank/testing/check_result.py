@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from fullrank.errors import exception_line
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
@@ -42,13 +44,3 @@ def exception_result(name: str, error: BaseException, *, remedy: str = "") -> Ch
     return CheckResult(
         name=name, status="failed", measured=exception_line(error), expected="no exception", remedy=remedy
     )
-
-
-def exception_line(error: BaseException) -> str:
-    """Return the type of an exception and the first line of its message.
-
-    >>> exception_line(KeyError("Z"))
-    "KeyError: 'Z'"
-    """
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first}"[:300]

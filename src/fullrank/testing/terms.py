@@ -1,29 +1,20 @@
 """Checks of the terms: their form, precision and purity, and the weights of terms."""
 
-import pickle
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fullrank.objectives.signature import hyperparameters, takes_generator
+from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.testing.check_result import CheckResult, info, required
 from fullrank.testing.objective_case import ObjectiveCase, call, terms_of
 
 ROUNDING = 1e-12
 """Largest rounding difference of two calls, in units of the largest term; products round differently at other memory
 addresses."""
-TERM_NAME = r"\w(?:[\w -]*\w)?"
-"""Names of terms that can be columns of a table and scalars of TensorBoard."""
-RETURN_FORM = 'return {"name": weighted scalar, …}; the loss is their sum'
-
-TAKE_A_GENERATOR = (
-    "take random numbers from a keyword argument `generator: torch.Generator`, a function of (seed, step)"
-)
 
 
 def check_terms(case: ObjectiveCase) -> list[CheckResult]:
@@ -74,28 +65,6 @@ def check_terms(case: ObjectiveCase) -> list[CheckResult]:
     ]
 
 
-def form_error(returned: object) -> str:
-    """Return the error in the form of an objective's return value; empty if the form is correct.
-
-    >>> form_error({"variance": torch.tensor(1.0)}), form_error({"variance": 1.0}), form_error(torch.ones(2))
-    ('', "'variance' is a float", 'a bare tensor (2,)')
-    """
-    if isinstance(returned, Tensor):
-        return f"a bare tensor {tuple(returned.shape)}"
-    if not isinstance(returned, dict):
-        return f"a {type(returned).__name__}"
-    for name, value in returned.items():
-        if not (isinstance(name, str) and re.fullmatch(TERM_NAME, name)):
-            return f"a term with the name {name!r}; letters, digits, spaces, - and _ are possible"
-        if not isinstance(value, Tensor):
-            return f"'{name}' is a {type(value).__name__}"
-        if value.shape:
-            return f"'{name}' has the shape {tuple(value.shape)}"
-        if not value.is_floating_point():
-            return f"'{name}' has the type {str(value.dtype).removeprefix('torch.')}"
-    return "" if returned else "no term"
-
-
 def _check_purity(case: ObjectiveCase, tensors: dict[str, Tensor], first: Tensor) -> CheckResult:
     """Check that a second call gives the same terms, draws no random numbers, and changes no argument."""
     copies = {name: t.clone() for name, t in tensors.items()}
@@ -127,29 +96,6 @@ def _compare_seeds(case: ObjectiveCase, tensors: dict[str, Tensor]) -> CheckResu
         "random numbers",
         f"from `generator`: the loss is {losses.mean().item():.4g} ± {losses.std().item():.2g} over eight seeds",
     )
-
-
-class GlobalRandomState:
-    """The state of the global random generators of torch and NumPy, to find functions that draw from them.
-
-    >>> state = GlobalRandomState()
-    >>> state.changed()
-    []
-    """
-
-    def __init__(self) -> None:
-        self.before = self._read()
-
-    @staticmethod
-    def _read() -> dict[str, bytes]:
-        return {
-            "torch": torch.get_rng_state().numpy().tobytes(),
-            "NumPy": pickle.dumps(np.random.get_state()),  # noqa: NPY002 (the global generator is meant)
-        }
-
-    def changed(self) -> list[str]:
-        """Return the names of the generators from which something has been drawn."""
-        return [name for name, state in self._read().items() if state != self.before[name]]
 
 
 def check_weights(case: ObjectiveCase) -> list[CheckResult]:

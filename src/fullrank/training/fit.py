@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fullrank.distributed import gather, require_equal_shapes
 from fullrank.errors import UserError
-from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
@@ -86,7 +85,7 @@ def fit(
     >>> [(step.step, step.lr, sorted(step.terms)) for step in fit(fabric, method, optimizer, batches, lambda step: 0.1 * (step + 1))]
     [(1, 0.1, ['invariance', 'variance']), (2, 0.2, ['invariance', 'variance'])]
     """
-    unwrapped: Method = method.module
+    unwrapped = method.module
     names: list[str] = []
     for index, (views, labels) in enumerate(batches, start=start):
         lr = learning_rate(index)

@@ -8,7 +8,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.distributed import world_size
 from fullrank.errors import UserError
-from fullrank.methods import Method
 from fullrank.training.micro_batches import count_micro_batches
 
 # Messages of allocators that raise a plain RuntimeError.
@@ -35,7 +34,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
             f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch"
         )
     others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
-    only_projector = isinstance(method, Method) and not any(map(has_batchnorm, others))
+    only_projector = hasattr(method, "projector") and not any(map(has_batchnorm, others))
     remedy = (
         "; only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch"
         if only_projector

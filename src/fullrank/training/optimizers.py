@@ -8,8 +8,7 @@ from timm.optim import Lars
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import Predictor
-from fullrank.training.optimizer_config import OptimizerConfig
+from fullrank.training.config import OptimizerConfig
 
 
 def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.Optimizer:
@@ -78,6 +77,7 @@ def parameter_groups(config: OptimizerConfig, module: nn.Module) -> list[dict[st
     A group may have a key of `set_learning_rate`: "lr_scale" or "constant_lr". With `last_weight_decay`, the key
     "scheduled_decay" marks the groups of `set_weight_decay`.
 
+    >>> from fullrank.methods import Predictor
     >>> network = nn.ModuleDict({"hidden": nn.Linear(3, 4), "head": Predictor(nn.Linear(4, 4))})
     >>> groups = parameter_groups(OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True), network)
     >>> [(len(group["params"]), group["weight_decay"], group.get("constant_lr")) for group in groups]
@@ -149,7 +149,7 @@ def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]
 
 
 def _predictor_rates(module: nn.Module, lr: float) -> dict[int, tuple[str, float]]:
-    predictors = [submodule for submodule in module.modules() if isinstance(submodule, Predictor)]
+    predictors = [submodule for submodule in module.modules() if getattr(submodule, "predicts", False)]
     if not predictors:
         raise UserError(
             "optimizer.constant_predictor is set, but the method has no predictor; "

@@ -2,7 +2,7 @@
 
 import math
 
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import ScheduleConfig
 
 
 def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total: int) -> float:

@@ -151,21 +151,3 @@ def _splitmix64(x: np.ndarray) -> np.ndarray:
         np.right_shift(x, shift, out=shifted)
     x ^= shifted
     return x
-
-
-def mix(*words: int) -> int:
-    """Hash integers to 32 bits, the part of a seed that torch's CPU generator uses.
-
-    h ← fmix32(h ⊕ word) for each word, with the finaliser of MurmurHash3 (Appleby 2011). The hash is one-to-one in the
-    last word, so the steps of a run (if fewer than 2³²) have different hashes.
-
-    >>> len({mix(7, step) for step in range(1000)})
-    1000
-    """
-    h = 0x9E3779B9
-    for word in words:
-        h ^= word & 0xFFFFFFFF
-        h = (h ^ h >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-        h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-        h ^= h >> 16
-    return h

@@ -2,46 +2,58 @@
 line.
 """
 
-from dataclasses import dataclass, field
 from typing import Annotated
 
-from fullrank.structure import ASCENDING, Share, between, validate
+from pydantic import AfterValidator, Field
 
-Strength = Annotated[float, between(0, 100)]
-Factor = Annotated[float, between(0.01, 100)]
-Area = Annotated[float, between(1e-6, 1)]
-Pixels = Annotated[float, between(0.001, 100)]
+from fullrank.config import Share, config
+
+Strength = Annotated[float, Field(ge=0, le=100)]
+Factor = Annotated[float, Field(ge=0.01, le=100)]
+Area = Annotated[float, Field(ge=1e-6, le=1)]
+Degrees = Annotated[float, Field(ge=0, le=89)]
+Pixels = Annotated[float, Field(ge=0.001, le=100)]
 
 
-@dataclass(frozen=True, kw_only=True)
+def ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    """Check that a pair is a range: the smaller value first."""
+    if pair[0] > pair[1]:
+        raise ValueError(f"got {pair}, expected the smaller value first")
+    return pair
+
+
+Ascending = AfterValidator(ascending)
+
+
+@config
 class CropConfig:
     """A random box of the image, resized to the size of the view (torchvision's RandomResizedCrop)."""
 
     probability: Share = 1.0
     """Probability of a random box; otherwise the whole image is resized."""
-    scale: Annotated[tuple[Area, Area], ASCENDING] = (0.08, 1.0)
+    scale: Annotated[tuple[Area, Area], Ascending] = (0.08, 1.0)
     """Smallest and largest area of the box, as a share of the image's area."""
-    ratio: Annotated[tuple[Factor, Factor], ASCENDING] = (3 / 4, 4 / 3)
+    ratio: Annotated[tuple[Factor, Factor], Ascending] = (3 / 4, 4 / 3)
     """Smallest and largest width / height of the box; the logarithm of the ratio is uniform."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class AffineConfig:
     """Rotation, translation, zoom and shear about the centre, bilinear, black outside (torchvision's RandomAffine)."""
 
     probability: Share = 0.0
     """Probability of the operation."""
-    degrees: Annotated[float, between(0, 360)] = 0.0
+    degrees: Annotated[float, Field(ge=0, le=360)] = 0.0
     """Largest rotation, in degrees, in either direction."""
     translate: tuple[Share, Share] = (0.0, 0.0)
     """Largest shift along x and y, as a share of the view's side, rounded to whole pixels."""
-    scale: Annotated[tuple[Factor, Factor], ASCENDING] = (1.0, 1.0)
+    scale: Annotated[tuple[Factor, Factor], Ascending] = (1.0, 1.0)
     """Smallest and largest zoom."""
-    shear: tuple[Annotated[float, between(0, 89)], Annotated[float, between(0, 89)]] = (0.0, 0.0)
+    shear: tuple[Degrees, Degrees] = (0.0, 0.0)
     """Largest shear along x and y, in degrees, in either direction."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class JitterConfig:
     """Brightness, contrast, saturation and hue, in a random order for each view (torchvision's ColorJitter)."""
 
@@ -53,22 +65,22 @@ class JitterConfig:
     """The factor is uniform in [max(0, 1 - contrast), 1 + contrast]."""
     saturation: Strength = 0.4
     """The factor is uniform in [max(0, 1 - saturation), 1 + saturation]. Grayscale images do not change."""
-    hue: Annotated[float, between(0, 0.5)] = 0.1
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """The shift is uniform in [-hue, hue], a fraction of the colour circle (at most 0.5). Grayscale images do not
     change."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class BlurConfig:
     """Gaussian blur (torchvision's GaussianBlur, reflected border, kernel cut at four times the largest sigma)."""
 
     probability: Share = 0.0
     """Probability of the operation."""
-    sigma: Annotated[tuple[Pixels, Pixels], ASCENDING] = (0.1, 2.0)
+    sigma: Annotated[tuple[Pixels, Pixels], Ascending] = (0.1, 2.0)
     """Smallest and largest standard deviation, in pixels of the view."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class SolarizeConfig:
     """Inversion of the values at or above a threshold (torchvision's RandomSolarize)."""
 
@@ -78,7 +90,7 @@ class SolarizeConfig:
     """Threshold in [0, 1]."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class NoiseConfig:
     """Gaussian noise, independent for each value, followed by clamping to [0, 1] (torchvision's GaussianNoise)."""
 
@@ -88,7 +100,7 @@ class NoiseConfig:
     """Standard deviation, for images in [0, 1]."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class ViewConfig:
     """The distribution of one view; the default is the usual symmetric recipe for small images.
 
@@ -100,13 +112,13 @@ class ViewConfig:
     (0.08, 1.0)
     """
 
-    count: Annotated[int, between(1, 256)] = 2
+    count: Annotated[int, Field(ge=1, le=256)] = 2
     """Number of views drawn from this distribution."""
-    size: Annotated[int, between(1, 4096)] = 32
+    size: Annotated[int, Field(ge=1, le=4096)] = 32
     """Side of the view in pixels."""
-    crop: CropConfig = field(default_factory=CropConfig)
+    crop: CropConfig = CropConfig()
     """Random resized crop."""
-    affine: AffineConfig = field(default_factory=AffineConfig)
+    affine: AffineConfig = AffineConfig()
     """Rotation, translation, zoom, shear."""
     quarter_turns: Share = 0.0
     """Probability of a rotation by 90, 180 or 270 degrees, all equally likely."""
@@ -114,16 +126,13 @@ class ViewConfig:
     """Probability of a flip left to right."""
     vertical_flip: Share = 0.0
     """Probability of a flip top to bottom."""
-    jitter: JitterConfig = field(default_factory=JitterConfig)
+    jitter: JitterConfig = JitterConfig()
     """Brightness, contrast, saturation, hue."""
     grayscale: Share = 0.2
     """Probability that the colours are removed. Grayscale images do not change."""
-    blur: BlurConfig = field(default_factory=BlurConfig)
+    blur: BlurConfig = BlurConfig()
     """Gaussian blur."""
-    solarize: SolarizeConfig = field(default_factory=SolarizeConfig)
+    solarize: SolarizeConfig = SolarizeConfig()
     """Inversion of bright values."""
-    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    noise: NoiseConfig = NoiseConfig()
     """Gaussian noise."""
-
-    def __post_init__(self):
-        validate(self, "view.")

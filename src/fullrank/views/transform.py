@@ -13,8 +13,9 @@ from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.training.seeding import mix
 from fullrank.views.apply import EAGER, apply_operations_, to_device
-from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params, mix
+from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params
 from fullrank.views.config import ViewConfig
 from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one

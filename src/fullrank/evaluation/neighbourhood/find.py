@@ -11,7 +11,6 @@ import torch
 from fullrank.errors import UserError
 from fullrank.evaluation.features import preprocessed_batches
 from fullrank.evaluation.frozen import verify_frozen
-from fullrank.evaluation.judging import ModelLike
 from fullrank.evaluation.neighbourhood.duplicates import find_duplicates, pixel_digests, thumbnails
 from fullrank.evaluation.neighbourhood.plane import draw_map
 from fullrank.evaluation.neighbourhood.result import Neighbours, Queries, label_texts
@@ -21,6 +20,7 @@ from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.depth import with_depth
+from fullrank.models.model import ModelLike
 from fullrank.models.model_images import Data, resolve_source
 
 

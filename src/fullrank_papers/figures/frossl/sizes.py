@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from fullrank.methods.backbone_config import BackboneConfig
-from fullrank.methods.projector_config import ProjectorConfig
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, DataConfig, Recipe, SpectrumConfig
-from fullrank.training.schedule_config import ScheduleConfig
+from fullrank.training.config import ScheduleConfig
 from fullrank_papers.figures.frossl.comparison import Size
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 

@@ -1,0 +1,173 @@
+"""The configuration of the networks: a timm model by its name with the arguments of its architecture, and a projector."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import field
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+from tyro.constructors import PrimitiveConstructorSpec
+
+from fullrank.config import JsonObject, config
+from fullrank.errors import UserError
+from fullrank.files import parse_json
+
+
+def _json_object(words: list[str]) -> dict[str, Any]:
+    value = parse_json(words[0])
+    if not isinstance(value, dict):
+        raise ValueError(f"{words[0]} is not a JSON object")
+    return value
+
+
+Json = Annotated[
+    JsonObject,
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="JSON",
+        instance_from_str=_json_object,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [json.dumps(value)],
+    ),
+]
+"""A JSON object, one word on the command line."""
+NOT_ARCHITECTURE = set(
+    [
+        "model_name",
+        "pretrained",
+        "pretrained_cfg",
+        "pretrained_cfg_overlay",
+        "checkpoint_path",
+        "cache_dir",
+        "scriptable",
+        "exportable",
+        "no_jit",
+        "kwargs",
+        "model_cls",
+        "variant",
+        "model_cfg",
+        "feature_cfg",
+        "pretrained_strict",
+        "pretrained_filter_fn",
+        "kwargs_filter",
+        "num_classes",
+        "in_chans",
+        "device",
+        "dtype",
+        "out_indices",
+        "feature_cls",
+    ]
+)
+"""Arguments of `timm.create_model` and `build_model_with_cfg`, which load files, fill the network with weights or
+change global settings, and arguments that the recipe itself sets."""
+LOADS = re.compile(r"pretrained|checkpoint_|cache|weights|url|file|(^|_)hub(_|$)")
+WORD = re.compile(r"[\w-]{0,40}", re.ASCII)
+
+
+@config
+class BackboneConfig:
+    """The network that maps an image to its representation."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "resnet18"
+    """A timm model, without pretrained weights; names with a colon, such as hf-hub:…, would load files."""
+    arguments: Json = field(default_factory=dict)
+    """Further arguments of the network's architecture, as JSON, such as {"channels": [32, 64, 96, 128]}."""
+    stem: Literal["standard", "small"] = "standard"
+    """'small', for images of about 32 px: the ResNet starts with a 3×3 convolution of stride 1, without max-pooling."""
+    last_residual: bool = True
+    """False: the last block of the ResNet has no shortcut, and the representation comes only from its convolutions."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.arguments.items():
+            _check_argument(name, value)
+
+
+def _check_argument(name: str, value: Any) -> None:
+    """Check that an argument describes an architecture: no file, no weights, and numbers of a sensible size.
+
+    Raises:
+        UserError: it does not.
+    """
+    what = f"backbone.arguments: '{name}'"
+    if name in NOT_ARCHITECTURE or LOADS.search(name):
+        raise UserError(
+            f"{what} is not an argument of an architecture, such as channels, layers or img_size; remove it"
+        )
+    for leaf in _leaves(value):
+        if isinstance(leaf, str) and not WORD.fullmatch(leaf):
+            raise UserError(
+                f"{what} is {leaf!r}, expected a word of letters, digits, '_' and '-', or numbers; change it"
+            )
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool):
+            high = 1 if "drop" in name else 65536
+            if not (0 if "drop" in name else -high) <= leaf <= high:
+                raise UserError(
+                    f"{what} is {leaf}, expected a number from {0 if 'drop' in name else -high} to {high}; change it"
+                )
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    branches = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+    if branches is None:
+        yield value
+    else:
+        for branch in branches:
+            yield from _leaves(branch)
+
+
+def _fits(widths: tuple[int, ...]) -> tuple[int, ...]:
+    if len(widths) > 100 or sum(inputs * outputs for inputs, outputs in pairwise(widths)) > 1e9:
+        raise ValueError(f"got {widths}, expected at most 100 layers and 1e9 weights")
+    return widths
+
+
+Width = Annotated[int, Field(ge=1, le=65536)]
+Widths = Annotated[tuple[Width, ...], AfterValidator(_fits)]
+"""The widths of an mlp that fits into memory."""
+
+
+@config
+class ProjectorConfig:
+    """A map from representations r of D_b dimensions to embeddings z: an MLP, or one of the projectors that DirectCLR's
+    paper compares.
+    """
+
+    kind: Literal[
+        "mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"
+    ] = "mlp"
+    """'mlp': Linear, BatchNorm, `activation` for each hidden layer, then Linear; one width is a linear projector, no
+    width is no projector. 'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained.
+    'low-rank': U Vᵀr, fixed and random, of rank d0. 'low-rank-diagonal': r with its dimensions from d0 on set to zero.
+    'sub-vector': the first d0 dimensions of r. 'dropout': r with all but d0 dimensions set to zero, chosen at random in
+    each step. 'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""
+    widths: Widths = (2048, 2048, 1024)
+    """Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector."""
+    batchnorm: bool = True
+    """BatchNorm in the hidden layers of an mlp."""
+    output_batchnorm: bool = False
+    """BatchNorm after the last layer of an mlp too."""
+    output_affine: bool = True
+    """Whether the BatchNorm after the last layer has a scale and a shift; SimSiam's has not."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Activation after each hidden layer of an mlp; DINO's head has GELU."""
+    bias: bool = True
+    """Biases in the layers of an mlp that no BatchNorm follows."""
+    d0: Width = 360
+    """Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select."""
+    groups: Width = 8
+    """Number of groups of dimensions for 'groups'."""
+
+    @property
+    def absent(self) -> bool:
+        """Whether there is no projector, so that the embedding is the representation."""
+        return self.kind == "mlp" and not self.widths
+
+    def dimensions(self, features: int) -> int:
+        """Return the dimension D of the embeddings for representations of `features` dimensions.
+
+        >>> [ProjectorConfig(kind=kind, widths=(64, 16), d0=8).dimensions(32) for kind in ("mlp", "sub-vector", "dropout")]
+        [16, 8, 32]
+        """
+        return {"mlp": (features, *self.widths)[-1], "sub-vector": self.d0}.get(self.kind, features)

@@ -1,0 +1,176 @@
+"""The features of a frozen backbone, batch by batch; a network is the same after it."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from jaxtyping import Bool, Float, Int8, Int64
+from torch import Tensor, nn
+
+from fullrank.errors import UserError
+from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features of images, on the CPU, with the labels and names of the images."""
+
+    X: Float[Tensor, "n D"]
+    labels: Int64[Tensor, " n"]
+    """-1 for images without a label."""
+    names: list[str]
+    classes: tuple[str, ...] = ()
+    """The names of the labels, () if they are unknown."""
+    multi_labels: Int8[Tensor, "n K"] | None = None
+    """Several labels an image, see `Images.multi_labels`; None for one label an image."""
+
+    @property
+    def labelled(self) -> Bool[Tensor, " n"]:
+        """Which images have labels."""
+        return self.labels >= 0 if self.multi_labels is None else self.multi_labels[:, 0] >= 0
+
+
+def extract_features(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+) -> Features:
+    """Return the float32 features of all readable images, in order.
+
+    The backbone is moved to `device` and runs in eval mode without gradient. Afterwards, the function verifies that
+    parameters and buffers did not change, and restores the mode of every submodule.
+
+    Args:
+        backbone: maps float32 images (n, C, S, S) to features (n, D).
+        images: images of a source, or in memory.
+        preprocess: resizes and normalises the images.
+        batch_size: images per forward pass.
+        device: device of the backbone.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops the extraction if more than 10 % are
+            unreadable.
+
+    Raises:
+        AssertionError: the backbone changed during the extraction.
+        UserError: too many images are unreadable.
+
+    >>> from fullrank.images import open_images
+    >>> digits = open_images("digits")["all"]
+    >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
+    torch.Size([1797, 64])
+    """
+    batches = stream_features(
+        backbone, images, preprocess, batch_size=batch_size, device=device, workers=workers, decode_errors=decode_errors
+    )
+    parts = list(batches)
+    names = [name for part in parts for name in part.names]
+    rows = [part.multi_labels for part in parts if part.multi_labels is not None]
+    labels = torch.cat([part.labels for part in parts])
+    return Features(
+        torch.cat([part.X for part in parts]), labels, names, parts[0].classes, torch.cat(rows) if rows else None
+    )
+
+
+def stream_features(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+) -> Iterator[Features]:
+    """Yield the features of each batch; arguments, errors and verification are the same as in `extract_features`."""
+    empty = True
+    with verify_frozen(backbone.to(device)):
+        for part in preprocessed_batches(
+            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        ):
+            empty = False
+            with (
+                torch.inference_mode()
+            ):  # does not contain the yield, otherwise the caller would be in inference mode too
+                X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
+            yield Features(X, part.labels.cpu(), part.names, tuple(images.classes), multi_labels_of(images, part))
+    if empty:
+        raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
+
+
+def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor, "n K"] | None:
+    """Return several labels an image of the images of a batch, None if the images have one label each."""
+    return None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[batch.indices]
+
+
+def preprocessed_batches(
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+) -> Iterator[Batch]:
+    """Yield batches of preprocessed pixels, from a source or from memory."""
+    if isinstance(images, Images):
+        yield from iterate_batches(
+            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
+        )
+        return
+    for rows in torch.arange(len(images)).split(batch_size):
+        batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
+        pixels = images.pixels[batch_slice]
+        if pixels.shape[1] != preprocess.channels or not preprocess.keeps(*pixels.shape[2:]):
+            pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
+        yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)
+
+
+def state_hash(module: nn.Module) -> str:
+    """Return the SHA-256 of every parameter and buffer: name, type, shape and bytes.
+
+    The hash includes non-persistent buffers. NaNs are equal if their bytes are.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = state_hash(layer)
+    >>> _ = layer.bias.data.add_(1)
+    >>> state_hash(layer) == before
+    False
+    """
+    digest = hashlib.sha256()
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def restore_modes(module: nn.Module) -> Iterator[None]:
+    """Restore the train or eval mode of every submodule at the end of the context."""
+    modes = {submodule: submodule.training for submodule in module.modules()}
+    try:
+        yield
+    finally:
+        for submodule, training in modes.items():
+            submodule.training = training
+
+
+@contextmanager
+def verify_frozen(module: nn.Module) -> Iterator[None]:
+    """Put `module` in eval mode during the context, and verify at the end that no parameter or buffer changed.
+
+    Raises:
+        AssertionError: a parameter or buffer changed.
+    """
+    before = state_hash(module)
+    with restore_modes(module):
+        module.eval()
+        yield
+    if state_hash(module) != before:  # no `assert`, which `python -O` would skip
+        raise AssertionError(f"{type(module).__name__} changed its parameters or buffers during evaluation")
