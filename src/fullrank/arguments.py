@@ -229,7 +229,7 @@ def check_export(out: Path | str) -> str:
 
 SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
 """Suffixes of the files of `fullrank spectrum`."""
-CHOICE_SUFFIXES = (".html", ".json", ".csv")
+CHOICE_SUFFIXES = (".json", ".csv")
 """Suffixes of the files of `fullrank choose`."""
 
 

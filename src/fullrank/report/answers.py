@@ -1,4 +1,4 @@
-"""The text about a run: did it learn, is it healthy, is it better than what there was before, and what to know of it."""
+"""The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
 from dataclasses import dataclass
 from math import isfinite, isinf, isnan, sqrt
@@ -161,8 +161,9 @@ def _signs(run: RunSummary) -> list[tuple[bool, str]]:
         text = f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
         signs.append((fell, text))
     probed = [row for row in run.spectrum if row.probe_accuracy is not None]
-    if probed and probed[-1].probe_images and probed[-1].probe_majority is not None:
-        accuracy, majority, n = probed[-1].probe_accuracy, probed[-1].probe_majority, probed[-1].probe_images
+    accuracy = run.last("probe_accuracy")
+    if accuracy is not None and probed[-1].probe_images and probed[-1].probe_majority is not None:
+        majority, n = probed[-1].probe_majority, probed[-1].probe_images
         text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
         signs.append((accuracy > majority + 2 * sqrt(majority * (1 - majority) / n), text))
     linear = [row for row in run.online if row.probe == "linear"]
@@ -261,13 +262,13 @@ def _join(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def count(n: float) -> str:
+def count(n: int) -> str:
     """Return an integer with thin spaces between its thousands.
 
     >>> count(1234567).split("\N{NARROW NO-BREAK SPACE}")
     ['1', '234', '567']
     """
-    return f"{n:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    return f"{n:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -287,4 +288,4 @@ def number(value: float) -> str:
     """
     if not isfinite(value):
         return "∞" if isinf(value) else "–"
-    return count(value) if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+    return count(round(value)) if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

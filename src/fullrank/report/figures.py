@@ -17,7 +17,6 @@ from fullrank.evaluation.result import Evaluation, ProbeScore
 from fullrank.report.plot_style import COLORS, DASHES
 from fullrank.report.summary import RunSummary, series
 from fullrank.run.alarm_messages import alarm_message
-from fullrank.run.rows import Row
 from fullrank.run.spectrum_history import LOCATIONS
 
 Figure = dict[str, Any]
@@ -53,7 +52,7 @@ def losses(runs: Sequence[RunSummary]) -> Figure | None:
 
 
 def progress(runs: Sequence[RunSummary]) -> Figure | None:
-    """Return accuracies of the probes, agreement of the views, effective ranks and collapsed dimensions over the steps."""
+    """Return accuracies of the probes, agreement of views, effective ranks and collapsed dimensions over the steps."""
     held_out = _curves(runs, "spectrum", "held-out images", attrgetter("probe_accuracy"), points=True, form=".1%")
     batch = _curves(runs, "train", "training batch", attrgetter("probe_train_accuracy"), faint=True, form=".1%")
     test = _curves(runs, "online", "top 1", attrgetter("accuracy"), points=True, form=".1%")
@@ -79,7 +78,9 @@ def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
     """Return some eigenvalues of both locations over the steps, on a logarithmic axis."""
     panels: list[Panel] = []
     for location in LOCATIONS:
-        shown = {i: run.spectra.eigenvalues[location] for i, run in _with_spectra(runs, location).items() if run.spectra}
+        shown = {
+            i: run.spectra.eigenvalues[location] for i, run in _with_spectra(runs, location).items() if run.spectra
+        }
         width = max((table.shape[1] for table in shown.values()), default=0)
         indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= width]
         opacities = np.linspace(1.0, 0.45, max(len(indices), 1)).round(2).tolist()
@@ -90,7 +91,9 @@ def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
             for i, run in _with_spectra(runs, location).items()
             if run.spectra and j <= shown[i].shape[1]
         ]
-        axis = LOG | {"range": log_range(table[:, [j - 1 for j in indices if j <= table.shape[1]]] for table in shown.values())}
+        axis = LOG | {
+            "range": log_range(table[:, [j - 1 for j in indices if j <= table.shape[1]]] for table in shown.values())
+        }
         panels.append((f"eigenvalues {', '.join(map(str, indices))}, {location}", axis, curves))
     return _over_steps(runs, panels)
 
@@ -171,7 +174,9 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
         curves = [(i, run.label, of[run.label]) for i, run in enumerate(runs) if run.label in of]
     traces = []
     for i, label, scores in curves:
-        ends = [(score.accuracy, score.low or score.accuracy, score.high or score.accuracy) for score in scores.values()]
+        ends = [
+            (score.accuracy, score.low or score.accuracy, score.high or score.accuracy) for score in scores.values()
+        ]
         bars = {"array": [high - y for y, _, high in ends], "arrayminus": [y - low for y, low, _ in ends]}
         line = _line(i, runs, label, list(scores), np.array([y for y, *_ in ends]), points=True, form=".1%")
         traces.append(line | {"name": label, "error_y": {"type": "data", "thickness": 1, "width": 3} | bars})
@@ -214,7 +219,7 @@ def _line(
     faint: bool = False,
     form: str = ".6~g",
 ) -> dict[str, Any]:
-    """Return a curve in the colour and the dash of the i-th run; `form` is the format of its values, in d3's notation."""
+    """Return a curve in the colour and the dash of the i-th run; `form` is d3's format of its values."""
     kept = envelope(y, min(MAX_POINTS_OF_CURVE, MAX_POINTS // len(runs)))
     color, label = COLORS[i % len(COLORS)], f"{runs[i].label}: {name}" if len(runs) > 1 else name
     return {

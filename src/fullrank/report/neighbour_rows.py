@@ -1,4 +1,4 @@
-"""neighbours.json: a few test images of a run with their nearest neighbours as small pictures, which its report shows."""
+"""neighbours.json: a few test images of a run and their nearest neighbours as small pictures, for its report."""
 
 import base64
 import io
@@ -83,7 +83,7 @@ def update_neighbours(
         workers: as in `fullrank.neighbours`.
         notify: receives the reason if no neighbours are stored.
     """
-    if model.run is None or model.recipe is None:
+    if model.path is None or model.recipe is None:
         return
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
@@ -91,7 +91,7 @@ def update_neighbours(
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
         return
-    with atomic_write(model.run.path / NEIGHBOURS, overwrite=True) as draft:
+    with atomic_write(model.path / NEIGHBOURS, overwrite=True) as draft:
         draft.write_text(json.dumps(asdict(rows)) + "\n", "utf-8")
 
 

@@ -72,20 +72,26 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
 def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
     """Return the page as text, a pure function of the runs."""
     plotly, script = get_plotlyjs(), files("fullrank.report").joinpath("templates/page.js").read_text(encoding="utf-8")
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
-    return _environment().get_template("page.html.j2").render(
-        runs=runs,
-        title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
-        figures={name: figure for name, draw in FIGURES.items() if (figure := draw(runs))},
-        verdicts=_verdicts(runs),
-        neighbours=_neighbours(runs) if images else [],
-        pictures=_pictures(runs) if images else [],
-        logged=any(run.train or run.spectrum for run in runs),
-        tested=any(run.online for run in runs),
-        contents=[],
-        policy=Markup(policy + "base-uri 'none'; form-action 'none'"),
-        plotly=Markup(_compress(plotly)),
-        script=Markup(script),
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
+    )
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            runs=runs,
+            title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
+            figures={name: figure for name, draw in FIGURES.items() if (figure := draw(runs))},
+            verdicts=_verdicts(runs),
+            neighbours=_neighbours(runs) if images else [],
+            pictures=_pictures(runs) if images else [],
+            logged=any(run.train or run.spectrum for run in runs),
+            tested=any(run.online for run in runs),
+            contents=[],
+            policy=Markup(policy + "base-uri 'none'; form-action 'none'"),
+            plotly=Markup(_compress(plotly)),
+            script=Markup(script),
+        )
     )
 
 
@@ -106,7 +112,10 @@ def _verdicts(runs: Sequence[RunSummary]) -> tables.Table:
     """Return the answers of each run in a word."""
     found = [answers.answers(run) for run in runs]
     word = Markup('<span class="answer {}">{}</span>')
-    cells = [[label, *(word.format(each.level, each.word) for each in row)] for label, row in zip(tables.labels(runs), found, strict=True)]
+    cells = [
+        [label, *(word.format(each.level, each.word) for each in row)]
+        for label, row in zip(tables.labels(runs), found, strict=True)
+    ]
     return tables.Table(["run", *(each.question for each in found[0])], cells)
 
 
@@ -120,7 +129,9 @@ def _neighbours(runs: Sequence[RunSummary]) -> list[Any]:
             room -= sum(len(tile.picture) + len(tile.name) + 200 for tile in row)
             rows += [row] if room >= 0 else []
         if rows:
-            shown.append((label, {"source": found.source, "step": found.step, "searched": found.searched, "rows": rows}))
+            shown.append(
+                (label, {"source": found.source, "step": found.step, "searched": found.searched, "rows": rows})
+            )
     return shown
 
 

@@ -1,4 +1,4 @@
-"""What a report shows of one run: the content of its directory, with a note for each file that is missing or damaged."""
+"""What a report shows of one run: the content of its directory, with a note for each missing or damaged file."""
 
 import io
 import shlex
@@ -107,12 +107,10 @@ def read_run_summary(path: Path) -> RunSummary:
 
     >>> read_run_summary(Path("no-such-run"))
     Traceback (most recent call last):
-    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
+    fullrank.errors.UserError: no-such-run has no recipe.json; give the directory of a `fullrank pretrain` run
     """
     if not (path / "recipe.json").exists():
-        raise UserError(
-            f"{str(path)!r} is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run"
-        )
+        raise UserError(f"{path} has no recipe.json; give the directory of a `fullrank pretrain` run")
     run, notes = Run(path), []
 
     def read(name: str, load: Callable[[], Any], consequence: str) -> Any:

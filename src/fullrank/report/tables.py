@@ -186,7 +186,9 @@ MEASURES = (
         "share of the variance of the representations that is between images, not between views of one image",
         IMAGES,
     ),
-    Measure("held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + TEST + LOSS),
+    Measure(
+        "held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + TEST + LOSS
+    ),
     Measure(
         "online accuracy",
         "higher",
@@ -221,7 +223,9 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
     if len(runs) < 2:
         return []
     differences = describe_differences([run.recipe for run in runs])
-    columns = {"difference": ["" if run.label.endswith(text) else text for run, text in zip(runs, differences, strict=True)]}
+    columns = {
+        "difference": ["" if run.label.endswith(text) else text for run, text in zip(runs, differences, strict=True)]
+    }
     columns["training"] = [training_length(run) for run in runs]
     left_out = ""
     for measure in MEASURES:
@@ -349,9 +353,13 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
         ]
         metric = next(score.metric for each in found.values() for score in each.scores).capitalize()
         guess = guessing(next(iter(found.values())))[0]
-        caption = f"{metric} on {data or 'the test images'}; higher is better. ±: standard deviation over n repetitions. "
+        caption = (
+            f"{metric} on {data or 'the test images'}; higher is better. ±: standard deviation over n repetitions. "
+        )
         caption += "Small: 95 % interval, bootstrap over the test images or their groups. "
-        caption += "Majority class: always predicting it. " if guess == "majority class" else "Equal scores: for every image. "
+        caption += (
+            "Majority class: always predicting it. " if guess == "majority class" else "Equal scores: for every image. "
+        )
         tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], rows, caption.strip()))
     return tables
 
@@ -403,10 +411,13 @@ def _scores_by_class(evaluation: Evaluation) -> list[ProbeScore]:
 def _class_table(shown: list[ProbeScore]) -> Table:
     """Return balanced accuracy, AUROC, and the recall or the average precision of each class."""
     several, first = bool(shown[0].positives), shown[0]
-    rows = [["AUROC", *(two_lines(_number(s.auroc), _interval(*(s.auroc_interval or (None, None)), 1.0, 3)) for s in shown)]]
+    rows = [
+        ["AUROC", *(two_lines(_number(s.auroc), _interval(*(s.auroc_interval or (None, None)), 1.0, 3)) for s in shown)]
+    ]
     if not several:
         balanced = (
-            two_lines(percent(s.balanced_accuracy), _interval(*(s.balanced_accuracy_interval or (None, None)))) for s in shown
+            two_lines(percent(s.balanced_accuracy), _interval(*(s.balanced_accuracy_interval or (None, None))))
+            for s in shown
         )
         rows.insert(0, ["balanced accuracy", *balanced])
     names = list(dict.fromkeys(name for score in shown for name in score.per_class))
@@ -438,7 +449,9 @@ LAST_ENTRIES = ("name", "data.mean", "data.std")
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the entries in which the recipes differ: in rows for a few runs, in columns for many."""
     entries = differing_entries([run.recipe for run in runs])
-    rows = [[Markup("<code>{}</code>").format(text or "–") for text in (key, *values)] for key, values in entries.items()]
+    rows = [
+        [Markup("<code>{}</code>").format(text or "–") for text in (key, *values)] for key, values in entries.items()
+    ]
     table = Table(["entry", *labels(runs)], rows, "Entries in which the recipes differ.")
     return [table.transposed() if len(runs) > FEW_RUNS else table] if rows else []
 
@@ -461,10 +474,9 @@ def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
     runs that the entries before it did not distinguish. Thus entries that follow from others, such as the
     hyperparameters of an objective, are omitted.
 
-    >>> describe_differences([{"objective": "frossl", "hyper": {"log": True}}, {"objective": "simclr", "hyper": {"temperature": 0.2}}])
+    >>> describe_differences([{"objective": name, "hyper": {name: 1}} for name in ("frossl", "simclr")])
     ['frossl', 'simclr']
-    >>> recipes = [{"objective": "simclr", "projector": {"kind": "mlp", "widths": widths}, "seed": 0} for widths in ([64, 64], [])]
-    >>> describe_differences(recipes)
+    >>> describe_differences([{"projector": {"kind": "mlp", "widths": widths}, "seed": 0} for widths in ([64, 64], [])])
     ['projector 64-64', 'projector none']
     """
     texts = [describe_projector(each) for each in recipes]
@@ -506,5 +518,7 @@ def make_labels_unique(runs: Sequence[RunSummary]) -> list[RunSummary]:
     recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
     descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
     found = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
-    numbered = [f"{label} ({found[: i + 1].count(label)})" if found.count(label) > 1 else label for i, label in enumerate(found)]
+    numbered = [
+        f"{label} ({found[: i + 1].count(label)})" if found.count(label) > 1 else label for i, label in enumerate(found)
+    ]
     return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]
