@@ -1,87 +1,37 @@
 """lightly's losses as functions of Z (V, N, D), with the name of their flag for several processes."""
 
-from lightly.loss import (
-    BarlowTwinsLoss,
-    DINOLoss,
-    DirectCLRLoss,
-    EMPSSLLoss,
-    FroSSLLoss,
-    KoLeoLoss,
-    MMCRLoss,
-    NegativeCosineSimilarity,
-    NTXentLoss,
-    SwaVLoss,
-    TiCoLoss,
-    VICRegLoss,
-    WMSELoss,
-)
-
-
-def ntxent(Z):
-    return {"loss": NTXentLoss(gather_distributed=True)(Z[0], Z[1])}
-
-
-def barlow_twins(Z):
-    return {"loss": BarlowTwinsLoss(gather_distributed=True)(Z[0], Z[1])}
-
-
-def vicreg(Z):
-    return {"loss": VICRegLoss(gather_distributed=True)(Z[0], Z[1])}
-
-
-def tico(Z):
-    return {"loss": TiCoLoss(gather_distributed=True)(Z[0], Z[1].detach())}
-
-
-def direct_clr(Z):
-    return {"loss": DirectCLRLoss(loss_dim=3, gather_distributed=True)(Z[0], Z[1])}
-
-
-def swav(Z):
-    return {"loss": SwaVLoss(sinkhorn_gather_distributed=True)([Z[0], Z[1]], [])}
-
-
-def negative_cosine(Z):
-    return {"loss": NegativeCosineSimilarity()(Z[0], Z[1].detach())}
-
-
-def frossl(Z):
-    return {"loss": FroSSLLoss()(list(Z))}
+from lightly import loss as lightly
 
 
 def wmse(Z):
     # The default running statistics are float32. One slice contains all samples of a process.
-    loss = WMSELoss(embedding_dim=Z.shape[-1], w_size=Z.shape[1], track_running_stats=False).to(Z.dtype)
-    return {"loss": loss(Z.flatten(0, 1))}
+    loss = lightly.WMSELoss(embedding_dim=Z.shape[-1], w_size=Z.shape[1], track_running_stats=False).to(Z.dtype)
+    return loss(Z.flatten(0, 1))
 
 
-def mmcr(Z):
-    return {"loss": MMCRLoss()(Z[:1].transpose(0, 1), Z[1:].transpose(0, 1))}
-
-
-def emp_ssl(Z):
-    return {"loss": EMPSSLLoss()(list(Z))}
-
-
-def koleo(Z):
-    return {"loss": KoLeoLoss()(Z[0])}
-
-
+FLAG = {"gather_distributed": True}
 LOSSES = {
-    "NTXentLoss": (ntxent, "gather_distributed"),
-    "BarlowTwinsLoss": (barlow_twins, "gather_distributed"),
-    "VICRegLoss": (vicreg, "gather_distributed"),
-    "TiCoLoss": (tico, "gather_distributed"),
-    "DirectCLRLoss": (direct_clr, "gather_distributed"),
-    "SwaVLoss": (swav, "sinkhorn_gather_distributed"),
-    "NegativeCosineSimilarity": (negative_cosine, "none needed"),
-    "FroSSLLoss": (frossl, "none"),
+    "NTXentLoss": (lambda Z: lightly.NTXentLoss(**FLAG)(*Z), "gather_distributed"),
+    "BarlowTwinsLoss": (lambda Z: lightly.BarlowTwinsLoss(**FLAG)(*Z), "gather_distributed"),
+    "VICRegLoss": (lambda Z: lightly.VICRegLoss(**FLAG)(*Z), "gather_distributed"),
+    "TiCoLoss": (lambda Z: lightly.TiCoLoss(**FLAG)(Z[0], Z[1].detach()), "gather_distributed"),
+    "DirectCLRLoss": (lambda Z: lightly.DirectCLRLoss(loss_dim=3, **FLAG)(*Z), "gather_distributed"),
+    "SwaVLoss": (
+        lambda Z: lightly.SwaVLoss(sinkhorn_gather_distributed=True)(list(Z), []),
+        "sinkhorn_gather_distributed",
+    ),
+    "NegativeCosineSimilarity": (
+        lambda Z: lightly.NegativeCosineSimilarity()(Z[0], Z[1].detach()),
+        "none needed",
+    ),
+    "FroSSLLoss": (lambda Z: lightly.FroSSLLoss()(list(Z)), "none"),
     "WMSELoss": (wmse, "none"),
-    "MMCRLoss": (mmcr, "none"),
-    "EMPSSLLoss": (emp_ssl, "none"),
-    "KoLeoLoss": (koleo, "none"),
+    "MMCRLoss": (lambda Z: lightly.MMCRLoss()(Z[:1].transpose(0, 1), Z[1:].transpose(0, 1)), "none"),
+    "EMPSSLLoss": (lambda Z: lightly.EMPSSLLoss()(list(Z)), "none"),
+    "KoLeoLoss": (lambda Z: lightly.KoLeoLoss()(Z[0]), "none"),
 }
-"""(function, flag for several processes) by name of the class."""
+"""Name of the class → (function of Z (V, N, D), flag for several processes)."""
+LOSSES = {name: (lambda Z, loss=loss: {"loss": loss(Z)}, flag) for name, (loss, flag) in LOSSES.items()}
 
 
 def counterpart(name: str, tensors: dict, hyper: dict):
@@ -90,39 +40,39 @@ def counterpart(name: str, tensors: dict, hyper: dict):
 
     The module is built once, because it keeps a queue, a centre or a covariance between calls.
     """
-    N, D = next(iter(tensors.values())).shape[-2:]
-    device = next(iter(tensors.values())).device
+    first = next(iter(tensors.values()))
+    (N, D), device = first.shape[-2:], first.device
     match name:
         case "simclr":
-            return pair(NTXentLoss(temperature=hyper["temperature"]))
+            return pair(lightly.NTXentLoss(temperature=hyper["temperature"]))
         case "directclr":
-            return pair(DirectCLRLoss(hyper["d0"], temperature=hyper["temperature"]))
+            return pair(lightly.DirectCLRLoss(hyper["d0"], temperature=hyper["temperature"]))
         case "barlow_twins":
-            return pair(BarlowTwinsLoss(hyper["redundancy"]))
+            return pair(lightly.BarlowTwinsLoss(hyper["redundancy"]))
         case "vicreg":
-            return pair(VICRegLoss(hyper["invariance"], hyper["variance"], hyper["covariance"]))
+            return pair(lightly.VICRegLoss(hyper["invariance"], hyper["variance"], hyper["covariance"]))
         case "frossl":
-            loss = FroSSLLoss(hyper["invariance"])
+            loss = lightly.FroSSLLoss(hyper["invariance"])
             return lambda Z: loss(list(Z))
         case "wmse" if 2 * D <= N:
-            loss = WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
+            loss = lightly.WMSELoss(D, eps=hyper["epsilon"], w_size=hyper["slice_size"] or N, track_running_stats=False)
             return lambda Z: loss(Z.flatten(0, 1))
         case "swav":
-            loss = SwaVLoss(
+            loss = lightly.SwaVLoss(
                 hyper["temperature"], sinkhorn_iterations=hyper["iterations"], sinkhorn_epsilon=hyper["epsilon"]
             )
             return lambda S: loss(list(S), [])
         case "dino":
-            loss = DINOLoss(D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]).to(
-                device
-            )
+            loss = lightly.DINOLoss(
+                D, teacher_temp=hyper["teacher_temperature"], student_temp=hyper["student_temperature"]
+            ).to(device)
             return lambda S, T, c: loss(list(T), list(S))
         case "simsiam" | "byol":
-            return both_directions(NegativeCosineSimilarity())
+            return both_directions(lightly.NegativeCosineSimilarity())
         case "tico":
-            return both_directions(TiCoLoss(hyper["forgetting"], hyper["covariance"]).to(device))
+            return both_directions(lightly.TiCoLoss(hyper["forgetting"], hyper["covariance"]).to(device))
         case "moco":
-            loss = NTXentLoss(temperature=hyper["temperature"], memory_bank_size=(len(tensors["queue"]), D))
+            loss = lightly.NTXentLoss(temperature=hyper["temperature"], memory_bank_size=(len(tensors["queue"]), D))
             loss.memory_bank.bank = tensors["queue"].clone()
             return both_directions(loss)
     return None

@@ -1,25 +1,20 @@
-"""What benchmarks of speed share: alternate the contenders in one process, take medians with quartiles, and describe
-the machine.
+"""What the benchmarks of speed share: contenders take turns in one process, and medians come with quartiles.
 
-Contenders alternate because the speed of a machine drifts: each round runs every contender once, so a slow minute slows
-all of them.
-Ratios of medians are then stable where the times are not. `clock` chooses the time: "cpu" counts the CPU seconds of the
-process, which other processes hardly change, and fits one thread; "wall" counts elapsed seconds, after the GPU has
-finished if there is one.
+Contenders take turns because the speed of a machine drifts: each round calls every contender once, so a slow minute
+slows all of them, and ratios of medians are stable where the times are not. `clock` is "cpu", the CPU seconds of the
+process, which other processes hardly change, or "wall", elapsed seconds until the GPU has finished.
 """
 
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+
+from fullrank.run.environment import installed_version, platform_info
 
 RESULTS = Path(__file__).parent / "results"
 Work = Callable[[], object]
@@ -27,7 +22,7 @@ Clock = Literal["cpu", "wall"]
 
 
 class Timing(NamedTuple):
-    """Seconds of one call: the median over the rounds, the first and the third quartile, and the number of rounds."""
+    """Seconds of one call: median and quartiles over the rounds, and the number of rounds."""
 
     median: float
     low: float
@@ -38,7 +33,7 @@ class Timing(NamedTuple):
 def measure(
     works: Mapping[str, Work], *, rounds: int = 15, seconds: float = float("inf"), clock: Clock = "wall"
 ) -> dict[str, Timing]:
-    """Time the contenders alternately, after one call each that does not count.
+    """Time the contenders in turns, after one call each that does not count.
 
     Args:
         works: what to time, by name; each is called once a round.
@@ -85,53 +80,6 @@ def summary(values: list[float]) -> Timing:
 
 
 def environment(*packages: str, **settings: Any) -> dict[str, Any]:
-    """Return what a reader needs to judge a measurement: date, commit, processor, GPU, cores, threads, versions, and
-    the settings.
-
-    Args:
-        *packages: names of further packages whose versions count.
-        **settings: what was chosen for this measurement, such as n, sizes, rounds and seeds.
-    """
-    return {
-        "date": date.today().isoformat(),
-        "commit": commit(),
-        "processor": processor(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | {name: installed(name) for name in ("torch", *packages)},
-        **settings,
-    }
-
-
-def installed(package: str) -> str | None:
-    """Return the version of a package; None if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def processor() -> str:
-    """Return the name of the processor if the system provides it, or else its architecture."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
-
-
-def commit() -> str | None:
-    """Return the commit of this checkout, with "+changes" if library or benchmarks were modified; None without a
-    checkout."""
-    git = ["git", "-C", str(Path(__file__).parents[1])]
-    try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        code = ["src", ":(glob)benchmarks/*.py"]
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--", *code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head + ("+changes" if changed else "")
+    """Return date, commit, hardware, versions of the library's and of further packages, and the settings."""
+    versions = {name: installed_version(name) for name in packages}
+    return {"date": date.today().isoformat()} | platform_info() | versions | settings

@@ -73,14 +73,12 @@ CANDIDATES: dict[str, Change] = {
 
 def parts(options: Options, results: Results) -> Iterator[Part]:
     """Yield the parts of this piece; the winner of the first ones decides the others."""
-    candidates, epochs, lengths, seeds = CANDIDATES, EPOCHS, LENGTHS, SEEDS
-    if options.smoke:
-        candidates, epochs, lengths, seeds = dict(list(CANDIDATES.items())[:1]), 1, (1,), (0, 1)
+    smoke = (["recipe cifar10"], 1, (1,), (0, 1))
+    candidates, epochs, lengths, seeds = smoke if options.smoke else (list(CANDIDATES), EPOCHS, LENGTHS, SEEDS)
 
     def part(candidate: str, epochs: int, seed: int) -> Part:
-        return Part(
-            f"{candidate}, {epochs} epochs, seed {seed}", lambda: train(options, results, candidate, epochs, seed)
-        )
+        name = f"{candidate}, {epochs} epochs, seed {seed}"
+        return Part(name, lambda: train(options, results, candidate, epochs, seed))
 
     for candidate in candidates:
         yield part(candidate, epochs, 0)
@@ -116,29 +114,21 @@ def recipe_for(options: Options, candidate: str, epochs: int, seed: int, *, comp
 def train(options: Options, results: Results, candidate: str, epochs: int, seed: int) -> Result:
     """Train once, and judge the checkpoints."""
     recipe = recipe_for(options, candidate, epochs, seed, compile=compiled_is_faster(results))
+    data = None if options.smoke else options.data
     with tempfile.TemporaryDirectory() as folder:
-        run = fullrank.pretrain(
-            recipe, None if options.smoke else options.data, out=Path(folder) / "run", console=Console(quiet=True)
-        )
+        run = fullrank.pretrain(recipe, data, out=Path(folder) / "run", console=Console(quiet=True))
         synchronize()
         startup, seconds = clock(run)
-        accuracies = []
-        for checkpoint in run.checkpoints:
-            scores = judge(options, run, checkpoint.step, seed)
-            accuracies.append({"step": checkpoint.step, "seconds": round(seconds(checkpoint.step), 2)} | scores)
-        return {
-            "candidate": candidate,
-            "epochs": epochs,
-            "seed": seed,
-            "batch": recipe.batch_size,
-            "compiled": recipe.machine.compile,
-            "precision": recipe.machine.precision,
-            "startup_seconds": round(startup, 2),
-            "training_seconds": accuracies[-1]["seconds"],
-            "loop_seconds": run.environment["duration_seconds"],
-            "spectrum_share": run.environment["spectrum_share"],
-            "accuracies": accuracies,
-        }
+        found = [
+            {"step": checkpoint.step, "seconds": round(seconds(checkpoint.step), 2)}
+            | judge(options, run, checkpoint.step, seed)
+            for checkpoint in run.checkpoints
+        ]
+        settings = {"candidate": candidate, "epochs": epochs, "seed": seed, "batch": recipe.batch_size}
+        machine = {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
+        times = {"startup_seconds": round(startup, 2), "training_seconds": found[-1]["seconds"]}
+        times |= {name: run.environment[name] for name in ("duration_seconds", "spectrum_share")}
+        return settings | machine | times | {"accuracies": found}
 
 
 def compiled_is_faster(results: Results) -> bool:
@@ -194,35 +184,24 @@ def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str,
     groups: dict[str, list[float | None]] = {}
     for result in results.values():
         if "accuracies" in result:
-            reached = [row["seconds"] for row in result["accuracies"] if row[probe] >= level]
-            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(
-                min(reached, default=None)
-            )
+            reached = min((row["seconds"] for row in result["accuracies"] if row[probe] >= level), default=None)
+            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(reached)
     complete = {name: [t for t in times if t is not None] for name, times in groups.items() if None not in times}
     most = max(map(len, complete.values()), default=0)
     enough = {name: times for name, times in complete.items() if len(times) == most}
     return min(enough.items(), key=lambda item: statistics.median(item[1])) if enough else None
 
 
-def rows(results: dict[str, Result]) -> list[list[str]]:
-    """Return the rows of the printed table: the time to each level, then the runs."""
-    table = []
+def row(result: Result) -> str:
+    """Return the text of a result."""
+    scores = ", ".join(f"{probe} {result['accuracies'][-1][probe]:.1%}" for probe in PROBES)
+    return f"{scores}; {result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"
+
+
+def summary(results: dict[str, Result]) -> Iterator[tuple[str, str]]:
+    """Yield the time to each level."""
     for probe in PROBES:
-        for level in LEVELS if results else ():
-            found = times_to(results, probe, level)
-            text = (
-                f"{statistics.median(found[1]):.0f} s (n = {len(found[1])}, up to {max(found[1]):.0f} s)"
-                if found
-                else "not reached"
-            )
-            table.append([f"{probe} {level:.0%}", text, found[0] if found else ""])
-    for name, result in results.items():
-        if "accuracies" in result:
-            last = result["accuracies"][-1]
-            scores = ", ".join(f"{probe} {last[probe]:.1%}" for probe in PROBES)
-            table.append(
-                [name, scores, f"{result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"]
-            )
-        else:
-            table.append([name, "FAILED", str(result.get("error"))[:160]])
-    return table
+        for level in LEVELS:
+            if found := times_to(results, probe, level):
+                times = f"{statistics.median(found[1]):.0f} s (n = {len(found[1])}, up to {max(found[1]):.0f} s)"
+                yield f"{probe} {level:.0%}", f"{times}, {found[0]}"

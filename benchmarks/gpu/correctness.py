@@ -5,7 +5,6 @@ Each check returns what it measured, with `passed`. On a machine without a GPU, 
 itself.
 """
 
-import copy
 import importlib.util
 import os
 import re
@@ -13,22 +12,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 import fullrank
-from benchmarks.gpu.parts import Options, Part, Result
-from benchmarks.gpu.training import Training, for_random_images, on_device, random_images, tiny, without_waiting
-from fullrank.methods import BackboneConfig, ProjectorConfig
+from benchmarks.gpu.parts import Options, Part, Result, Results
+from benchmarks.gpu.syncs import SyncCounter, training_loop, without_waiting
+from benchmarks.gpu.training import Training, for_random_images, on_device, random_images, tiny
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, MachineConfig, Recipe, SpectrumConfig, assemble, with_objective
 from fullrank.run import Run
-from fullrank.run.launch.devices import launch_fabric, resolve_precision
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
+from fullrank.run.precision import resolve_precision
+from fullrank.run.processes import launch_fabric
 from fullrank.testing.objective_case import objective_case, value_and_grad
 from fullrank.training import OptimizerConfig
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
@@ -41,7 +44,7 @@ numbers."""
 QUIET = Console(quiet=True)
 
 
-def parts(options: Options) -> Iterator[Part]:
+def parts(options: Options, results: Results) -> Iterator[Part]:
     """Yield the parts of this piece."""
     yield Part("pytest -m gpu", lambda: pytest_gpu(options))
     for name in OBJECTIVES:
@@ -57,47 +60,29 @@ def pytest_gpu(options: Options) -> Result:
     """
     if importlib.util.find_spec("pytest") is None:
         return {"passed": None, "note": "pytest is not installed; the other parts of this piece are the same checks"}
-    files = [
-        path
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if "mark.gpu" in path.read_text() and path.name != "test_benchmark.py"
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    files = [str(path) for path in tests if "mark.gpu" in path.read_text() and path.name != "test_benchmark.py"]
+    # The options of pyproject.toml need plug-ins that may be missing, and make errors of other versions' warnings.
+    plain = ("addopts=--import-mode=importlib", "filterwarnings=default")
+    flags = [
+        *("-m", "gpu", "-q", "-rfE", "-p", "no:cacheprovider"),
+        *(word for option in plain for word in ("-o", option)),
     ]
-    # The options of pyproject.toml need plug-ins that may be missing, and make errors of the warnings of other versions
-    # of torch.
-    command = [
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-q",
-        "-rfE",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "addopts=--import-mode=importlib",
-    ]
-    command += ["-o", "filterwarnings=default", *(["--collect-only"] if options.smoke else []), *map(str, files)]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    }
     done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *flags, *(["--collect-only"] if options.smoke else []), *files],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     lines = done.stdout.splitlines()
     last = re.sub(r"/\d+ tests", "", lines[-1] if lines else "")  # "20/300 tests collected" in a smoke test
-    counts = {
-        kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|errors?|skipped|collected)", last)
-    }
+    kinds = re.findall(r"(\d+) (passed|failed|errors?|skipped|collected)", last)
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode not in (0, 1):
-        failed.append(done.stderr[-2000:])
-    return {
-        "passed": done.returncode == 0,
-        "counts": counts,
-        "failed": failed,
-        "files": len(files),
-        "output": lines[-40:] if failed else [],
-    }
+    output = [*lines[-40:], done.stderr[-2000:]] if done.returncode else []
+    counts = {kind: int(number) for number, kind in kinds}
+    return {"passed": done.returncode == 0, "counts": counts, "failed": failed, "output": output}
 
 
 def check_objective(name: str, device: torch.device, *, smoke: bool = False) -> Result:
@@ -111,67 +96,48 @@ def check_objective(name: str, device: torch.device, *, smoke: bool = False) -> 
         working = torch.float32 if dtype == torch.bfloat16 else dtype
         cpu = value_and_grad(case, rounded, dtype=working)
         gpu = value_and_grad(case, {key: t.to(device) for key, t in rounded.items()}, dtype=working)
-        largest = max(t.abs().max().item() for t in cpu.gradients.values())
+        largest = max(t.abs().max().item() for t in cpu.gradients.values()) or 1e-300
         value = abs(gpu.loss.item() - cpu.loss.item()) / cpu.scale
-        gradient = max((gpu.gradients[key].cpu() - t).abs().max().item() for key, t in cpu.gradients.items()) / max(
-            largest, 1e-300
-        )
+        gradient = max((gpu.gradients[key].cpu() - t).abs().max().item() for key, t in cpu.gradients.items()) / largest
         ok = value <= tolerance and gradient <= tolerance
-        found[str(dtype).removeprefix("torch.")] = {"value": value, "gradient": gradient, "passed": ok}
+        found[str(dtype).removeprefix("torch.")] = {"value": value, "gradient": gradient}
         passed &= ok
     return {"passed": passed, "relative_differences": found}
 
 
 def check_views(device: torch.device) -> Result:
     """Compare the views of the device with those of the CPU."""
-    config = ViewConfig(
-        size=32,
-        jitter=JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2),
-        blur=BlurConfig(probability=0.5),
-    )
+    jitter = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
+    config = ViewConfig(size=32, jitter=jitter, blur=BlurConfig(probability=0.5))
     views = MultiViewTransform(config, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3)
     images, params = random_images(64, 32).pixels, views.make_params(0, 0, 64)
     ours, theirs = views(images.to(device), params)[0].cpu(), views(images, params)[0]
-    differing = (
-        ((ours - theirs).abs() > 1e-2).double().mean().item()
-    )  # a hue at the border of two sectors, or a pixel at a threshold
-    return {
-        "passed": differing < 0.005,
-        "share_of_differing_pixels": differing,
-        "largest_difference": (ours - theirs).abs().max().item(),
-    }
+    # A few pixels differ: a hue at the border of two sectors, or a pixel at a threshold.
+    differing = ((ours - theirs).abs() > 1e-2).double().mean().item()
+    return {"passed": differing < 0.005, "share_of_differing_pixels": differing}
 
 
 def check_bfloat16(device: torch.device) -> Result:
     """Compare a step in bfloat16 with one in float32: the loss, and the direction of the gradient of all weights."""
-    losses, gradients = zip(
-        *(one_step(device, precision=precision) for precision in ("32-true", "bf16-mixed")), strict=True
-    )
-    cosine = torch.cosine_similarity(*gradients, dim=0).item()
-    difference = abs(losses[1] - losses[0]) / abs(losses[0])
-    finite = bool(gradients[1].isfinite().all())
-    return {
-        "passed": finite and cosine > 0.9 and difference < 0.05,
-        "cosine_of_gradients": cosine,
-        "relative_difference_of_loss": difference,
-    }
+    return compare_steps(one_step(device), one_step(device, precision="bf16-mixed"), cosine=0.9, loss=0.05)
 
 
 def check_compile(device: torch.device) -> Result:
     """Compare a step of the compiled method with one of the eager method, in float32."""
     backend = {} if device.type == "cuda" else {"backend": "aot_eager"}
-    (eager, g), (compiled, h) = (one_step(device, compile=options) for options in (None, backend))
-    cosine, difference = torch.cosine_similarity(g, h, dim=0).item(), abs(compiled - eager) / abs(eager)
-    return {
-        "passed": cosine > 0.999 and difference < 1e-3,
-        "cosine_of_gradients": cosine,
-        "relative_difference_of_loss": difference,
-    }
+    return compare_steps(one_step(device), one_step(device, compile=backend), cosine=0.999, loss=1e-3)
+
+
+def compare_steps(a: tuple[float, Tensor], b: tuple[float, Tensor], *, cosine: float, loss: float) -> Result:
+    """Require that the gradients have at least this cosine, and the losses at most this relative difference."""
+    found, difference = torch.cosine_similarity(a[1], b[1], dim=0).item(), abs(b[0] - a[0]) / abs(a[0])
+    numbers = {"cosine_of_gradients": found, "relative_difference_of_loss": difference}
+    return {"passed": found > cosine and difference < loss} | numbers  # NaN fails
 
 
 def one_step(
     device: torch.device, *, precision: str = "32-true", compile: dict[str, Any] | None = None
-) -> tuple[float, torch.Tensor]:
+) -> tuple[float, Tensor]:
     """Return the loss and the gradient of all weights at the initial weights."""
     recipe = for_random_images(on_device(tiny(RECIPES["cifar10"]), device, precision=precision))
     fabric, parts = launch_fabric(recipe), assemble(recipe)
@@ -188,28 +154,18 @@ def one_step(
 
 
 def check_resume(device: torch.device) -> Result:
-    """Compare a run that is cut and resumed with one that is not: bit for bit with deterministic kernels, and as a
-    user's run."""
-    found = {}
-    before = torch.backends.cudnn.deterministic
-    modes = {"deterministic": True, "as a user's run": False} if device.type == "cuda" else {"deterministic": True}
-    for name, deterministic in modes.items():
-        torch.backends.cudnn.deterministic = deterministic
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                whole, cut = (Run(Path(folder) / name) for name in ("whole", "cut"))
-                fullrank.pretrain(small_run(device), out=whole.path, console=QUIET)
-                cut_run(small_run(device), cut.path, after=13)
-                fullrank.pretrain(resume=cut.path, console=QUIET)
-                one, other = (run.checkpoint().weights() for run in (whole, cut))
-                difference = max((one[key].double() - other[key].double()).abs().max().item() for key in one)
-                found[name] = {
-                    "bit_for_bit": all(torch.equal(one[key], other[key]) for key in one),
-                    "largest_difference": difference,
-                }
-        finally:
-            torch.backends.cudnn.deterministic = before
-    return {"passed": found["deterministic"]["bit_for_bit"]} | found
+    """Compare a run that is cut and resumed with one that is not, bit for bit with deterministic kernels."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        torch.backends.cudnn.flags(deterministic=True),
+    ):
+        whole, cut = (Run(Path(folder) / name) for name in ("whole", "cut"))
+        fullrank.pretrain(small_run(device), out=whole.path, console=QUIET)
+        cut_run(small_run(device), cut.path, after=13)
+        fullrank.pretrain(resume=cut.path, console=QUIET)
+        one, other = (run.checkpoint().weights() for run in (whole, cut))
+    difference = max((one[key].double() - other[key].double()).abs().max().item() for key in one)
+    return {"passed": difference == 0, "largest_difference": difference}
 
 
 def check_alarm(device: torch.device) -> Result:
@@ -219,9 +175,7 @@ def check_alarm(device: torch.device) -> Result:
     planted = replace(
         with_objective(healthy, "vicreg"),
         hyper={"invariance": 25.0, "variance": 0.0, "covariance": 0.0},
-        optimizer=OptimizerConfig(
-            name="adamw", lr=0.3
-        ),  # a hundred times that of the recipe; collapses within ten steps
+        optimizer=OptimizerConfig(name="adamw", lr=0.3),  # a hundred times that of the recipe; collapses in ten steps
     )
     alarms = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -238,8 +192,6 @@ def check_waiting(device: torch.device) -> Result:
     recipe = replace(small_run(device), epochs=1)
     with tempfile.TemporaryDirectory() as folder:
         if device.type != "cuda":
-            from benchmarks.gpu.syncs import SyncCounter, training_loop
-
             counter = SyncCounter()
             with training_loop(counter):
                 fullrank.pretrain(recipe, out=Path(folder) / "run", console=QUIET)
@@ -284,17 +236,10 @@ CHECKS: dict[str, Callable[[torch.device], Result]] = {
 
 def small_run(device: torch.device) -> Recipe:
     """Return a recipe of 22 steps on the digits."""
-    return replace(
-        RECIPES["digits"],
-        epochs=2,
-        backbone=BackboneConfig(
-            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-        ),
-        projector=ProjectorConfig(widths=(32, 24)),
-        checkpoints=4,
-        spectrum=SpectrumConfig(samples=100),
-        machine=MachineConfig(accelerator=device.type),
-    )
+    digits = RECIPES["digits"]
+    settings = {"epochs": 2, "checkpoints": 4, "spectrum": SpectrumConfig(samples=100)}
+    machine = MachineConfig(accelerator=device.type)
+    return replace(tiny(digits), batch_size=digits.batch_size, machine=machine, **settings)
 
 
 class PowerCut(BaseException):
@@ -310,40 +255,12 @@ def cut_run(recipe: Recipe, path: Path, *, after: int) -> None:
         if step.step == after:
             raise PowerCut
 
-    RunLogger.after_step = cut  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        fullrank.pretrain(copy.deepcopy(recipe), out=path, console=QUIET)
-    except PowerCut:
-        pass
-    finally:
-        RunLogger.after_step = after_step
+    with mock.patch.object(RunLogger, "after_step", cut), suppress(PowerCut):
+        fullrank.pretrain(recipe, out=path, console=QUIET)
 
 
-def rows(results: dict[str, Result]) -> list[list[str]]:
-    """Return the rows of the printed table."""
-    table = []
-    if tests := results.get("pytest -m gpu"):
-        table.append(
-            ["pytest -m gpu", verdict(tests), ", ".join(f"{n} {kind}" for kind, n in tests.get("counts", {}).items())]
-        )
-    objectives = {name: result for name, result in results.items() if name.startswith("objective ")}
-    if objectives:
-        wrong = [name.removeprefix("objective ") for name, result in objectives.items() if not result.get("passed")]
-        differences = [r["relative_differences"] for r in objectives.values() if "relative_differences" in r]
-        worst = {
-            dtype: max(d[dtype]["gradient"] for d in differences) for dtype in (differences[0] if differences else {})
-        }
-        text = "largest difference of a gradient: " + ", ".join(
-            f"{dtype} {value:.0e}" for dtype, value in worst.items()
-        )
-        table.append([f"{len(objectives)} objectives", "FAILED: " + ", ".join(wrong) if wrong else "passed", text])
-    for name in CHECKS:
-        if result := results.get(name):
-            facts = {key: value for key, value in result.items() if key not in ("passed", "seconds", "error")}
-            table.append([name, verdict(result), str(result.get("error") or facts)[:160]])
-    return table
-
-
-def verdict(result: Result) -> str:
-    """Return one word."""
-    return "passed" if result.get("passed") else "not run" if result.get("passed", False) is None else "FAILED"
+def row(result: Result) -> str:
+    """Return the text of a result."""
+    verdict = {True: "passed", None: "not run"}.get(result["passed"], "FAILED")
+    facts = {key: value for key, value in result.items() if key not in ("passed", "seconds")}
+    return f"{verdict}: {facts}"[:200]

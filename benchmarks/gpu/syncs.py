@@ -13,7 +13,7 @@ On a machine with a GPU, `torch.cuda.set_sync_debug_mode("error")` is the better
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -25,17 +25,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import fullrank.run.pretrain
+from fullrank.images import MemoryImages
+from fullrank.run.logger import RunLogger
+
 READING_OPERATIONS = {
     *("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_linalg_check_errors"),
     *("unique_dim", "_unique", "_unique2", "unique_consecutive", "histc", "allclose"),
 }
 READING_METHODS = ("tolist", "numpy", "cpu", "__array__", "__dlpack__")
-FACTORIES = (
-    "tensor",
-    "as_tensor",
-    "asarray",
-    "from_numpy",
-)  # with a device: the values are copied there, and the host waits
+FACTORIES = ("tensor", "as_tensor", "asarray", "from_numpy")  # with a device: the host waits for the copy
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
@@ -64,11 +63,8 @@ class SyncCounter:
     def count(self, operation: str) -> None:
         """Count one operation, at the innermost line of the library."""
         if not self._pauses:
-            frames = [
-                frame
-                for frame in traceback.extract_stack()
-                if "/fullrank/" in frame.filename or "/test" in frame.filename
-            ]
+            names = ("/fullrank/", "/test")
+            frames = [f for f in traceback.extract_stack() if any(name in f.filename for name in names)]
             where = f"{frames[-1].filename.rpartition('/fullrank/')[2]}:{frames[-1].lineno} " if frames else ""
             self.counts[where + operation] += 1
 
@@ -144,11 +140,8 @@ class _Functions(TorchFunctionMode):
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [
-        leaf
-        for leaf in tree_leaves(tree)
-        if isinstance(leaf, Tensor) and not isinstance(leaf, torch._subclasses.FakeTensor)
-    ]
+    fake = torch._subclasses.FakeTensor
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and not isinstance(leaf, fake)]
 
 
 def _has_mask(args: Any) -> bool:
@@ -160,14 +153,37 @@ def _has_device(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def training_loop(counter: SyncCounter) -> Iterator[None]:
-    """Count in the loop of every `fullrank.pretrain` inside the context, except where the logger logs, evaluates or
-    saves."""
-    import fullrank.run.pretrain
-    from fullrank.images import MemoryImages
-    from fullrank.run.run_logger import RunLogger
+def in_the_loop(inside: Callable[[], Any], outside: Callable[[], Any]) -> Iterator[None]:
+    """Enter `inside` for the loop of every `fullrank.pretrain`, and `outside` where its logger logs, evaluates or
+    saves, which may wait."""
+    stop_on_signals = fullrank.run.pretrain.stop_on_signals
 
-    init, stop_on_signals = RunLogger.__init__, fullrank.run.pretrain.stop_on_signals
+    @contextmanager
+    def watched() -> Iterator[Any]:
+        with stop_on_signals() as flag, inside():
+            yield flag
+
+    def allowed(owner: Any, name: str) -> Any:
+        function = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with outside():
+                return function(*args, **kwargs)
+
+        return mock.patch.object(owner, name, call)
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(fullrank.run.pretrain, "stop_on_signals", watched))
+        for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
+            stack.enter_context(allowed(RunLogger, name))
+        stack.enter_context(allowed(MemoryImages, "to"))  # the images are copied once, before the first step
+        yield
+
+
+@contextmanager
+def training_loop(counter: SyncCounter) -> Iterator[None]:
+    """Count in the loop of every `fullrank.pretrain` inside the context, on a machine without a GPU."""
+    init = RunLogger.__init__
 
     def mark_and_init(self: Any, run: Any, **options: Any) -> None:
         counter.mark(*run.method.state_dict(keep_vars=True).values(), *run.probe.state_dict(keep_vars=True).values())
@@ -180,29 +196,25 @@ def training_loop(counter: SyncCounter) -> Iterator[None]:
         counter.mark(copy)
         return copy
 
-    @contextmanager
-    def watched() -> Iterator[Any]:
-        with stop_on_signals() as flag, counter.watching():
-            yield flag
-
-    def allowed(name: str) -> Any:
-        method = getattr(RunLogger, name)
-
-        def paused(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with counter.paused():
-                return method(self, *args, **kwargs)
-
-        return mock.patch.object(RunLogger, name, paused)
-
-    with ExitStack() as stack:
+    with in_the_loop(counter.watching, counter.paused), ExitStack() as stack:
         stack.enter_context(mock.patch.object(RunLogger, "__init__", mark_and_init))
-        stack.enter_context(mock.patch.object(fullrank.run.pretrain, "stop_on_signals", watched))
-        for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
-            stack.enter_context(allowed(name))
-        for module in [
-            module
-            for name, module in sys.modules.items()
-            if name.startswith("fullrank.") and hasattr(module, "to_device")
-        ]:
-            stack.enter_context(mock.patch.object(module, "to_device", copy_to_device))
+        for name, module in list(sys.modules.items()):
+            if name.startswith("fullrank.") and hasattr(module, "to_device"):
+                stack.enter_context(mock.patch.object(module, "to_device", copy_to_device))
         yield
+
+
+def without_waiting() -> Any:
+    """Make it an error to wait for the GPU in the loop of `fullrank.pretrain`."""
+    return in_the_loop(lambda: sync_debug_mode("error"), lambda: sync_debug_mode("default"))
+
+
+@contextmanager
+def sync_debug_mode(value: str) -> Iterator[None]:
+    """Set what torch does when the host waits for the GPU: "default", "warn" or "error"."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode(value)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

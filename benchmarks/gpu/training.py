@@ -2,23 +2,18 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import mock
 
 import torch
 
-import fullrank.run.pretrain
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import MemoryImages, dataloader
 from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
 from fullrank.recipes import Recipe, assemble
 from fullrank.run.data import SeededBatches
-from fullrank.run.evaluation_plan import forward_flops
-from fullrank.run.launch.devices import launch_fabric
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.processes import launch_fabric
 from fullrank.training import Step, build_optimizer, fit
 
 LOG_EVERY = 10
@@ -40,8 +35,7 @@ class Training:
         self.recipe = for_random_images(replace(self.recipe, machine=machine))
         self.fabric = launch_fabric(self.recipe)
         self.device = self.fabric.device
-        self.images = self.images.to(self.device)
-        assembly = assemble(self.recipe)
+        self.images, assembly = self.images.to(self.device), assemble(self.recipe)
         self.method, self.views = assembly.method, assembly.views
         convert_sync_batchnorm(self.method)
         self.method.to(self.device)
@@ -60,16 +54,9 @@ class Training:
     def steps(self, count: int) -> Iterator[Step]:
         """Take `count` steps; the online probe takes its steps, and the terms are read every `LOG_EVERY` steps, as in a
         run."""
-        recipe, unread = self.recipe, []
-        batches = dataloader(
-            self.images,
-            self.views,
-            seed=recipe.seed,
-            batch_size=recipe.batch_size,
-            start=self.done,
-            stop=self.done + count,
-            device=self.device,
-        )
+        recipe, unread, stop = self.recipe, [], self.done + count
+        order = {"seed": recipe.seed, "batch_size": recipe.batch_size, "start": self.done, "stop": stop}
+        batches = dataloader(self.images, self.views, **order, device=self.device)
         seeded = SeededBatches(batches, seed=recipe.seed, start=self.done)
         method, optimizer = self.wrapped
         for step in fit(self.fabric, method, optimizer, seeded, lambda step: recipe.optimizer.lr, start=self.done):
@@ -111,6 +98,18 @@ class Training:
         return found | {"share_of_peak": peak and round(teraflops / peak, 4), "peak_memory_gib": round(memory, 2)}
 
 
+def forward_flops(method, channels: int, side: int, batch_size: int) -> float:
+    """Return the operations per image of a forward pass through backbone and projector, counted without data."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        method.eval()  # in training mode BatchNorm would count batches
+        method.projector(method.backbone(torch.empty(batch_size, channels, side, side)))
+    method.train()
+    return counter.get_total_flops() / batch_size
+
+
 def synchronize() -> None:
     """Wait for the GPU, if there is one."""
     if torch.cuda.is_available():
@@ -121,9 +120,8 @@ def random_images(count: int, side: int, *, channels: int = 3, classes: int = 10
     """Return random images with random labels."""
     g = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count, channels, side, side), dtype=torch.uint8, generator=g)
-    return MemoryImages(
-        pixels, torch.randint(classes, (count,), generator=g), ("",) * count, tuple(map(str, range(classes)))
-    )
+    labels = torch.randint(classes, (count,), generator=g)
+    return MemoryImages(pixels, labels, ("",) * count, tuple(map(str, range(classes))))
 
 
 def on_device(recipe: Recipe, device: torch.device, **machine: Any) -> Recipe:
@@ -141,46 +139,6 @@ def for_random_images(recipe: Recipe) -> Recipe:
 
 def tiny(recipe: Recipe) -> Recipe:
     """Return the recipe with a network for a smoke test."""
-    backbone = BackboneConfig(
-        name="resnet18", arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small"
-    )
+    few = {"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}
+    backbone = BackboneConfig(name="resnet18", arguments=few, stem="small")
     return replace(recipe, backbone=backbone, projector=ProjectorConfig(widths=(24, 16)), batch_size=32)
-
-
-@contextmanager
-def without_waiting() -> Iterator[None]:
-    """Make it an error to wait for the GPU in the loop of `fullrank.pretrain`, except where the logger logs, evaluates
-    or saves."""
-    stop_on_signals = fullrank.run.pretrain.stop_on_signals
-
-    @contextmanager
-    def strict() -> Iterator[Any]:
-        with stop_on_signals() as flag, sync_debug_mode("error"):
-            yield flag
-
-    def allowed(owner: Any, name: str) -> Any:
-        function = getattr(owner, name)
-
-        def relaxed(*args: Any, **kwargs: Any) -> Any:
-            with sync_debug_mode("default"):
-                return function(*args, **kwargs)
-
-        return mock.patch.object(owner, name, relaxed)
-
-    with ExitStack() as stack:
-        for name in ("log_train", "read_terms", "check_weights", "evaluate_spectrum", "save_checkpoint"):
-            stack.enter_context(allowed(RunLogger, name))
-        stack.enter_context(allowed(MemoryImages, "to"))  # the images are copied once, before the first step
-        stack.enter_context(mock.patch.object(fullrank.run.pretrain, "stop_on_signals", strict))
-        yield
-
-
-@contextmanager
-def sync_debug_mode(value: str) -> Iterator[None]:
-    """Set what torch does when the host waits for the GPU: "default", "warn" or "error"."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode(value)
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)

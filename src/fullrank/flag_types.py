@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tyro.conf import Suppress as Hidden
+
+    Unprefixed: Any = None
 else:
     try:
         from tyro.conf import Suppress as Hidden
+        from tyro.conf import arg
+
+        Unprefixed = arg(name="")
     except ImportError:
+        Unprefixed = None
 
         class Hidden:
             """A field without a flag."""

@@ -14,7 +14,7 @@ import torch
 
 import fullrank as package
 from fullrank.run import Run
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 
 
 @pytest.fixture(autouse=True)

@@ -95,7 +95,7 @@ def test_typed_flags_reach_the_recipe(recipe):
     assert got.hyper == {"invariance": 1.4, "variance": 1.0, "log": False, "center": True, "normalize": "columns"}
     assert got.backbone.arguments == {"channels": [8, 8, 8, 8]}
     assert got.projector.widths == (64, 32, 16)
-    assert (got.data.source, got.data.train, got.data.channels) == ("hf:elsewhere", "train", 1)
+    assert (got.data.source, got.data.reading.train, got.data.channels) == ("hf:elsewhere", "train", 1)
     assert keywords["out"] == Path("runs/mine")
     assert keywords["overwrite"] is True
 

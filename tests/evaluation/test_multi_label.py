@@ -21,7 +21,7 @@ from fullrank.evaluation.multi_label import (
     resampled_precisions,
 )
 from fullrank.evaluation.result import Evaluation
-from fullrank.images import MemoryImages, as_images, load_images, open_images
+from fullrank.images import MemoryImages, Reading, as_images, load_images, open_images
 
 
 def naive_average_precision(positive, scores):
@@ -126,7 +126,7 @@ def digits_table(tmp_path_factory):
 
 
 def test_a_list_and_a_text_with_a_separator_have_the_same_labels(digits_table):
-    from_csv = open_images(digits_table / "labels.csv", label_separator="|")["all"]
+    from_csv = open_images(digits_table / "labels.csv", Reading(label_separator="|"))["all"]
     from_parquet = open_images(digits_table / "labels.parquet")["all"]
     assert from_csv.classes == from_parquet.classes == ("digit 0", "digit 1", "digit 2", "digit 3", "even")
     assert np.array_equal(rows_of(from_csv), rows_of(from_parquet))
@@ -141,7 +141,7 @@ def test_an_empty_cell_is_unlabelled_and_an_empty_text_has_no_class(tmp_path):
     for k in range(3):
         Image.new("L", (8, 8)).save(tmp_path / f"{k}.png")
     (tmp_path / "t.csv").write_text('path,label\n0.png,a;b\n1.png,""\n2.png,\n')
-    images = open_images(tmp_path / "t.csv", label_separator=";")["all"]
+    images = open_images(tmp_path / "t.csv", Reading(label_separator=";"))["all"]
     assert rows_of(images).tolist() == [[1, 1], [0, 0], [-1, -1]]
 
 

@@ -90,22 +90,10 @@ def test_a_part_is_measured_once_and_a_failed_part_again(results):
     assert sorted(json.loads(results.path.read_text())) == ["a GPU", "another GPU"]
 
 
-def test_a_call_ends_at_its_deadline_and_loses_only_the_part_in_progress(results):
-    def forever():
-        while True:
-            time.sleep(0.01)
-
-    parts = [Part("fast", lambda: {"value": 1}), Part("slow", forever), Part("after", lambda: {"value": 2})]
-    assert not run("piece", parts, results, deadline=time.monotonic() + 2, notify=quiet)
-    assert list(Results(results.path, "a GPU").parts("piece")) == ["fast"]
-    assert not failures(results)
-    assert not run(
-        "piece", parts, results, deadline=time.monotonic() + 1, notify=quiet
-    )  # a part that is too long keeps no other waiting
-    assert list(Results(results.path, "a GPU").parts("piece")) == ["fast", "after"]
-    parts[1] = Part("slow", lambda: {"value": 3})
-    assert run("piece", parts, results, deadline=time.monotonic() + 60, notify=quiet)
-    assert sorted(results.parts("piece")) == ["after", "fast", "slow"]
+def test_no_part_begins_after_the_deadline(results):
+    parts = [Part("a", lambda: {"value": 1})]
+    assert not run("piece", parts, results, deadline=time.monotonic() - 1, notify=quiet)
+    assert not results.parts("piece")
 
 
 def judged(candidate, epochs, seed, seconds, linear):

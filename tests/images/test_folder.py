@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, open_images
+from fullrank.images import ImageDecodeError, Reading, open_images
 
 
 def names(images):
@@ -119,7 +119,7 @@ def test_links_out_of_the_folder_are_followed_only_on_request(write):
     assert names(images) == ["cat/a.png", "dog/b.png"]
     assert "2 symbolic links lead out of the folder" in images.notes[0]
     assert "--data.follow_links" in images.notes[0]
-    followed = open_images(folder, follow_links=True)["all"]
+    followed = open_images(folder, Reading(follow_links=True))["all"]
     assert names(followed) == ["cat/a.png", "cat/file.png", "dog/b.png", "emu/secret.png"]
     assert not any("symbolic" in note for note in followed.notes)
 
@@ -149,8 +149,10 @@ def test_folders_are_classes_only_where_they_look_like_classes(write, files, cla
     assert images.classes == classes
     assert (images.labels.max() >= 0) == bool(classes)
     assert word in images.notes[0]
-    assert open_images(folder, labels="none")["all"].labels.max() == -1
-    assert len(open_images(folder, labels="folders")["all"].classes) == len({file.split("/")[0] for file in files})
+    assert open_images(folder, Reading(labels="none"))["all"].labels.max() == -1
+    assert len(open_images(folder, Reading(labels="folders"))["all"].classes) == len(
+        {file.split("/")[0] for file in files}
+    )
 
 
 def test_splits_always_have_class_folders(write):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, ImageDecodeError, iterate_batches, open_images
+from fullrank.images import DecodeErrors, ImageDecodeError, Reading, iterate_batches, open_images
 from fullrank.images.preprocess import Preprocess
 
 
@@ -49,7 +49,7 @@ def test_shards_have_splits_labels_and_names(tmp_path):
     assert train.classes == val.classes == ("cat", "dog", "emu")
     assert train.name(4) == "train-000001.tar/0004.png"
     assert pickle.loads(pickle.dumps(train)).open(4).getpixel((0, 0)) == (4, 100, 200)
-    assert open_images(tmp_path / "set", labels="none")["train"].labels.max() == -1
+    assert open_images(tmp_path / "set", Reading(labels="none"))["train"].labels.max() == -1
     one = open_images(tmp_path / "set" / "train-000001.tar")["train"]
     assert [one.open(k).getpixel((0, 0))[0] for k in range(3)] == [3, 4, 5]
 
@@ -65,14 +65,14 @@ def test_class_folders_inside_shards_are_labels(tmp_path):
     assert splits["train"].classes == splits["val"].classes == ("cat", "dog")
     assert splits["train"].labels.tolist() == [1, 0, 0]
     assert splits["val"].labels.tolist() == [0, -1]
-    assert open_images(tmp_path / "set", labels="none")["train"].labels.max() == -1
+    assert open_images(tmp_path / "set", Reading(labels="none"))["train"].labels.max() == -1
     albums = write_tar(tmp_path / "albums.tar", folders(["2019/1.png", "2020/2.png"]))
     images = open_images(albums)["all"]
     assert images.labels.max() == -1
     assert "albums" in images.notes[0]
-    assert open_images(albums, labels="folders")["all"].labels.tolist() == [0, 1]
+    assert open_images(albums, Reading(labels="folders"))["all"].labels.tolist() == [0, 1]
     with pytest.raises(UserError, match="no class folders"):
-        open_images(write_tar(tmp_path / "flat.tar", folders(["1.png", "2.png"])), labels="folders")
+        open_images(write_tar(tmp_path / "flat.tar", folders(["1.png", "2.png"])), Reading(labels="folders"))
 
 
 def test_folders_of_splits_inside_one_file_are_splits(tmp_path):
@@ -97,10 +97,10 @@ def test_json_members_have_labels(tmp_path):
     images = open_images(path)["all"]
     assert images.labels.tolist() == [0, 1, -1, -1, -1, -1, -1]
     assert images.classes == ("cat", "dog")
-    assert open_images(path, label="lens")["all"].labels.tolist() == [1, 0, -1, -1, -1, -1, -1]
-    assert open_images(path, labels="none")["all"].labels.max() == -1
+    assert open_images(path, Reading(label_column="lens"))["all"].labels.tolist() == [1, 0, -1, -1, -1, -1, -1]
+    assert open_images(path, Reading(labels="none"))["all"].labels.max() == -1
     with pytest.raises(UserError, match="lens"):
-        open_images(path, label="lenz")
+        open_images(path, Reading(label_column="lenz"))
 
 
 def test_json_values_that_number_the_images_are_no_labels(tmp_path):
@@ -111,7 +111,7 @@ def test_json_values_that_number_the_images_are_no_labels(tmp_path):
     ]
     path = write_tar(tmp_path / "a.tar", members)
     assert open_images(path)["all"].labels.max() == -1
-    assert len(open_images(path, label="label")["all"].classes) == 24
+    assert len(open_images(path, Reading(label_column="label"))["all"].classes) == 24
 
 
 def test_cls_members_come_before_json_and_folders(tmp_path):
@@ -120,17 +120,17 @@ def test_cls_members_come_before_json_and_folders(tmp_path):
         members += [(f"{name}.png", encoded(k)), (f"{name}.json", b'{"label": 9}'), (f"{name}.cls", b"%d" % (k + 3))]
     path = write_tar(tmp_path / "a.tar", members)
     assert open_images(path)["all"].labels.tolist() == [3, 4]
-    assert open_images(path, labels="folders")["all"].classes == ("cat", "dog")
+    assert open_images(path, Reading(labels="folders"))["all"].classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize("option", ["image", "group", "column_of_splits"])
+@pytest.mark.parametrize("option", ["image_column", "group_column", "split_column"])
 def test_columns_of_tables_are_refused_for_other_sources(tmp_path, option):
     path = write_tar(tmp_path / "set" / "a.tar", folders(["1.png", "2.png"]))
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.png").write_bytes(encoded(1))
     for source in (path, tmp_path / "folder"):
         with pytest.raises(UserError, match="no columns"):
-            open_images(source, **{option: "patient"})
+            open_images(source, Reading(**{option: "patient"}))
 
 
 def test_workers_read_what_one_process_reads(tmp_path):

@@ -14,11 +14,9 @@ from fullrank.images import (
     channel_statistics,
     dataloader,
     dataset_info,
-    find_bit_depth,
     iterate_batches,
     load_images,
     open_images,
-    pack,
 )
 from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model
@@ -97,13 +95,6 @@ def test_statistics_are_those_of_the_values(folder):
 
 def test_memory_is_counted_in_floats(folder):
     assert dataset_info(folder).bytes_in_memory == load_images(folder, channels=1).pixels.nbytes
-
-
-def test_a_packed_file_keeps_the_values_and_says_their_range(folder, tmp_path):
-    packed = open_images(pack(folder.source, out=tmp_path / "images.safetensors", size=16, bits=16))["all"]
-    assert np.array_equal(np.asarray(packed.open(2))[..., 0], STEPS + 512)
-    assert find_bit_depth(packed.subset([0])).bits == 16
-    assert np.array_equal(values(load_images(packed, channels=1).pixels[0, 0]), STEPS)
 
 
 def test_a_model_receives_every_value_of_images_in_memory(folder):

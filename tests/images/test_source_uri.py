@@ -1,12 +1,12 @@
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import open_images
+from fullrank.images import Reading, open_images
 
 
-def message(source, **options):
+def message(source, split=None, **options):
     with pytest.raises(UserError) as caught:
-        open_images(source, **options)
+        open_images(source, Reading(**options), split=split)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -101,6 +101,6 @@ def test_a_single_file_must_be_parquet(write, parquet):
     assert (
         message(image)
         == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-        "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
+        "a table of paths (.csv, .tsv), or .tar shards"
     )
     assert "is a file" in message(f"folder:{parquet()}")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import hold_out, open_images, train_and_test
+from fullrank.images import Reading, hold_out, open_images, train_and_test
 from fullrank.images.splits import split_of_file, stratified_order
 
 
@@ -43,22 +43,22 @@ def test_a_validation_split_replaces_a_missing_test_split(write, name):
 def test_a_labelled_test_split_is_preferred(write):
     folder = write("train/cat/a.png", "train/dog/b.png", "test/c.png", "val/cat/d.png", "val/dog/e.png")
     assert names(train_and_test(folder).test) == ["val/cat/d.png", "val/dog/e.png"]
-    assert names(train_and_test(folder, test="test").test) == ["test/c.png"]
+    assert names(train_and_test(folder, Reading(test="test")).test) == ["test/c.png"]
 
 
 def test_splits_may_be_named(write):
     folder = write("train/a.png", "test/c.png", "unlabeled/d.png", "val/e.png")
-    splits = train_and_test(folder, train="unlabeled", test="val")
+    splits = train_and_test(folder, Reading(train="unlabeled", test="val"))
     assert (names(splits.train), names(splits.test)) == (["unlabeled/d.png"], ["val/e.png"])
-    assert names(train_and_test(folder, train="test").test) == ["val/e.png"]  # never the training images
+    assert names(train_and_test(folder, Reading(train="test")).test) == ["val/e.png"]  # never the training images
 
 
 def test_unknown_splits_raise_with_a_suggestion(write):
     folder = write("train/a.png", "test/b.png")
     with pytest.raises(UserError, match=r"'tran'; choose from test, train; did you mean 'train'\?"):
-        train_and_test(folder, train="tran")
+        train_and_test(folder, Reading(train="tran"))
     with pytest.raises(UserError, match="'tets'; choose from test, train; did you mean 'test'"):
-        train_and_test(folder, test="tets")
+        train_and_test(folder, Reading(test="tets"))
     with pytest.raises(UserError, match="no split 'train', only dev, test"):
         train_and_test(write("dev/a.png", "test/b.png", folder="others"))
 

@@ -12,7 +12,7 @@ from datasets.exceptions import DatasetNotFoundError
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, open_images, open_stream, train_and_test
+from fullrank.images import ImageDecodeError, Reading, open_images, open_stream, train_and_test
 from fullrank.images import parquet as parquet_module
 
 
@@ -111,7 +111,7 @@ def test_the_only_column_of_bytes_is_the_image_column(tmp_path):
         open_images(save(tmp_path, picture=[b"no image"] * 3, n=[1, 2, 3]))["all"].open(0)
     with pytest.raises(UserError, match=r"2 image columns \(a, b\).*--data\.image_column"):
         open_images(save(tmp_path, a=[b"no image"] * 3, b=[b"no image"] * 3))
-    assert len(open_images(tmp_path / "x.parquet", image="b")["all"]) == 3
+    assert len(open_images(tmp_path / "x.parquet", Reading(image_column="b"))["all"]) == 3
     with pytest.raises(UserError, match="no image column"):
         open_images(save(tmp_path, n=[1, 2, 3]))
 
@@ -162,7 +162,7 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
         with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
             open_images(tmp_path / "x.parquet")
     monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
-    images = open_images(tmp_path / "x.parquet", max_expansion=10**6)["all"]
+    images = open_images(tmp_path / "x.parquet", Reading(max_expansion=10**6))["all"]
     assert len(images) == 64
     assert images.rows.files  # 16 MiB are more than the memory allows here
 
@@ -204,14 +204,17 @@ def test_integers_that_cannot_be_classes_are_not_labels(tmp_path, values, kind):
     assert images.labels.tolist() == [-1, -1]
     assert "does not look like labels" in images.notes[0]
     with pytest.raises(UserError, match="cannot be the labels"):
-        open_images(path, label="label")
+        open_images(path, Reading(label_column="label"))
 
 
 def test_a_column_that_numbers_the_images_is_not_the_label(tmp_path):
     path = save(tmp_path, image=cells(24), label=list(range(24)))
     assert open_images(path)["all"].labels.max() == -1
-    assert open_images(path, label="label")["all"].labels.max() == 23
-    assert open_images(save(tmp_path, image=cells(24), label=[0, 1] * 12), labels="none")["all"].labels.max() == -1
+    assert open_images(path, Reading(label_column="label"))["all"].labels.max() == 23
+    assert (
+        open_images(save(tmp_path, image=cells(24), label=[0, 1] * 12), Reading(labels="none"))["all"].labels.max()
+        == -1
+    )
 
 
 def test_a_folder_of_save_to_disk_is_a_source(tmp_path):
@@ -245,7 +248,7 @@ def test_columns_may_be_named(tmp_path):
     path = save(tmp_path, image=cells(), other=cells(), label=[0] * 4, coarse=[1] * 4)
     with pytest.raises(UserError, match=r"2 image columns \(image, other\)"):
         open_images(path)
-    images = open_images(path, image="other", label="coarse")["all"]
+    images = open_images(path, Reading(image_column="other", label_column="coarse"))["all"]
     assert images.labels.tolist() == [1] * 4
 
 
@@ -254,11 +257,11 @@ def test_invalid_columns_raise(tmp_path):
     with pytest.raises(
         UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"
     ):
-        open_images(path, image="imge")
+        open_images(path, Reading(image_column="imge"))
     with pytest.raises(UserError, match=r"column 'score' of .* expected integers"):
-        open_images(path, label="score")
+        open_images(path, Reading(label_column="score"))
     with pytest.raises(UserError, match=r"column 'score' of .* expected image files"):
-        open_images(path, image="score")
+        open_images(path, Reading(image_column="score"))
 
 
 def test_without_a_label_column_all_are_unlabelled(tmp_path):
@@ -422,7 +425,7 @@ def test_lists_without_a_label_are_no_labels(tmp_path):
 def test_class_numbers_refuse_a_separator(tmp_path):
     write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
     with pytest.raises(UserError, match=r"needs no --data\.label_separator"):
-        open_images(tmp_path / "train.parquet", label_separator="|")
+        open_images(tmp_path / "train.parquet", Reading(label_separator="|"))
 
 
 def test_a_split_without_labels_is_no_test_split_of_several_labels(tmp_path):

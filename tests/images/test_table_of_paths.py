@@ -6,7 +6,15 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, ImageDecodeError, iterate_batches, open_images, open_stream, train_and_test
+from fullrank.images import (
+    DecodeErrors,
+    ImageDecodeError,
+    Reading,
+    iterate_batches,
+    open_images,
+    open_stream,
+    train_and_test,
+)
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.splits import hold_out, reduce_training
 
@@ -39,7 +47,7 @@ def rows(sep=","):
     ("sep", "name", "encoding"), [(",", "a.csv", "utf-8-sig"), (";", "a.csv", "utf-8"), ("\t", "a.tsv", "utf-8")]
 )
 def test_a_table_of_paths_has_labels_groups_and_splits(csv, sep, name, encoding):
-    splits = open_images(csv(*rows(sep), name=name, encoding=encoding), group="patient")
+    splits = open_images(csv(*rows(sep), name=name, encoding=encoding), Reading(group_column="patient"))
     assert {split: len(images) for split, images in splits.items()} == {"test": 4, "train": 4, "val": 4}
     test = splits["test"]
     assert test.name(1) == "photos/9.png"
@@ -54,11 +62,11 @@ def test_a_table_of_paths_has_labels_groups_and_splits(csv, sep, name, encoding)
 
 def test_a_parquet_table_of_paths_reads_as_the_csv(csv, tmp_path):
     table = csv(*rows())
-    from_csv = open_images(table, group="patient")
+    from_csv = open_images(table, Reading(group_column="patient"))
     columns = list(zip(*(line.split(",") for line in rows()[1:]), strict=True))
     data = {name: [value or None for value in column] for name, column in zip(HEADER.split(","), columns, strict=True)}
     pq.write_table(pa.table(data), tmp_path / "table.parquet")
-    for split, images in open_images(tmp_path / "table.parquet", group="patient").items():
+    for split, images in open_images(tmp_path / "table.parquet", Reading(group_column="patient")).items():
         same = from_csv[split]
         assert images.labels.tolist() == same.labels.tolist()
         assert images.groups.tolist() == same.groups.tolist()
@@ -69,19 +77,21 @@ def test_a_parquet_table_of_paths_reads_as_the_csv(csv, tmp_path):
 def test_columns_are_named_and_other_names_are_refused(csv):
     lines = ["photo,what,who,fold", *(f"photos/{k}.png,{k % 2},{'007' if k < 6 else '7'},{k % 3}" for k in range(12))]
     table = csv(*lines)
-    images = open_images(table, image="photo", label="what", group="who", column_of_splits="fold")
+    images = open_images(
+        table, Reading(image_column="photo", label_column="what", group_column="who", split_column="fold")
+    )
     assert list(images) == ["0", "1", "2"]
     assert images["2"].groups.tolist() == [0, 0, 1, 1]  # 007 is not 7
     assert images["0"].labels.tolist() == [0, 1, 0, 1]
     for options, message in (
         ({}, "no image column; its columns are photo, what, who, fold"),
-        ({"image": "phot"}, "photo"),
-        ({"image": "photo", "group": "patient"}, "patient"),
-        ({"image": "photo", "column_of_splits": "s"}, "fold"),
-        ({"image": "photo", "label": "nothing"}, "nothing"),
+        ({"image_column": "phot"}, "photo"),
+        ({"image_column": "photo", "group_column": "patient"}, "patient"),
+        ({"image_column": "photo", "split_column": "s"}, "fold"),
+        ({"image_column": "photo", "label_column": "nothing"}, "nothing"),
     ):
         with pytest.raises(UserError, match=message):
-            open_images(table, **options)
+            open_images(table, Reading(**options))
 
 
 @pytest.mark.parametrize("name", ["class", "klass", "category", "target"])
@@ -203,7 +213,7 @@ def test_one_group_cannot_be_divided():
 def test_groups_in_both_splits_are_said(csv):
     assert (
         "1 groups have images in both"
-        in train_and_test(csv(*rows()), group="patient", train="val", test="test").statement
+        in train_and_test(csv(*rows()), Reading(group_column="patient", train="val", test="test")).statement
     )
 
 
@@ -211,7 +221,9 @@ def test_a_data_set_in_memory_has_groups():
     from fullrank.images.table import table_splits
 
     table = datasets.Dataset.from_dict({"path": ["a.png", "b.png"], "who": [3, None]})
-    assert table_splits("memory", {"all": table}, roots=None, group="who")["all"].groups.tolist() == [0, -1]
+    assert table_splits("memory", {"all": table}, roots=None, reading=Reading(group_column="who"))[
+        "all"
+    ].groups.tolist() == [0, -1]
 
 
 @pytest.mark.parametrize("text", ["a.jpg\n", "a.jpg,cat\nb.jpg,dog\n"])
@@ -238,5 +250,5 @@ def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
 
 
 def test_a_separator_that_never_occurs_is_said(csv):
-    images = open_images(csv("path,label", "photos/0.png,a|b", "photos/1.png,b"), label_separator=";")["all"]
+    images = open_images(csv("path,label", "photos/0.png,a|b", "photos/1.png,b"), Reading(label_separator=";"))["all"]
     assert any("the separator ';' is in none" in note for note in images.notes)

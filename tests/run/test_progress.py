@@ -48,7 +48,7 @@ def test_a_gpu_that_waits_for_data_is_reported(monkeypatch, wait_seconds, data_b
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
     text = forecast(steps_left=1, seconds=4.0, steps=20, wait_seconds=wait_seconds, device=torch.device("cuda"))
     assert (
-        "the GPU waits for data (give more --data.workers, --data.storage memory, or decode the images once by fullrank pack)"
+        "the GPU waits for data (give more --data.workers, --data.storage memory, or smaller images: docs/photos.md)"
         in text
     ) is data_bound
     assert "memory 1.5 GiB" in text

@@ -68,7 +68,9 @@ def choose(
         from fullrank.report.choosing import summary_tables, write_choice
 
     console, first = stderr(), load(models[0])
-    plain = read if labelled is None else replace(read, labels=None, label_column=None, label_separator=None)
+    plain = read
+    if labelled is not None:
+        plain = replace(read, reading=replace(read.reading, labels="auto", label_column=None, label_separator=None))
     errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
     with console.status("") as status:
         choice = rank(

@@ -13,7 +13,7 @@ from fullrank.arguments import check_source, parse_slice
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
-from fullrank.cli.sources import ReadFlags, ReadOptions
+from fullrank.cli.sources import ReadFlags, ReadOptions, of_any
 from fullrank.errors import UserError
 from fullrank.evaluation.protocol import DEFAULT_PROBES, Protocols
 from fullrank.files import atomic_write
@@ -103,15 +103,7 @@ def evaluate(
 
     loaded, against = load_model(model, network), [load_model(other, ModelOptions()) for other in others]
     own = [read] if read.data is not None or loaded.recipe is not None or not transfer else []
-    usual = replace(
-        read,
-        labels=None,
-        image_column=None,
-        label_column=None,
-        label_separator=None,
-        group_column=None,
-        split_column=None,
-    )  # these flags describe the images of the run or of --data
+    usual = replace(read, reading=of_any(read.reading))  # the other flags describe the images of the run or of --data
     sets = [(options.images(loaded), {"train": train, "test": test, "train_subset": train_subset}) for options in own]
     sets += [(replace(usual, data=source).images(loaded), {}) for source in transfer]
     if len(sets) > 1:

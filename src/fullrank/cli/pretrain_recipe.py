@@ -155,7 +155,7 @@ def read_data_flags(arguments: Sequence[str]) -> DataConfig:
     """Return how the flags say that images are read, which must be known before a general recipe can be chosen for
     them.
 
-    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).image_column
+    >>> read_data_flags(["--data.image_column", "photo", "--epochs", "3"]).reading.image_column
     'photo'
     """
     return parse(DataFlags, flags_below("data", READ_FLAGS, arguments), command="pretrain").data
@@ -273,11 +273,9 @@ def resolve_recipe(
     reading = reading or DataConfig()
     splits = train_and_test(
         name,
-        train=train or reading.train,
-        test=reading.test,
+        replace(reading.reading, train=train or reading.reading.train),
         validation=reading.validation,
         subset=reading.subset,
-        **reading.open_options,
     )
     info = dataset_info(splits.train)
     own: dict[str, Any] = {}  # the number of channels decides which operations the views have
@@ -355,8 +353,8 @@ def parse_flags(recipe: Recipe, arguments: Sequence[str], console: "Console") ->
     if any(re.match(r"--custom[_-]transforms\b", argument) for argument in arguments):
         for function in recipe.custom_transforms:
             import_function(function, notify=console.print)
-    data = replace(
-        recipe.data, source=flags.options.data or recipe.data.source, train=flags.options.split or recipe.data.train
-    )
+    own = recipe.data.reading
+    own = own if flags.options.split is None else replace(own, train=flags.options.split)
+    data = replace(recipe.data, source=flags.options.data or recipe.data.source, reading=own)
     probe = replace(recipe.probe, labelled=flags.options.labelled or recipe.probe.labelled)
     return replace(recipe, data=data, probe=probe), flags.options

@@ -1,4 +1,4 @@
-"""Images from folders, tables, tar shards, packed files, the Hugging Face hub and scikit-learn's digits: in memory, on
+"""Images from folders, tables, tar shards; the Hugging Face hub and scikit-learn's digits: in memory, on
 disk, streamed.
 """
 
@@ -9,9 +9,8 @@ from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
-from fullrank.images.packing import pack
 from fullrank.images.preprocess import Preprocess
-from fullrank.images.reading import OpenOptions
+from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
 from fullrank.images.splits import hold_out
@@ -22,12 +21,13 @@ __all__ = [
     "BitDepth",
     "DatasetInfo",
     "DecodeErrors",
+    "Device",
     "ImageDecodeError",
     "Images",
     "MemoryImages",
     "MixedSizesError",
-    "OpenOptions",
     "Preprocess",
+    "Reading",
     "Splits",
     "StreamedImage",
     "StreamedImages",
@@ -46,6 +46,5 @@ __all__ = [
     "load_images",
     "open_images",
     "open_stream",
-    "pack",
     "train_and_test",
 ]

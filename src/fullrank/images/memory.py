@@ -17,7 +17,7 @@ from fullrank.images.decode import open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
-from fullrank.images.reading import MAX_PIXELS, OpenOptions
+from fullrank.images.reading import MAX_PIXELS, Reading
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.source_uri import open_images
 
@@ -61,7 +61,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if isinstance(data, Images):
         return data
     if isinstance(data, str | Path):
-        splits = open_images(data, max_pixels=max_pixels)
+        splits = open_images(data, Reading(max_pixels=max_pixels))
         if len(splits) > 1:
             raise UserError(
                 f"'{data}' has the splits {', '.join(splits)}, expected one; choose with open_images('{data}')[SPLIT]"
@@ -79,8 +79,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if hub and isinstance(data, hub.Dataset):
         from fullrank.images.table import table_splits
 
-        options: OpenOptions = {"max_pixels": max_pixels}
-        return table_splits(MEMORY, {"all": data}, roots=None, **options)["all"]
+        return table_splits(MEMORY, {"all": data}, roots=None, reading=Reading(max_pixels=max_pixels))["all"]
     if hub and isinstance(data, hub.DatasetDict):
         raise UserError(
             f"data is a DatasetDict with the splits {', '.join(data)}, expected one split; give data['{next(iter(data), '')}']"

@@ -1,6 +1,11 @@
-"""How a source of images is opened."""
+"""How a source of images is read, and on which device and by how many processes."""
 
-from typing import Literal, TypedDict
+from dataclasses import fields, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fullrank.config import Share, config
 
 Labels = Literal["auto", "none", "folders"]
 
@@ -8,15 +13,62 @@ MAX_PIXELS = 89_478_485  # Pillow's own limit
 MAX_EXPANSION = 100
 
 
-class OpenOptions(TypedDict, total=False):
-    """How a source is opened; `open_images` describes the options."""
+@config
+class Reading:
+    """How a source of images is read: its splits, the columns of a table, and what is refused."""
 
-    image: str | None
-    label: str | None
-    label_separator: str | None
-    group: str | None
-    column_of_splits: str | None
-    labels: Labels
-    follow_links: bool
-    max_pixels: int
-    max_expansion: int
+    train: str | None = None
+    """Name of the training split. None: 'train', or a random 80 % if the source has no named splits."""
+    test: str | None = None
+    """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
+    labels: Labels = "auto"
+    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no
+    labels."""
+    image_column: str | None = None
+    """The image column of a table. None: the only column of images, or the only column of bytes."""
+    label_column: str | None = None
+    """The label column of a table, or the key of the .json members of tar shards. None: 'label', 'labels',
+    'fine_label', the only ClassLabel column, or 'class', 'category' …"""
+    label_separator: str | None = None
+    """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a
+    list of labels."""
+    group_column: str | None = None
+    """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split
+    a group."""
+    split_column: str | None = None
+    """The column of a table that names the split of each image. None: the column 'split' of a table of paths, if there
+    is one."""
+    follow_links: bool = False
+    """Follow symbolic links that lead out of a folder of images."""
+    max_pixels: Annotated[int, Field(ge=1, le=10**10)] = MAX_PIXELS
+    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is
+    Pillow's limit."""
+    max_expansion: Annotated[int, Field(ge=1, le=10**6)] = MAX_EXPANSION
+    """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
+
+    def over(self, base: "Reading") -> "Reading":
+        """Return `base` with the fields of this reading that are not their defaults.
+
+        >>> Reading(label_column="breed").over(Reading(test="val", label_column="label")).label_column
+        'breed'
+        """
+        given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != getattr(USUAL, f.name)}
+        return replace(base, **given)
+
+
+USUAL = Reading()
+"""How a source is read unless somebody says otherwise."""
+
+
+@config
+class Device:
+    """Where a network runs, and how images come to it."""
+
+    accelerator: str = "auto"
+    """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
+    workers: Annotated[int, Field(ge=0, le=256)] = 0
+    """Number of processes that decode images; 0 decodes in the main process."""
+    batch_size: Annotated[int, Field(ge=1)] = 256
+    """Images per forward pass."""
+    max_error_fraction: Share = 0.1
+    """Largest share of unreadable images; more of them stop the work."""

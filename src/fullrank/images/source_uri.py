@@ -3,27 +3,22 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Literal
 
 import numpy as np
 
 from fullrank.arguments import MEMORY, existing_path, parse_uri
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, folder_splits, walk
-from fullrank.images.reading import MAX_PIXELS, OpenOptions
+from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import DigitImages, Images
 from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_training
 
-FILES: dict[str, Literal["csv", "tar", "packed"]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tar": "tar",
-    ".safetensors": "packed",
-}
+FILES: dict[str, Literal["csv", "tar"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar"}
 """Suffix of a source that is one file → its kind."""
 
 
-def open_images(source: str | Path, *, split: str | None = None, **options: Unpack[OpenOptions]) -> dict[str, Images]:
+def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | None = None) -> dict[str, Images]:
     """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits.
 
     | source URI | images |
@@ -35,29 +30,13 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     paths too |
     | `PATH.tar`, a folder of `.tar` files | WebDataset shards; labels in `.cls` or `.json` members, or class folders
     inside |
-    | `PATH.safetensors` | the images that `fullrank pack` wrote |
     | `folder:PATH`, `parquet:PATH` | a folder of images; a Parquet file or a folder of Parquet files |
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
     Args:
         source: The source URI.
+        reading: How to read it, such as `Reading(label_column="breed")`.
         split: Return only this split.
-        options: How to read the source, by name.
-
-            - `image`: the image column of a table; by default the only column of type Image, or else the only column of
-            bytes.
-            - `label`: the label column of a table; by default `label`, `labels` or `fine_label`, the only ClassLabel
-            column, or `class`,
-              `klass`, `category` or `target`. In tar shards it is the key of the `.json` members.
-            - `label_separator`: the text between several labels in one cell of the label column: "|".
-            - `group`: the column of a table whose equal values belong together, such as patients; see `Images.groups`.
-            - `column_of_splits`: the column of a table that names the split of each image; in a table of paths by
-            default `split`.
-            - `labels`: "auto" uses class folders and label columns that look like labels, "folders" all top folders,
-            "none" no labels.
-            - `follow_links`: follow symbolic links that lead out of a folder of images; False by default.
-            - `max_pixels`: refuse an image with more pixels.
-            - `max_expansion`: refuse Parquet files that expand to more than this many times their size.
 
     Raises:
         UserError: the source or the split does not exist, or contains no images.
@@ -72,9 +51,9 @@ def open_images(source: str | Path, *, split: str | None = None, **options: Unpa
     elif scheme == "hf":
         from fullrank.images.table import hub_folders, load_from_hub, table_splits
 
-        splits = table_splits(source, load_from_hub(rest), roots=hub_folders(rest), **options)
+        splits = table_splits(source, load_from_hub(rest), roots=hub_folders(rest), reading=reading)
     else:
-        splits = _open_path(source, rest, scheme, options)
+        splits = _open_path(source, rest, scheme, reading)
     return splits if split is None else {split: pick(split, splits, f"split of {source}")}
 
 
@@ -94,45 +73,33 @@ def absolute_source(source: str) -> str:
     return f"{scheme}:{absolute}" if scheme else absolute
 
 
-def _open_path(source: str, path: str, scheme: str, options: OpenOptions) -> dict[str, Images]:
-    found = find_files(path, scheme, follow_links=options.get("follow_links", False))
+def _open_path(source: str, path: str, scheme: str, reading: Reading) -> dict[str, Images]:
+    found = find_files(path, scheme, follow_links=reading.follow_links)
+    labels, max_pixels = reading.labels, reading.max_pixels
     if found.kind == "images":
-        refuse_columns(source, "a folder of images", options)
-        labels, max_pixels = options.get("labels", "auto"), options.get("max_pixels", MAX_PIXELS)
+        refuse_columns(source, "a folder of images", reading, ("image_column", "label_column", *COLUMNS))
         return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
     if found.kind == "tar":
         from fullrank.images.shards import open_shards
 
-        refuse_columns(source, "tar shards", options, allowed=("label",))
-        how: dict[str, Any] = {
-            name: value for name, value in options.items() if name in ("labels", "label", "max_pixels")
-        }
-        return open_shards(source, found.root, found.files, **how)
-    if found.kind == "packed":
-        from fullrank.images.packing import open_packed
-
-        if (labels := options.get("labels", "auto")) == "folders":
-            raise UserError(f"data.labels is folders, but {source} has no folders; expected auto or none")
-        max_pixels = options.get("max_pixels", MAX_PIXELS)
-        return open_packed(source, found.root / found.files[0], max_pixels=max_pixels, use_labels=labels != "none")
+        refuse_columns(source, "tar shards", reading, ("image_column", *COLUMNS))
+        key = reading.label_column
+        return open_shards(source, found.root, found.files, labels=labels, label=key, max_pixels=max_pixels)
     from fullrank.images.table import open_tables
 
-    return open_tables(source, found.kind, found.root, found.files, options)
+    return open_tables(source, found.kind, found.root, found.files, reading)
 
 
-def refuse_columns(source: str, what: str, options: OpenOptions, *, allowed: tuple[str, ...] = ()) -> None:
-    """Raise UserError if the options name a column that a source cannot have.
+COLUMNS = ("group_column", "split_column")
+
+
+def refuse_columns(source: str, what: str, reading: Reading, columns: tuple[str, ...]) -> None:
+    """Raise UserError if the reading names a column that a source cannot have.
 
     A group column that was silently ignored would let the images of one patient be in training and test images.
     """
-    flags = {
-        "image": "image_column",
-        "label": "label_column",
-        "group": "group_column",
-        "column_of_splits": "split_column",
-    }
-    for option, flag in flags.items():
-        if option not in allowed and (name := options.get(option)) is not None:
+    for flag in columns:
+        if (name := getattr(reading, flag)) is not None:
             raise UserError(
                 f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave the flag out, "
                 "or give a table of paths (.csv or .parquet)"
@@ -142,12 +109,12 @@ def refuse_columns(source: str, what: str, options: OpenOptions, *, allowed: tup
 @dataclass(frozen=True)
 class Found:
     """The files of a source, relative to a root folder: images, Parquet files, Arrow files of `save_to_disk`, tar
-    files, a CSV file, or a packed file.
+    files, or a CSV file.
     """
 
     root: Path
     files: list[str]
-    kind: Literal["images", "parquet", "arrow", "csv", "tar", "packed"]
+    kind: Literal["images", "parquet", "arrow", "csv", "tar"]
     notes: tuple[str, ...] = ()
 
 
@@ -161,7 +128,7 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
             return Found(root.parent, [root.name], kind)
         raise UserError(
             f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-            "a table of paths (.csv, .tsv), .tar shards, or the .safetensors of fullrank pack"
+            "a table of paths (.csv, .tsv), or .tar shards"
         )
     if not root.is_dir():
         raise UserError(
@@ -212,13 +179,11 @@ class Splits:
 
 def train_and_test(
     source: str | Path,
+    reading: Reading = USUAL,
     *,
-    train: str | None = None,
-    test: str | None = None,
     seed: int = 0,
     validation: float = 0.0,
     subset: int = 0,
-    **options: Unpack[OpenOptions],
 ) -> Splits:
     """Return the training and the test images.
 
@@ -231,12 +196,10 @@ def train_and_test(
 
     Args:
         source: The source URI, see `open_images`.
-        train: Name of the training split.
-        test: Name of the test split.
+        reading: How to read it, with the names of the splits.
         seed: Seed of the held-out fifth.
         validation: Share of the training images that is held out for validation; 0 for none.
         subset: Number of training images; 0 for all.
-        options: How to read the source, see `open_images`.
 
     Raises:
         UserError: a split is unknown, or there are too few images for the splits, for validation or for the subset.
@@ -244,8 +207,8 @@ def train_and_test(
     >>> train_and_test("digits").statement
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
-    splits = open_images(source, **options)
-    train_images = _choose_train(splits, train, f"{source}")
+    splits, test = open_images(source, reading), reading.test
+    train_images = _choose_train(splits, reading.train, f"{source}")
     if test is None:
         others = [name for name in _matching_splits(splits, TEST) if splits[name] is not train_images]
         test = min(

@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fullrank.arguments import parse_uri
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import open_cell
-from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
+from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
 from fullrank.images.source import MAX_CLASSES, Images, RawImage
 from fullrank.images.source_uri import find_files
 
@@ -106,15 +106,15 @@ class StreamSample(Images):
 
 
 def open_stream(
-    source: str, *, split: str = "train", buffer_size: int = 1000, **options: Unpack[OpenOptions]
+    source: str, reading: Reading = USUAL, *, split: str = "train", buffer_size: int = 1000
 ) -> StreamedImages:
     """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
 
     Args:
         source: The source URI.
+        reading: How to read the source. A stream needs integer labels.
         split: Name of the split; `all` if there are no named splits.
         buffer_size: Number of undecoded images from which the next image is drawn at random.
-        options: How to read the source, see `open_images`. A stream needs integer labels.
 
     Raises:
         UserError: the data set, split or column is unknown, or the source cannot be streamed.
@@ -132,7 +132,7 @@ def open_stream(
         files, root = parquet_files(found.root, found.files), os.path.realpath(found.root)
         for file in (file for members in files.values() for file in members):
             parquet_columns(file)
-            check_expansion(file, options.get("max_expansion", MAX_EXPANSION))
+            check_expansion(file, reading.max_expansion)
         try:
             splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
         except Exception as error:  # `datasets` raises many types for damaged files
@@ -147,16 +147,16 @@ def open_stream(
             f"{name} does not declare its columns, so streaming is impossible; use hf:NAME without streaming, or Parquet files"
         )
     columns = read_columns(rows.features.arrow_schema)
-    column, labels = choose_columns(columns, name, options)
+    column, labels = choose_columns(columns, name, reading)
     if isinstance(rows.features[column], datasets.Value) and rows.features[column].dtype in ("string", "large_string"):
         raise UserError(
             f"column '{column}' of {name} has paths, which cannot be streamed; use --data.storage disk for random access"
         )
-    if options.get("column_of_splits") is not None:
+    if reading.split_column is not None:
         raise UserError(
-            f"data.split_column is {options.get('column_of_splits')}, but a stream has the splits of its files; leave it out"
+            f"data.split_column is {reading.split_column}, but a stream has the splits of its files; leave it out"
         )
-    if (group := options.get("group")) is not None:  # the rows are not known in advance, so no group can be kept whole
+    if (group := reading.group_column) is not None:  # the rows are not known in advance, so no group can be kept whole
         raise UserError(
             f"data.group_column is {group}, but a stream has no groups; use --data.storage disk, or leave it out"
         )
@@ -164,4 +164,4 @@ def open_stream(
     rows = rows.select_columns([column, *([labels] if labels else [])])
     if not isinstance(rows.features[column], datasets.Value):
         rows = rows.cast_column(column, datasets.Image(decode=False))
-    return StreamedImages(name, rows, column, labels, classes, buffer_size, root, options.get("max_pixels", MAX_PIXELS))
+    return StreamedImages(name, rows, column, labels, classes, buffer_size, root, reading.max_pixels)

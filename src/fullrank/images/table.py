@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from fullrank.images.decode import open_cell
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import OutsideError, check_regular
 from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_error, read_parquet
-from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
+from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
 from fullrank.images.source import Images, RawImage
 from fullrank.images.splits import ALL, OTHER, split_of_file
 from fullrank.images.table_labels import TableLabels, is_list, read_labels
@@ -123,7 +123,7 @@ def image_column(columns: Mapping[str, Column], source: str, requested: str | No
     count = "no image column" if not found else f"{len(found)} image columns ({', '.join(found)})"
     raise UserError(
         f"{source} has {count}; its columns are {', '.join(columns)}; name the column of images or paths with --data.image_column "
-        "(image= in Python)"
+        "(Reading(image_column=…) in Python)"
     )
 
 
@@ -170,7 +170,7 @@ def _is_label(column: Column) -> bool:
 
 
 def table_splits(
-    source: str, tables: Mapping[str, Any], *, roots: Sequence[str] | None, **options: Unpack[OpenOptions]
+    source: str, tables: Mapping[str, Any], *, roots: Sequence[str] | None, reading: Reading = USUAL
 ) -> dict[str, Images]:
     """Return the images of each split, in the given or detected image and label columns.
 
@@ -178,7 +178,7 @@ def table_splits(
         source: The source URI.
         tables: `Rows` or a `datasets.Dataset` for each split.
         roots: Real paths of the folders that may contain the files which the rows name; None: any folder.
-        options: How to read the source, see `open_images`.
+        reading: How to read the source.
 
     Raises:
         UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
@@ -186,16 +186,16 @@ def table_splits(
     splits: dict[str, Images] = {}
     groups: dict[str, pa.ChunkedArray] = {}
     opened = {split: table if isinstance(table, Rows) else DatasetRows(table) for split, table in tables.items()}
-    columns = {split: choose_columns(rows.columns, source, options) for split, rows in opened.items()}
-    requested, separator = options.get("label") is not None, options.get("label_separator")
+    columns = {split: choose_columns(rows.columns, source, reading) for split, rows in opened.items()}
+    requested, separator = reading.label_column is not None, reading.label_separator
     with _row_errors(source, *next(iter(columns.values()))):
         named = [(rows, columns[split][1]) for split, rows in opened.items()]
         found = read_labels(named, requested=requested, separator=separator)
     for (split, rows), labels in zip(opened.items(), found, strict=True):
         image, label = columns[split]
-        group, column_of_splits = further_columns(rows.columns, source, image, options)
+        group, column_of_splits = further_columns(rows.columns, source, image, reading)
         with _row_errors(source, image, label):
-            max_pixels = options.get("max_pixels", MAX_PIXELS)
+            max_pixels = reading.max_pixels
             images = TableImages(source, split, rows, image, labels, roots=roots, max_pixels=max_pixels)
             parts = {} if column_of_splits is None else read_splits(rows, column_of_splits, source)
             if not parts:
@@ -231,7 +231,7 @@ def _row_errors(source: str, image: str, label: str | None) -> Iterator[None]:
 
 
 def further_columns(
-    columns: Mapping[str, Column], source: str, image: str, options: OpenOptions
+    columns: Mapping[str, Column], source: str, image: str, reading: Reading
 ) -> tuple[str | None, str | None]:
     """Return the group column and the column of splits; None: no such column. A table of paths has its splits in the
     column `split`.
@@ -240,8 +240,8 @@ def further_columns(
         UserError: a column that was asked for does not exist or has the wrong type.
     """
     found: list[str | None] = []
-    for option, flag in (("group", "group_column"), ("column_of_splits", "split_column")):
-        name = options.get(option)
+    for flag in ("group_column", "split_column"):
+        name = getattr(reading, flag)
         if name is not None and (
             not _is_label(pick(name, columns, f"column of {source}")) or is_list(columns[name].type)
         ):
@@ -296,56 +296,51 @@ def number_groups(values: Mapping[str, pa.ChunkedArray]) -> dict[str, np.ndarray
     return dict(zip(values, np.split(numbers, np.cumsum([len(column) for column in columns])[:-1]), strict=True))
 
 
-def choose_columns(columns: Mapping[str, Column], source: str, options: OpenOptions) -> tuple[str, str | None]:
+def choose_columns(columns: Mapping[str, Column], source: str, reading: Reading) -> tuple[str, str | None]:
     """Return the image column and the label column; None: no labels.
 
     Raises:
         UserError: a column does not exist or has the wrong type, or there are several image columns.
     """
-    labels = options.get("labels", "auto")
-    if labels == "folders":
+    if reading.labels == "folders":
         raise UserError(
             f"data.labels is folders, but {source} is a table; expected auto or none, or --data.label_column NAME"
         )
-    label = None if labels == "none" else label_column(columns, source, options.get("label"))
-    return image_column(columns, source, options.get("image")), label
+    label = None if reading.labels == "none" else label_column(columns, source, reading.label_column)
+    return image_column(columns, source, reading.image_column), label
 
 
 def open_tables(
-    source: str, kind: Literal["parquet", "arrow", "csv"], root: Path, files: list[str], options: OpenOptions
+    source: str, kind: Literal["parquet", "arrow", "csv"], root: Path, files: list[str], reading: Reading
 ) -> dict[str, Images]:
     """Return the images of each split of Parquet files, or of what `save_to_disk` wrote, or of a CSV file of paths."""
     tables = {}
     if kind == "csv":
-        return _open_csv(source, root, files[0], options)
+        return _open_csv(source, root, files[0], reading)
     found = parquet_files(root, files) if kind == "parquet" else saved_files(root, files)
-    if options.get("column_of_splits") is not None:  # the column names the splits, not the files
+    if reading.split_column is not None:  # the column names the splits, not the files
         found = {ALL: [file for members in found.values() for file in members]}
     for split, members in found.items():
         if kind == "parquet":
             columns = parquet_columns(members[0])
-            image, label = choose_columns(columns, source, options)
-            used = [image, label, *further_columns(columns, source, image, options)]
+            image, label = choose_columns(columns, source, reading)
+            used = [image, label, *further_columns(columns, source, image, reading)]
             needed = list(dict.fromkeys(name for name in used if name is not None))
-            tables[split] = read_parquet(members, needed, max_expansion=options.get("max_expansion", MAX_EXPANSION))
+            tables[split] = read_parquet(members, needed, max_expansion=reading.max_expansion)
         else:
             tables[split] = read_saved(members)
-    return table_splits(source, tables, roots=[os.path.realpath(root)], **options)
+    return table_splits(source, tables, roots=[os.path.realpath(root)], reading=reading)
 
 
-def _open_csv(source: str, root: Path, file: str, options: OpenOptions) -> dict[str, Images]:
-    named = [options.get(name) for name in ("image", "group", "column_of_splits")]
+def _open_csv(source: str, root: Path, file: str, reading: Reading) -> dict[str, Images]:
+    named = [reading.image_column, reading.group_column, reading.split_column]
     columns = read_csv(root / file).columns
     for name in filter(None, named):
         pick(name, columns, f"column of {source}")
-    image = image_column(columns, source, options.get("image")) if options.get("image") is None else None
+    image = image_column(columns, source, reading.image_column) if reading.image_column is None else None
     rows = read_csv(root / file, texts=[name for name in (*named, image) if name is not None])
-    splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], **options)
-    if (
-        options.get("label") is None
-        and options.get("labels", "auto") == "auto"
-        and label_column(columns, source) is None
-    ):
+    splits = table_splits(source, {ALL: rows}, roots=[os.path.realpath(root)], reading=reading)
+    if reading.label_column is None and reading.labels == "auto" and label_column(columns, source) is None:
         known = " or ".join((*LABELS, *OTHER_LABELS))
         note = (
             f"no labels, because no column of the table is called {known} (--data.label_column NAME; its columns are "

@@ -1,6 +1,6 @@
 """The images that a function of a MODEL reads: those that the user names, or else those of its run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def choose_splits(
     """
     source, config = resolve_source(model, data)
     validation = 0.0 if test else config.validation
-    if validation and train not in (None, config.train):
+    if validation and train not in (None, config.reading.train):
         raise UserError(
             f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
         )
@@ -63,9 +63,8 @@ def choose_splits(
         splits = hold_out_test(source, seed=seed, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        splits = train_and_test(
-            source, train=train or config.train, test=test or config.test, seed=seed, **reduction, **config.open_options
-        )
+        reading = replace(config.reading, train=train or config.reading.train, test=test or config.reading.test)
+        splits = train_and_test(source, reading, seed=seed, **reduction)
     name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
     # with all
@@ -108,12 +107,10 @@ def held_out_images(model: Any, data: Data | None, split: str | None) -> Images 
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
-        return open_images(source, split=split, **config.open_options)[split]
+        return open_images(source, config.reading, split=split)[split]
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
-    return train_and_test(
-        source, train=config.train, test=config.test, seed=seed, validation=config.validation, **config.open_options
-    ).test
+    return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
 def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
@@ -123,7 +120,7 @@ def all_images(model: Model, data: Data | None, split: str | None) -> Images | M
     source, config = resolve_source(model, data)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
-    splits = open_images(source, split=split, **config.open_options)
+    splits = open_images(source, config.reading, split=split)
     if len(splits) > 1:
         raise UserError(
             f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)"

@@ -128,14 +128,7 @@ def _base(
     if data is not None and source is not data:
         raise UserError(f"'{source}' is a source of images, and data is another one; leave one of them out")
     if isinstance(source, str):
-        images = train_and_test(
-            source,
-            train=spec.train,
-            test=spec.test,
-            validation=spec.validation,
-            subset=spec.subset,
-            **spec.open_options,
-        ).train
+        images = train_and_test(source, spec.reading, validation=spec.validation, subset=spec.subset).train
     else:
         images = hold_out_test(source, validation=spec.validation, subset=spec.subset).train
     name = source if isinstance(source, str) else source.source
@@ -209,6 +202,8 @@ def _set(values: dict[str, Any], name: str, value: Any) -> None:
     *path, last = name.split(".")
     for key in path:
         node = node[_key(node, key, name)]
+    if isinstance(node, dict) and last in node.get("reading", {}):  # data.label_column, as the flag is called
+        node = node["reading"]
     if not isinstance(node, dict):
         last = _key(node, last, name)
     node[last] = value

@@ -9,8 +9,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from typing import Annotated, Any, Literal
 
 from fullrank.errors import UserError
-from fullrank.flag_types import Hidden
-from fullrank.images.reading import MAX_EXPANSION, MAX_PIXELS, OpenOptions
+from fullrank.flag_types import Hidden, Unprefixed
+from fullrank.images.reading import USUAL, Reading
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.functions import (
     builder_signature,
@@ -44,40 +44,14 @@ class DataConfig:
     source: PathText = "digits"
     """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
     hf:NAME."""
-    train: Text | None = None
-    """Name of the training split. None: 'train', or a random 80 % if the source has no named splits."""
-    test: Text | None = None
-    """Name of the held-out split. None: 'test' or 'validation', or a random 20 % if the source has no named splits."""
+    reading: Annotated[Reading, Unprefixed] = USUAL
+    """How the source is read."""
     channels: Annotated[int, between(1, 1024)] = 3
     """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the
     images."""
     bits: Annotated[int, between(0, 16)] = 0
     """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the
     run's recipe."""
-    labels: Literal["auto", "none", "folders"] = "auto"
-    """auto: folders and label columns that look like labels; folders: the top folders are the classes; none: no
-    labels."""
-    image_column: Text | None = None
-    """The image column of a table. None: the only column of images, or the only column of bytes."""
-    label_column: Text | None = None
-    """The label column of a table. None: 'label', 'labels', 'fine_label', the only ClassLabel column, or 'class',
-    'category' …"""
-    label_separator: Text | None = None
-    """The text between several labels in one cell of the label column, such as '|'. None: a cell is one label, or a
-    list of labels."""
-    group_column: Text | None = None
-    """The column of a table whose equal values belong together, such as patients or scenes: held-out images never split
-    a group."""
-    split_column: Text | None = None
-    """The column of a table that names the split of each image. None: the column 'split' of a table of paths, if there
-    is one."""
-    follow_links: bool = False
-    """Follow symbolic links that lead out of a folder of images."""
-    max_pixels: Annotated[int, between(1, 10**10)] = MAX_PIXELS
-    """Images with more pixels are not read: a small file can decompress to any number of pixels. The default is
-    Pillow's limit."""
-    max_expansion: Annotated[int, between(1, 10**6)] = MAX_EXPANSION
-    """Parquet files that expand to more than this many times their size (and to more than 256 MiB) are not read."""
     mean: tuple[Share, ...] = ()
     """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
     std: tuple[Annotated[float, between(0, 10)], ...] = ()
@@ -106,25 +80,6 @@ class DataConfig:
     shares. They take
     the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test
     images. 0: none."""
-
-    @property
-    def open_options(self) -> OpenOptions:
-        """How `open_images` opens the source."""
-        options: OpenOptions = {
-            "image": self.image_column,
-            "label": self.label_column,
-            "labels": self.labels,
-            "follow_links": self.follow_links,
-            "max_pixels": self.max_pixels,
-            "max_expansion": self.max_expansion,
-        }
-        if self.group_column is not None:  # only what is set, because a sweep identifies a data set by these options
-            options["group"] = self.group_column
-        if self.label_separator is not None:
-            options["label_separator"] = self.label_separator
-        if self.split_column is not None:
-            options["column_of_splits"] = self.split_column
-        return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +244,7 @@ class Recipe:
 FREE_FIELDS = (
     *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs", "probe.labelled"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
-    *("data.follow_links", "data.max_pixels", "data.max_expansion"),
+    *(f"data.reading.{name}" for name in ("follow_links", "max_pixels", "max_expansion")),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these:

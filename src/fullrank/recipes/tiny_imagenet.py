@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fullrank.images.reading import Reading
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS
 from fullrank.recipes.published import FORK, configuration, entries, entry, lars, mlp
@@ -30,7 +31,7 @@ FORK_METHODS = {
 TINY_IMAGENET = replace(
     STL10,
     name="tiny-imagenet",
-    data=DataConfig(source="hf:zh-plus/tiny-imagenet", test="valid"),
+    data=DataConfig(source="hf:zh-plus/tiny-imagenet", reading=Reading(test="valid")),
     views=LARGE_IMAGES["asymmetric"](64),
     optimizer=lars(0.6),  # 0.3 for 256 images
     epochs=800,

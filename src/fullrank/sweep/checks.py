@@ -23,7 +23,7 @@ from fullrank.recipes import (
     to_dict,
 )
 from fullrank.run.directory import validate_output_dir
-from fullrank.run.replacement import is_run
+from fullrank.run.directory import is_run
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify, reading
@@ -110,7 +110,7 @@ def check_evaluation(cell: Cell) -> None:
 
 @lru_cache(maxsize=64)
 def _why_not_scorable(data: DataConfig) -> str:
-    splits = train_and_test(data.source, train=data.train, test=data.test, **data.open_options)
+    splits = train_and_test(data.source, data.reading)
     return why_not_scorable(splits.train, splits.test)
 
 

@@ -3,11 +3,10 @@
 import hashlib
 import os
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from fullrank.images import Images, open_images, train_and_test
+from fullrank.images import Images, Reading, open_images, train_and_test
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.fingerprint import compared_indices
 from fullrank.images.source_uri import absolute_source
@@ -32,26 +31,18 @@ def identify(data: DataConfig) -> tuple[str, str]:
     >>> identify(DataConfig(source="digits"))[0]
     'digits'
     """
-    digest = _digest(
-        absolute_source(data.source),
-        data.train,
-        data.test,
-        data.storage == "streaming",
-        tuple(data.open_options.items()),
-    )
+    digest = _digest(absolute_source(data.source), data.reading, data.storage == "streaming")
     name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
     return KNOWN.get(digest, name), digest
 
 
 @lru_cache(maxsize=16)
-def _digest(
-    source: str, train: str | None, test: str | None, streaming: bool, options: tuple[tuple[str, Any], ...]
-) -> str:
-    state = hashlib.sha256(f"{train} {test}\0".encode())
+def _digest(source: str, reading: Reading, streaming: bool) -> str:
+    state = hashlib.sha256(f"{reading.train} {reading.test}\0".encode())
     if streaming:  # a stream has no random access
         state.update(source.encode())
         return state.hexdigest()[:12]
-    for name, images in sorted(open_images(source, **dict(options)).items()):
+    for name, images in sorted(open_images(source, reading).items()):
         state.update(f"{name} {len(images)}\0".encode())
         state.update(np.asarray(images.labels, dtype=np.int64).tobytes())
         for index in compared_indices(len(images)):
@@ -81,25 +72,12 @@ def count_training_images(data: DataConfig) -> int:
 
 @lru_cache(maxsize=64)
 def _count(data: DataConfig) -> int:
-    options: dict[str, Any] = {"validation": data.validation, "subset": data.subset, **data.open_options}
-    return len(train_and_test(data.source, train=data.train, test=data.test, **options).train)
+    return len(train_and_test(data.source, data.reading, validation=data.validation, subset=data.subset).train)
 
 
 def reading(data: DataConfig) -> DataConfig:
     """Return a config with only the fields that say which images a source holds and which of them are used, as a key of
     a cache.
     """
-    fields = (
-        "source",
-        "train",
-        "test",
-        "subset",
-        "validation",
-        "labels",
-        "image_column",
-        "label_column",
-        "group_column",
-        "split_column",
-    )
-    fields += ("label_separator", "follow_links", "max_pixels", "max_expansion")
+    fields = ("source", "reading", "subset", "validation")
     return DataConfig(**{name: getattr(data, name) for name in fields})

@@ -157,7 +157,7 @@ def open_parts(
         return "memory", chosen
     source, config = resolve_source(model, data)
     if not isinstance(source, Images | MemoryImages):
-        return str(source), dict(open_images(source, split=split, **config.open_options))
+        return str(source), dict(open_images(source, config.reading, split=split))
     if split is not None:
         raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
     return getattr(source, "source", "memory"), {"all": source}

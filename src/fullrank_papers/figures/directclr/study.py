@@ -180,7 +180,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "seconds": processor time of training and evaluation.
     """
     model, recipe = load_run(run.path), run.recipe
-    splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=recipe.seed)
+    splits = train_and_test(recipe.data.source, recipe.data.reading, seed=recipe.seed)
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
     device = "cuda" if torch.cuda.is_available() else "cpu"

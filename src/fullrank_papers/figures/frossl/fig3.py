@@ -35,7 +35,7 @@ from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.report.plot_style import color_scale, subplots
-from fullrank.run.launch.devices import launch_fabric
+from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
@@ -151,7 +151,7 @@ def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, 
         UserError: fewer training images than the size requires.
     """
     recipe = replace(size.recipe, seed=seed, data=replace(size.recipe.data, source=data or size.recipe.data.source))
-    splits = train_and_test(recipe.data.source, train=recipe.data.train, test=recipe.data.test, seed=seed)
+    splits = train_and_test(recipe.data.source, recipe.data.reading, seed=seed)
     if len(splits.train) < size.images:
         remedy = "give --data a folder with as many in train; unlabelled images go next to the folders of the classes"
         raise UserError(

@@ -1,0 +1,212 @@
+"""Detection rates of the collapse detector: alarms in degraded and in healthy runs, on the embedded digits.
+
+Healthy runs are of every objective, 20 epochs, default settings. Runs with an induced failure differ from them in one
+setting, listed in `INDUCED_FAILURES`. The *gain* of a run is its accuracy minus that of the untrained network, by a
+probe with 2 labels per class on the frozen backbone. A run is degraded if its gain is less than half of the gain of the
+healthy run of the same objective and seed, or if it ended in NaN; the statistics of the detector are not used.
+`extremes` holds the values closest to the thresholds. The alarms are replayed from metrics.jsonl. Runs that exist are
+not trained again.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import accumulate
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from fullrank import load, pretrain
+from fullrank.errors import UserError
+from fullrank.evaluation import extract_features, few_shot, standardize
+from fullrank.images import train_and_test
+from fullrank.methods import ProjectorConfig
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Recipe, with_objective
+from fullrank.run import Run, read_json, write_json
+from fullrank.run.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
+from fullrank.run.rows import AlarmRow, SpectrumRow
+from fullrank.views import AffineConfig, CropConfig, NoiseConfig
+from fullrank_papers import studies
+
+EPOCHS = 20
+MIN_GAIN_SHARE = 0.5  # a run is degraded if its gain is less than this share of the healthy run's gain
+Change = Callable[[Recipe], Recipe]
+
+
+def healthy(objective: str, seed: int) -> Recipe:
+    """Return the recipe of a healthy run."""
+    spectrum = replace(RECIPES["digits"].spectrum, samples=359)  # all held-out images
+    digits = replace(RECIPES["digits"], epochs=EPOCHS, seed=seed, checkpoints=1, spectrum=spectrum)
+    recipe = with_objective(digits, objective)
+    if objective in ("directclr", "directclr_paper"):
+        return replace(recipe, hyper=recipe.hyper | {"d0": 64})  # half of the backbone's 128 dimensions
+    if objective in SLOW:
+        return learning_rate(1e-3)(recipe)  # with the recipe's 5e-3, the result is near the untrained network
+    return recipe
+
+
+def hyper(**values: Any) -> Change:
+    return lambda recipe: replace(recipe, hyper=recipe.hyper | values)
+
+
+def learning_rate(lr: float, name: str = "adamw") -> Change:
+    return lambda recipe: replace(recipe, optimizer=replace(recipe.optimizer, lr=lr, name=name))
+
+
+def without_projector(recipe: Recipe) -> Recipe:
+    return replace(recipe, projector=ProjectorConfig(widths=()))
+
+
+def strong_augmentation(recipe: Recipe) -> Recipe:
+    """Return the recipe with crops of 2 to 10 % of the area, rotation up to 180°, and noise of the pixel range."""
+    (view,) = recipe.views
+    affine = AffineConfig(probability=1.0, degrees=180.0, translate=(0.5, 0.5), scale=(0.5, 1.5), shear=(45.0, 45.0))
+    crop, noise = CropConfig(probability=1.0, scale=(0.02, 0.1)), NoiseConfig(probability=1.0, std=1.0)
+    return replace(recipe, views=(replace(view, crop=crop, affine=affine, noise=noise),))
+
+
+MAIN: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
+SLOW: tuple[str, ...] = ("simsiam", "byol")
+SLOW_RATES: dict[str, Change] = dict.fromkeys(SLOW, learning_rate(5e-3))
+INDUCED_FAILURES: dict[str, tuple[set[str], dict[str, Change]]] = {
+    "learning rate too high": (
+        {"large steps"},  # a hundred times the recipe's learning rate; of SimSiam and BYOL, the recipe's own
+        dict.fromkeys(MAIN, learning_rate(0.5)) | SLOW_RATES,
+    ),
+    "augmentation too strong": ({"augmentation"}, dict.fromkeys(MAIN, strong_augmentation)),
+    "invariance only": (
+        {"missing term", "dominant term: invariance"},
+        {
+            "vicreg": hyper(variance=0.0, covariance=0.0),
+            "barlow_twins": hyper(redundancy=0.0),
+            "ivne": hyper(entropy=0.0),
+            "simmer": hyper(entropy=0.0),
+            "tico": hyper(covariance=0.0),
+            "frossl": hyper(invariance=1e4),
+            "corinfomax": hyper(invariance=1e6),
+        },
+    ),
+    "log removed": ({"dominant term: variance"}, {"frossl": hyper(log=False)}),
+    "no projector": (
+        {"no projector", "large steps, no projector"},
+        dict.fromkeys((*MAIN, *SLOW), without_projector),
+    ),
+    "NaN": ({"large steps"}, {"vicreg": learning_rate(1e6, "sgd")}),
+}
+"""Kind of failure → the right causes, and the change of the recipe by objective."""
+
+
+def measure(
+    *, seeds: tuple[int, ...] = (0, 1, 2), parallel: int = 1, runs: Path = Path("runs/alarm")
+) -> dict[str, Any]:
+    """Train healthy and degraded runs, and count alarms.
+
+    Args:
+        seeds: the thresholds were chosen on seed 0.
+        parallel: runs at the same time.
+        runs: folder of the runs.
+    """
+    jobs = [("healthy", name, seed, healthy(name, seed)) for seed in seeds for name in OBJECTIVES]
+    for kind, (_, changes) in INDUCED_FAILURES.items():
+        jobs += [(kind, name, seed, change(healthy(name, seed))) for seed in seeds for name, change in changes.items()]
+    paths = [runs / f"{kind}-{name}-{seed}".replace(" ", "-") for kind, name, seed, _ in jobs]
+    with ProcessPoolExecutor(parallel, mp_context=get_context("spawn")) as pool:
+        list(pool.map(train, paths, [job[-1] for job in jobs]))
+    rows = [
+        {"kind": kind, "objective": name, "seed": seed}
+        | judge(path, runs / f"healthy-{name}-{seed}", is_healthy=kind == "healthy")
+        for path, (kind, name, seed, _) in zip(paths, jobs, strict=True)
+    ]
+    groups = {"seed 0, on which the thresholds were chosen": [0], "other seeds": sorted({*seeds} - {0})}
+    tables = {name: list(count([row for row in rows if row["seed"] in chosen])) for name, chosen in groups.items()}
+    return {"data": "digits", "epochs": EPOCHS, "tables": tables, "runs": rows}
+
+
+def train(path: Path, recipe: Recipe) -> None:
+    """Pretrain and score a run in this process, unless it is done; `ended` is the error that ended a run."""
+    torch.set_num_threads(1)
+    if (path / "few-shot.json").exists():
+        return
+    try:
+        pretrain(recipe, out=path, overwrite=path.exists(), console=Console(quiet=True))
+        model, splits, scores = load(path), train_and_test(recipe.data.source, seed=recipe.seed), {}
+        for name, network in (("backbone", model.backbone), ("untrained", model.untrained())):
+            train, test = (extract_features(network, each, model.preprocess) for each in (splits.train, splits.test))
+            X, X_test = standardize(train.X, test.X)
+            scores[name] = few_shot(X, train.labels, X_test, test.labels, seed=recipe.seed).mean
+    except UserError as error:
+        scores = {"ended": str(error)}
+    write_json(path / "few-shot.json", scores)
+
+
+def judge(path: Path, reference: Path, *, is_healthy: bool) -> dict[str, Any]:
+    """Return the gain of one run as a share of the gain of the healthy run `reference`, and the alarms of the run."""
+    run, scores, best = Run(path), read_json(path / "few-shot.json"), read_json(reference / "few-shot.json")
+    metrics, share = run.metrics, None
+    if "backbone" in scores and "backbone" in best:
+        share = (scores["backbone"] - best["untrained"]) / (best["backbone"] - best["untrained"])
+    total = steps_per_epoch(metrics) * run.recipe.epochs
+    alarms = replay_alarms(run) + [alarm for alarm in metrics.alarms if alarm.alarm == "not finite"]
+    return {
+        "few_shot": scores.get("backbone"),
+        "gain_share": share and round(share, 3),
+        "degraded": not is_healthy and (share is None or share < MIN_GAIN_SHARE),
+        "extremes": extremes([row for row in metrics.spectrum if row.step >= burn_in_end_of_log(metrics, run.recipe)]),
+        "alarms": [
+            {"share": round(each.step / total, 3), "alarm": each.alarm, "where": each.where, "cause": cause_of(each)}
+            for each in alarms
+        ],
+    }
+
+
+def cause_of(alarm: AlarmRow) -> str:
+    """Return the cause of an alarm, with the dominant term if there is one."""
+    if alarm.cause == "dominant term":
+        return f"dominant term: {alarm.details['terms'][0]}"
+    return alarm.cause + (", no projector" if alarm.details.get("no_projector") else "")
+
+
+def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
+    """Return the values closest to each threshold after burn-in, and the smallest intraclass correlation."""
+    correlations = [row.intraclass_correlation for row in rows if row.intraclass_correlation is not None]
+    result: dict[str, Any] = {"intraclass_correlation": min(correlations, default=None)}
+    for where in ("backbone", "projector") if rows else ():
+        metrics = [getattr(row, where) for row in rows]
+        ranks = [m.effective_rank for m in metrics]
+        shares = [rank / top for rank, top in zip(ranks, accumulate(ranks, max), strict=True) if top]
+        result[where] = {
+            "effective_rank": min(ranks),
+            "rank_share": min(shares, default=None),
+            "relative_variance": min(m.relative_variance for m in metrics),
+            "collapsed_share": max(collapsed_share(m.collapsed_dimensions, m.dimensions, m.samples) for m in metrics),
+        }
+    return result
+
+
+def count(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield one row per kind: numbers of runs, degraded runs, detected runs, runs with the right cause, and other runs
+    with an alarm.
+    """
+    for kind in ("healthy", *INDUCED_FAILURES):
+        causes = INDUCED_FAILURES[kind][0] if kind != "healthy" else set()
+        runs = [row for row in rows if row["kind"] == kind]
+        detected = [row for row in runs if row["degraded"] and row["alarms"]]
+        first = [row["alarms"][0]["share"] for row in detected]
+        yield {
+            "kind": kind,
+            "runs": len(runs),
+            "degraded": sum(row["degraded"] for row in runs),
+            "detected": len(detected),
+            "right_cause": sum(any(alarm["cause"] in causes for alarm in row["alarms"]) for row in detected),
+            "median_share": statistics.median(first) if first else None,
+            "others_with_alarm": sum(bool(row["alarms"]) for row in runs if not row["degraded"]),
+        }
+
+
+if __name__ == "__main__":
+    studies.run(measure, "alarm")

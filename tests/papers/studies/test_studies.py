@@ -1,0 +1,103 @@
+"""The studies: the README's table is that of the stored result, flags come from signatures, and counts are right."""
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fullrank_papers import studies
+from fullrank_papers.figures import load_committed
+from fullrank_papers.studies import alarm, comparison, photos, selection, spectra
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_readme_has_the_table_of_the_result():
+    result = load_committed("frossl/table2")
+    assert result is not None
+    lines = comparison.table(result).splitlines()
+    assert len(lines) == 2 + 20  # nineteen objectives, and FroSSL without logarithms
+    assert "\n".join(lines) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_study_takes_its_arguments_as_flags_and_writes_what_it_returns(monkeypatch, tmp_path):
+    monkeypatch.setattr(studies, "RESULTS", tmp_path)
+    monkeypatch.setattr(spectra, "FIGURE", tmp_path / "spectra.svg")
+    monkeypatch.setattr(spectra, "OBJECTIVES", {name: spectra.OBJECTIVES[name] for name in ("frossl", "simclr")})
+    monkeypatch.setattr(spectra, "FAMILIES", {str(k): ("frossl", "simclr") for k in range(4)})
+    monkeypatch.setattr(sys, "argv", ["spectra", "--N", "16", "--D", "4", "--steps", "5", "--seeds", "0"])
+    studies.run(spectra.measure, "spectra")
+    found = json.loads((tmp_path / "spectra.json").read_text())
+    assert set(found["objectives"]) == {"frossl", "simclr"}
+    assert found["environment"]["settings"] == {"N": 16, "D": 4, "steps": 5, "learning_rate": 0.02, "seeds": [0]}
+    assert (tmp_path / "spectra.svg").exists()
+
+
+def run(objective, linear, **measures):
+    measures = {f"backbone: {key}": value for key, value in measures.items()}
+    return {"objective": objective, "accuracy": {"linear": linear}, "measures": measures}
+
+
+def test_clear_pairs_are_counted_within_an_objective_with_the_sign_of_each_measure():
+    runs = {
+        "a": run("simclr", 0.40, RankMe=10.0, alignment=5.0),
+        "b": run("simclr", 0.45, RankMe=12.0, alignment=6.0),
+        "c": run("simclr", 0.46, RankMe=12.0, alignment=4.0),  # not clear against b
+        "d": run("byol", 0.90, RankMe=1.0, alignment=9.0),  # another objective
+        "e": run("tico", 0.1, RankMe=3.0),
+        "f": run("tico", 0.2, RankMe=3.0),  # a tie counts half
+    }
+    counts = selection.count_clear_pairs(runs)
+    assert counts["backbone: RankMe"] == {"right": 2.5, "pairs": 3}
+    assert counts["backbone: alignment"] == {"right": 1.0, "pairs": 2}
+
+
+def test_correlations_have_the_sign_of_the_measure():
+    runs = {str(k): run("x", 0.1 * k, RankMe=float(k), alignment=float(k)) for k in range(8)}
+    rows = selection.correlate(runs, list(runs))
+    assert rows["backbone: RankMe"]["linear"]["rho"] == pytest.approx(1.0)
+    assert rows["backbone: alignment"]["linear"]["rho"] == pytest.approx(-1.0)
+    assert rows["backbone: RankMe"]["linear"]["regret"] == 0
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Healthy runs of one epoch instead of twenty, of one objective."""
+    healthy = alarm.healthy
+    monkeypatch.setattr(alarm, "EPOCHS", 1)
+    monkeypatch.setattr(alarm, "OBJECTIVES", {"vicreg": None})
+    return healthy
+
+
+@pytest.mark.slow
+def test_the_alarm_of_a_run_that_became_nan_is_counted(short, tmp_path):
+    _, changes = alarm.INDUCED_FAILURES["NaN"]
+    alarm.train(tmp_path / "healthy", short("vicreg", 0))
+    alarm.train(tmp_path / "nan", changes["vicreg"](short("vicreg", 0)))
+    rows = [
+        {"kind": kind} | alarm.judge(tmp_path / folder, tmp_path / "healthy", is_healthy=kind == "healthy")
+        for kind, folder in (("healthy", "healthy"), ("NaN", "nan"))
+    ]
+    table = {row["kind"]: row for row in alarm.count(rows)}
+    assert table["healthy"]["degraded"] == 0
+    assert (table["NaN"]["degraded"], table["NaN"]["detected"], table["NaN"]["right_cause"]) == (1, 1, 1)
+
+
+def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(photos, "UNLABELLED", 30)
+    monkeypatch.setattr(photos, "LABELLED", 20)
+    monkeypatch.setattr(photos, "TEST", 10)
+    rng, digits = np.random.default_rng(0), tmp_path / "data"
+    for split, name in product(("train", "test"), ("a", "b")):
+        (digits / split / name).mkdir(parents=True)
+        for k in range(30):
+            pixels = rng.integers(256, size=(8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(digits / split / name / f"{k}.png")
+    photos.write_photos(str(digits), 0, tmp_path)
+    assert len(list((tmp_path / "photos").iterdir())) == 30
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
+    assert (lines[0], len(lines)) == ("path,label,split", 31)
