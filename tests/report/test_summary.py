@@ -1,12 +1,10 @@
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.report import read_run_summary
-from fullrank.report.summary import series
 
 OPTIONAL = {
     "environment.json": "environment",
@@ -68,13 +66,6 @@ def test_a_folder_without_a_recipe_is_no_run_and_a_damaged_recipe_an_error(make_
     (path / "recipe.json").write_text('{\n"name": "x",\n"objective" "frossl"}')
     with pytest.raises(UserError, match=r"recipe\.json"):
         read_run_summary(path)
-
-
-def test_numbers_that_are_not_finite_are_gaps_and_absent_numbers_have_no_point(train_row):
-    rows = [train_row(step, effective_rank=value) for step, value in enumerate((float("nan"), None, 0.5, -np.inf))]
-    steps, values = series(rows, lambda row: row.effective_rank)
-    assert steps == [0, 2, 3]
-    np.testing.assert_array_equal(values, [np.nan, 0.5, np.nan])
 
 
 def test_scores_on_the_data_of_the_training_come_first(make_summary, evaluation):

@@ -1,7 +1,7 @@
 """The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
 from dataclasses import dataclass
-from math import isfinite, isinf, isnan, sqrt
+from math import isfinite, isinf, sqrt
 
 from fullrank.evaluation.names import is_linear
 from fullrank.evaluation.result import Evaluation
@@ -72,11 +72,8 @@ def is_it_healthy(run: RunSummary) -> Answer:
     question = "Is it healthy?"
     if not run.train and not run.spectrum:
         return Answer(question, "Not known", "unknown", "There is no log, so the run cannot be judged.")
-    steps, losses = series(run.train, lambda row: row.loss)
-    if steps and isnan(losses[-1]):
-        return Answer(question, "No", "failed", f"The loss is not finite at the last logged step, {count(steps[-1])}.")
     last = run.alarms[-1] if run.alarms else None
-    if last and last.alarm == "not finite" and not (steps and steps[-1] > last.step):  # the run ended there
+    if last and last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
         return Answer(question, "No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
     collapsed, unfinished = _collapsed(run), unfinished_sentence(run)
     if last:
@@ -115,9 +112,6 @@ def notes(run: RunSummary) -> list[str]:
     found = list(run.file_notes)
     if run.train and not run.online and run.last("probe_accuracy") is None:
         found.append("There is no online accuracy: the online probe needs labels.")
-    steps, losses = series(run.train, lambda row: row.loss)
-    if gaps := [step for step, loss in zip(steps, losses, strict=True) if isnan(loss)]:
-        found.append(f"The loss is not finite at {count(len(gaps))} logged steps, first at step {count(gaps[0])}.")
     if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
         found.append(
             f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the "
@@ -156,7 +150,7 @@ def _signs(run: RunSummary) -> list[tuple[bool, str]]:
     """Return whether the loss fell and the probes rose beyond chance by two standard errors, each with a sentence."""
     signs = []
     _, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    if len(losses) > 1 and isfinite(losses[0]) and isfinite(losses[-1]):
+    if len(losses) > 1:
         fell = bool(losses[-1] < losses[0])
         text = f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
         signs.append((fell, text))
@@ -188,7 +182,7 @@ def _improvement(run: RunSummary) -> str:
     the last value, in the last quarter of the run.
     """
     steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    if len(losses) < MIN_EVALUATIONS or not all(map(isfinite, losses)) or unfinished_sentence(run):
+    if len(losses) < MIN_EVALUATIONS or unfinished_sentence(run):
         return ""
     before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
     if before - losses[-1] < STILL_IMPROVING * (losses.max() - losses[-1]) or losses.max() == losses[-1]:

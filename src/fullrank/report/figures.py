@@ -140,11 +140,14 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
         "active": len(positions) - 1,
         "currentvalue": {"prefix": "step " if len(runs) == 1 else "share of the training: "},
         "steps": [{"label": name, "method": "animate", "args": [[str(k)], jump]} for k, name in enumerate(names)],
-        "pad": {"t": 40},
+        "pad": {"t": 56},
+        "x": 0.12,
+        "len": 0.88,
     }
     play = {"label": "Play", "method": "animate", "args": [None, jump | {"frame": {"duration": 120, "redraw": True}}]}
-    menu = {"type": "buttons", "showactive": False, "buttons": [play], "x": 1, "y": 1, "yanchor": "bottom"}
-    figure["layout"] |= {"sliders": [slider], "updatemenus": [menu], "height": figure["layout"]["height"] + 90}
+    menu = {"type": "buttons", "showactive": False, "buttons": [play], "x": 0, "xanchor": "left"}
+    menu |= {"y": 0, "yanchor": "top", "pad": {"t": 62}}
+    figure["layout"] |= {"sliders": [slider], "updatemenus": [menu], "height": figure["layout"]["height"] + 106}
     figure["data"] += faint
     for k in range(len(ranges)):  # the widths of the locations differ, so each has its own horizontal axis
         axis = {"title": {"text": "index of the eigenvalue"}, "anchor": _axis("y", k)}
@@ -205,7 +208,7 @@ def _curves(
 ) -> list[dict[str, Any]]:
     """Return the curve of a quantity of the rows `train`, `spectrum` or `online` of each run that has it."""
     found = [(i, *series(getattr(run, rows), value)) for i, run in enumerate(runs)]
-    return [_line(i, runs, name, steps, values, **style) for i, steps, values in found if np.isfinite(values).any()]
+    return [_line(i, runs, name, steps, values, **style) for i, steps, values in found if steps]
 
 
 def _line(

@@ -103,6 +103,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
+    environment.policies["json.dumps_kwargs"] = {}  # the figures in their order
     environment.globals |= {"answers": answers, "tables": tables}
     environment.globals["indented"] = lambda tree: json.dumps(tree, indent=2, ensure_ascii=False)
     return environment

@@ -4,7 +4,6 @@ import io
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,9 +57,9 @@ class RunSummary:
         return str(look_up(self.recipe, "data.source") or "")
 
     def last(self, name: str) -> float | None:
-        """Return the last value of a field of the spectrum rows; None without a value, or if it is not finite."""
+        """Return the last value of a field of the spectrum rows, None without one."""
         values = series(self.spectrum, lambda row: getattr(row, name))[1]
-        return float(values[-1]) if len(values) and isfinite(values[-1]) else None
+        return float(values[-1]) if len(values) else None
 
     def last_metrics(self, location: str) -> SpectrumMetrics | None:
         """Return the logged metrics of the last spectrum at a location, None without one."""
@@ -77,15 +76,14 @@ class RunSummary:
 
 
 def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> tuple[list[int], np.ndarray]:
-    """Return the steps and the values of a quantity, NaN for one that is not finite, without the rows that lack it.
+    """Return the steps and the values of a quantity, without the rows that lack it.
 
-    >>> row = TrainRow(step=5, epoch=0.5, loss=float("inf"), terms={}, lr=0.1, images_per_second=100.0)
+    >>> row = TrainRow(step=5, epoch=0.5, loss=2.0, terms={}, lr=0.1, images_per_second=100.0)
     >>> series([row], lambda row: row.loss), series([row], lambda row: row.effective_rank)
-    (([5], array([nan])), ([], array([], dtype=float64)))
+    (([5], array([2.])), ([], array([], dtype=float64)))
     """
     points = [(row.step, y) for row in rows if (y := value(row)) is not None]
-    values = np.array([y for _, y in points], dtype=float)
-    return [step for step, _ in points], np.where(np.abs(values) < inf, values, np.nan)
+    return [step for step, _ in points], np.array([y for _, y in points], dtype=float)
 
 
 def look_up(tree: Any, name: str) -> Any:

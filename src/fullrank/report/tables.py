@@ -174,8 +174,8 @@ class Measure(NamedTuple):
         return f"{self.name} {({'higher': '↑', 'lower': '↓'}).get(self.better, '')}".strip()
 
 
-IMAGES = ("data.source", "data.train", "views", "custom_transforms")
-TEST = ("data.source", "data.train", "data.test", "data.validation")
+IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
+TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
 LOSS = ("objective", "hyper", "method", "method_builder", "batch_size", "projector")
 RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
 MEASURES = (
