@@ -57,6 +57,14 @@ def plot(page, name, what):
     return page.evaluate(f"(plot => {what})(document.querySelector('#figure-{name} .plot'))")
 
 
+def eventually(page, name, what, value):
+    for _ in range(100):  # wait_for_function would need the policy to allow eval
+        if plot(page, name, what) == value:
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{what} is {plot(page, name, what)}, expected {value}")
+
+
 def download(page, name, kind):
     with page.expect_download() as found:
         page.locator(f"#figure-{name} [data-download={kind}]").click()
@@ -75,15 +83,15 @@ def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_r
     expected = read_run_summary(run).spectra.eigenvalues["backbone"]
     page = open_page(run)
     page.locator("#figure-spectrum .slider-rail-touch-rect").click(position={"x": 2, "y": 5})
-    page.wait_for_function("document.querySelector('#figure-spectrum .plot').layout.sliders[0].active === 0")
+    eventually(page, "spectrum", "plot.layout.sliders[0].active", 0)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0], rtol=1e-3)
     page.locator("#relative").check()
     page.locator("#theme").click()
-    page.wait_for_function(f"document.querySelector('#figure-few_shot .plot')._fullLayout.paper_bgcolor === '{DARK}'")
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0] / expected[0, 0], rtol=2e-3)
     page.locator("#relative").uncheck()
     page.locator("#figure-spectrum .updatemenu-button").click()
-    page.wait_for_function("document.querySelector('#figure-spectrum .plot').layout.sliders[0].active === 8")
+    eventually(page, "spectrum", "plot.layout.sliders[0].active", 8)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[8], rtol=1e-3)
 
 
@@ -124,10 +132,10 @@ def test_the_page_is_dark_or_light_and_prints_light_with_all_details_open(open_p
     assert plot(page, "losses", "plot._fullLayout.paper_bgcolor") == DARK
     assert LIGHT in download(page, "spectrum", "svg").read_text()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.wait_for_function(f"document.querySelector('#figure-few_shot .plot')._fullLayout.paper_bgcolor === '{LIGHT}'")
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", LIGHT)
     assert page.locator("details:not([open])").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.wait_for_function(f"document.querySelector('#figure-few_shot .plot')._fullLayout.paper_bgcolor === '{DARK}'")
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
     assert page.locator("details[open]").count() == 0
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from rich.markup import escape as escape_markup
 from rich.table import Column, Table
 
-from fullrank.arguments import CHOICE_SUFFIXES, check_suffix
+from fullrank.arguments import CHOICE_SUFFIXES
 from fullrank.errors import printable
 from fullrank.evaluation.choosing import MEASURES, Choice
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.models.model_card import public_name
 
 

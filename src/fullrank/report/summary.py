@@ -13,6 +13,7 @@ from PIL import Image
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.files import check_file
+from fullrank.models import check_run
 from fullrank.report.neighbour_rows import NEIGHBOURS, NeighbourRows
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
@@ -105,10 +106,9 @@ def read_run_summary(path: Path) -> RunSummary:
 
     >>> read_run_summary(Path("no-such-run"))
     Traceback (most recent call last):
-    fullrank.errors.UserError: no-such-run has no recipe.json; give the directory of a `fullrank pretrain` run
+    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give ...
     """
-    if not (path / "recipe.json").exists():
-        raise UserError(f"{path} has no recipe.json; give the directory of a `fullrank pretrain` run")
+    check_run(path)
     run, notes = Run(path), []
 
     def read(name: str, load: Callable[[], Any], consequence: str) -> Any:
