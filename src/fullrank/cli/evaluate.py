@@ -23,7 +23,7 @@ from fullrank.evaluation.evaluate import evaluate as evaluate_model
 from fullrank.evaluation.stored import write_evaluations
 from fullrank.images.reading import USUAL, Device, Reading
 from fullrank.models import load
-from fullrank.report.store_neighbours import update_neighbours
+from fullrank.report.neighbour_rows import update_neighbours
 from fullrank.run.terminal import stderr
 
 OtherModels = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]

@@ -137,6 +137,11 @@ class Evaluation:
         """The score of the verdict: the first linear probe on all labels, or else the first score."""
         return main_score(self.scores)
 
+    @property
+    def headlines(self) -> tuple[Score, ...]:
+        """The scores that tables list: without balanced accuracy and AUROC, which belong to the results by class."""
+        return tuple(score for score in self.scores if score.metric not in (BALANCED, AUROC))
+
     def find(self, probe: str, metric: str | None = None, features: str = "backbone") -> Score:
         """Return the score of a probe by its name in `PROBES` or its text; the main metric by default.
 
@@ -205,7 +210,7 @@ def _table(corner: str, names: Sequence[str], rows: dict[str, dict[str, str]]) -
 def _score_table(evaluation: Evaluation) -> Table:
     """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row guessing."""
     rows: dict[str, dict[str, str]] = {}
-    shown = [score for score in evaluation.scores if score.metric in (*MAIN_METRICS, TOP5)]
+    shown = evaluation.headlines
     for score in shown:
         rows.setdefault(score.name, {})[score.features] = _cell(score)
     names = list(dict.fromkeys(score.features for score in shown))
