@@ -8,16 +8,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
 
 from fullrank.report import read_run_summary, write_report
-from fullrank.report.conformance import render
 from fullrank.report.plot_style import COLORS
 from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.rows import row_to_json
-from fullrank.spectrum import Spectrum
-from fullrank.testing import ConformanceReport, FreeEmbeddings, Measurements
-from fullrank.testing.cost import Cost
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -355,25 +350,3 @@ def test_a_run_with_only_a_recipe_has_a_page(open_page, tmp_path):
     page = open_page(tmp_path / "bare")
     assert page.locator("h1").inner_text() == "bare"
     assert page.locator("figure").count() == 0
-
-
-def test_the_page_of_a_conformance_check_draws_its_figures_and_gives_their_numbers(open_page, tmp_path):
-    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), saved_bytes=1000)
-    begun, reached = (Spectrum.from_eigenvalues(torch.tensor(values), n=100) for values in ([4.0, 1.0], [2.0, 1.0]))
-    measured = Measurements(costs={"mine": cost}, spectra={"mine": FreeEmbeddings(before=begun, after=reached)})
-    path = tmp_path / "conformance.html"
-    path.write_text(
-        render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=measured, seconds=1.0)),
-        encoding="utf-8",
-    )
-    page = open_page(path)
-    for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
-        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
-    with page.expect_download() as download:
-        page.locator("#figure-samples [data-download=csv]").click()
-    with Path(download.value.path()).open(newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["run", "quantity", "samples N", "value"],
-            ["mine", "milliseconds", "512", "1"],
-            ["mine", "milliseconds", "1024", "4"],
-        ]
