@@ -154,7 +154,7 @@ def check_images(
     if found is None or meta.get("fingerprint") is None:  # a stream, or a checkpoint of an old version
         return
     stored = Fingerprint.from_json(meta["fingerprint"], source=f"{checkpoint.path / 'meta.json'}: fingerprint")
-    if changes := stored.changes(images, found):
+    if changes := stored.changes(found):
         raise UserError(
             f"{source} has other images than those on which {checkpoint.path} was trained: {'; '.join(changes)}; "
             "restore the images, give --data if they have moved, or start a new run"
