@@ -27,10 +27,10 @@ from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, fr
 from fullrank.run import Run
 from fullrank.run import data as run_data
 from fullrank.run import pretrain as pretraining
-from fullrank.run.launch.precision import resolve_precision
+from fullrank.run.precision import resolve_precision
 from fullrank.run.pretrain import preview
 from fullrank.run.resume import with_absolute_source
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 
 
 def same_weights(one, other):

@@ -21,7 +21,7 @@ from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, build_method, with_objective
 from fullrank.run import Run
 from fullrank.run.data import open_data
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
 

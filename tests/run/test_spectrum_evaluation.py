@@ -7,7 +7,7 @@ from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.objectives import frossl
 from fullrank.run.rows import SpectrumMetrics
-from fullrank.run.spectrum_evaluation import evaluate_spectrum, intraclass_correlation, variance_within_views
+from fullrank.run.monitor import evaluate_spectrum, intraclass_correlation, variance_within_views
 from fullrank.spectrum import Spectrum
 
 PREPROCESS = Preprocess(channels=3, size=12, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))

@@ -1,9 +1,7 @@
 """`fullrank check`: test whether an objective meets the requirements."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -11,7 +9,6 @@ import tyro
 from fullrank.cli.flags import call, parse
 from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import UserError
-from fullrank.files import atomic_write
 from fullrank.recipes import import_function, keywords, objective_signature, resolve_objective
 from fullrank.terminal import stderr
 
@@ -29,10 +26,6 @@ class Options:
 
     processes: int = 4
     """Largest number of processes; the check compares 1, 2, 4, … processes with each other."""
-    out: Path | None = None
-    """Write an HTML page with figures."""
-    overwrite: bool = False
-    """Replace an existing page."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -49,24 +42,18 @@ def run(arguments: Sequence[str]) -> None:
     with heavy_imports():
         from rich.console import Console
 
-        from fullrank.report.conformance import render
         from fullrank.testing import check
 
     objective = resolve_objective(name)
-    with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
-        with stderr().status("") as status:
-            report = check(
-                objective,
-                name=name,
-                hyper=hyperparameters,
-                processes=process_counts(options.processes),
-                progress=status.update,
-            )
-        if draft:
-            draft.write_text(render(report), encoding="utf-8")
+    with stderr().status("") as status:
+        report = check(
+            objective,
+            name=name,
+            hyper=hyperparameters,
+            processes=process_counts(options.processes),
+            progress=status.update,
+        )
     print_results(report, Console())
-    if options.out:
-        print(f"page: {options.out}")
     if not report.passed:
         raise SystemExit(1)
 
