@@ -130,10 +130,10 @@ def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
 
 
 def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count: int, *, quiet: bool = False) -> None:
-    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts; with a `console` that
-    prints nothing if `quiet`.
+    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts.
 
-    A signal to this process is passed on as SIGTERM. If a process fails, the launcher ends the others.
+    A signal to this process is passed on as SIGTERM. If a process fails, the launcher ends the others. `quiet` gives
+    the function a console that prints nothing.
 
     Raises:
         UserError: one of the processes raised a UserError.
