@@ -5,9 +5,9 @@ from pathlib import Path
 
 import tyro
 
-from fullrank.arguments import check_run
 from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
+from fullrank.models import check_run
 
 
 def report(

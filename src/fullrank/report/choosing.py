@@ -9,12 +9,12 @@ import numpy as np
 from rich.markup import escape as escape_markup
 from rich.table import Column, Table
 
-from fullrank.arguments import CHOICE_SUFFIXES, check_suffix
+from fullrank.arguments import CHOICE_SUFFIXES
 from fullrank.errors import printable
 from fullrank.evaluation.choosing import MEASURES, Choice
 from fullrank.evaluation.choosing.labelled import Agreement
 from fullrank.evaluation.choosing.result import LIMITS
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.models.model_card import public_name
 from fullrank.report.document import figure_block, html_document, html_table, label_html
 from fullrank.report.figures import (

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from fullrank.arguments import check_run
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.images import ImageDecodeError
 from fullrank.images.decode_errors import convert_errors
 from fullrank.images.files import read_regular_file
+from fullrank.models import check_run
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.neighbour_rows import FILE, NeighbourRows

@@ -19,7 +19,7 @@ import filelock
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
 from fullrank.files import read_json
-from fullrank.models.runs import INITIAL
+from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.evaluations import read_evaluations
 from fullrank.run.metrics import Metrics

@@ -21,7 +21,7 @@ from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
 from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
-from fullrank.models.runs import INITIAL
+from fullrank.models.loading import INITIAL
 from fullrank.recipes import (
     RECIPES,
     Assembly,
