@@ -84,21 +84,16 @@ def git(folder, *arguments):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_the_commit_of_the_package_is_marked_if_files_changed(tmp_path, monkeypatch):
+def test_the_commit_is_marked_if_files_changed_and_none_without_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     file = tmp_path / "environment.py"
     file.write_text("# as committed\n")
-    monkeypatch.setattr(environment, "__file__", str(file))
+    assert commit(file) is None
     git(tmp_path, "init", "-q")
-    assert commit() is None  # the package is not tracked in this checkout
+    assert commit(file) is None  # not tracked in this checkout
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
-    assert commit() == head[:12]
+    assert commit(file) == head[:12]
     file.write_text("# changed\n")
-    assert commit() == head[:12] + "+changes"
-
-
-def test_the_commit_is_none_without_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "environment.py"))
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert commit() is None
+    assert commit(file) == head[:12] + "+changes"

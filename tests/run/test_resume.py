@@ -17,9 +17,8 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, build_method, with_objective
+from fullrank.recipes import DataConfig, Recipe, with_objective
 from fullrank.run import Run
-from fullrank.run.data import open_data
 from fullrank.run.logger import RunLogger
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
@@ -145,14 +144,6 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(
     assert_same(run.path, tmp_path / "run")
 
 
-def test_a_run_continues_on_the_devices_of_the_given_recipe(run, copy, small, assert_same):
-    path = copy / "recipe.json"
-    path.write_text(path.read_text().replace('"devices": 1', '"devices": 2'))
-    shutil.rmtree(run_step(copy, 22))
-    fullrank.pretrain(small, resume=copy, console=QUIET)  # which asks for one
-    assert_same(run.path, copy)
-
-
 def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
     other = replace(small, epochs=3, optimizer=replace(small.optimizer, lr=0.5))
     with pytest.raises(
@@ -225,16 +216,6 @@ def test_more_epochs_continue_a_finished_run(run, copy, small):
     assert "instead" not in resume(copy)
     with pytest.raises(UserError, match="already has 33 steps"):
         fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
-
-
-def test_more_epochs_keep_the_images_of_the_spectra(run, copy, small):
-    automatic = replace(small, spectrum=SpectrumConfig(every=11))
-    resume(copy, recipe=automatic, epochs=3)
-    counts = {row.step: row.backbone.samples for row in Run(copy).metrics.spectrum}
-    assert set(counts.values()) == {100}, "the evaluations before had 100 images"
-    assert max(counts) == 33
-    _, data = open_data(replace(automatic, epochs=3), build_method(automatic), notify=lambda line: None)
-    assert data.plan.samples != 100, "a new run of three epochs would have other evaluations"
 
 
 def test_fields_that_do_not_decide_the_weights_may_change(run, copy, small):

@@ -23,7 +23,6 @@ from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import (
-    RECIPES,
     Assembly,
     Recipe,
     assemble,
@@ -31,13 +30,11 @@ from fullrank.recipes import (
     check,
     code_names,
     dry_run,
-    forecast_run,
     import_code,
-    read_recipe,
-    to_file,
-    with_choices,
+    resolve,
+    to_dict,
 )
-from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes.forecast import forecast_run
 from fullrank.run.cost import check_hours, choose_epochs, measure_step, plan_evaluations
 from fullrank.run.data import TrainingData, is_preview, open_data, write_preview
 from fullrank.run.directory import (
@@ -129,6 +126,7 @@ def pretrain(
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig
+    >>> from fullrank.recipes import RECIPES
     >>> networks = {"backbone": BackboneConfig(name="test_resnet"), "projector": ProjectorConfig(widths=(16,))}
     >>> small = replace(RECIPES["digits"], epochs=1, **networks)
     >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
@@ -163,20 +161,18 @@ def pretrain(
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data if data is None else str(data)
     labelled = None if labelled is None else str(labelled)
-    start = None if init is None else read_start(init, backbone=named_backbone(changes))
     given = None
-    if old is None:
-        changes |= {} if labelled is None else {"probe.labelled": labelled}
-        changes |= {} if epochs is None else {"epochs": epochs}
     if old is None or recipe is not None:
-        where = None if old else source if images is None else images
-        given = recipe_from_keywords(recipe, RECIPES, where, changes, console.print, start=start)
-        given = given if source is None else replace(given, data=replace(given.data, source=source))
+        start = None if init is None else read_start(init, backbone=named_backbone(changes))
+        named = {} if old else {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
+        changes |= {name: value for name, value in named.items() if value is not None}
+        words = images if images is not None and recipe in (None, "photos") else recipe
+        given = resolve(words, changes, start=start, notify=console.print)
         given = with_initial_weights(import_code(given, trust, notify=console.print))
-    if given and path and resume_or_start and is_run(path):
+    if given is not None and path and resume_or_start and is_run(path):
         old = path
         if hours is not None:
-            given, hours = with_choices(given, epochs=read_recipe(path / "recipe.json").epochs), None
+            given, hours = resolve(given, {"epochs": Run(path).recipe.epochs}), None
     elif path is not None:
         validate_output_dir(path, overwrite=overwrite)
     if old is not None:
@@ -333,7 +329,7 @@ def _choose_epochs(
 def _write_files(run: TrainingRun, *, weights: bool, start: list[str]) -> None:
     """Write the files of a run that do not change; `recipe.json`, the first, makes the folder a run."""
     path, recipe = run.path, run.recipe
-    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
+    write_json(path / "recipe.json", to_dict(with_absolute_source(recipe)))
     if not (path / "environment.json").exists():
         write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
     if weights:
