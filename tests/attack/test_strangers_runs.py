@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.recipes import functions
+from fullrank.recipes import user_code as functions
 from fullrank.run import Run
 
 QUIET = Console(quiet=True)

@@ -18,7 +18,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.methods import feature_dim
-from fullrank.recipes import functions
+from fullrank.recipes import user_code as functions
 
 
 @pytest.fixture(scope="module")
