@@ -193,8 +193,8 @@ def count_training_images(data: DataConfig) -> int:
     Raises:
         UserError: there are fewer images than `data.subset`, or the source cannot be read.
 
-    >>> count_training_images(DataConfig(source="digits")), count_training_images(DataConfig(source="digits", subset=500))
-    (1438, 500)
+    >>> count_training_images(DataConfig(source="digits"))
+    1438
     """
     if data.storage == "streaming":
         return data.num_images

@@ -100,7 +100,7 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) ->
 
     Raises:
         UserError: there is no SLURM on this machine.
-        Interrupted: SIGINT, SIGTERM or SIGHUP; jobs on this machine have stopped with checkpoints, those of SLURM go on.
+        Interrupted: SIGINT, SIGTERM or SIGHUP; jobs on this machine have stopped with checkpoints; SLURM goes on.
     """
     if jobs.cluster == "debug":
         for cell in cells:

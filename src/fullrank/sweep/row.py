@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +51,7 @@ class EvaluationPlan:
         return same and set(self.probes) >= set(other.probes) and set(self.transfer) >= set(other.transfer)
 
 
-@config
+@dataclass(frozen=True)
 class OnlineScore:
     """Accuracy of the online classifier on the whole test split after an epoch."""
 
@@ -187,7 +187,7 @@ def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
     if len(names) > 1:
         found = ", ".join(f"{name} ({digest})" for digest, name in names.items())
         raise UserError(
-            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in a folder of their own"
+            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in another folder"
         )
 
 

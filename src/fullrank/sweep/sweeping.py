@@ -12,15 +12,14 @@ from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
 from fullrank.models.initial_weights import named_backbone, read_start
-from fullrank.recipes import RECIPES, Recipe, import_code
-from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes import Recipe, import_code, resolve
 from fullrank.run.directory import as_path, run_lock
 from fullrank.run.terminal import stderr
 from fullrank.sweep.cell import check_cells, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
 from fullrank.sweep.jobs import Jobs, run_cells
 from fullrank.sweep.row import Row, Setting, read_row
-from fullrank.sweep.table import final_rows, markdown_table, write_results
+from fullrank.sweep.table import MOST_REPORTED, final_rows, markdown_table, print_table, write_results
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,16 @@ def sweep(
     return SweepResult(folder, rows)
 
 
+def finish(rows: Sequence[Row], folder: Path, title: str, console: Console) -> None:
+    """Write the files of the result, and print the table to standard output, unless no cell is done."""
+    if any(row.is_done for row in rows):
+        paths = write_results(rows, folder, title)
+        print_table(rows, f"{title}: mean ± standard deviation (number of seeds)", Console())
+        console.print(f"written: {', '.join(map(str, paths))}")
+        if (done := sum(row.is_done for row in final_rows(rows))) > MOST_REPORTED:
+            console.print(f"report.html compares the first {MOST_REPORTED} of {done} runs; the tables have all")
+
+
 def sweep_plan(
     recipe: Recipe | str | Path,
     grid: Mapping[str, Sequence[Any]],
@@ -116,11 +125,10 @@ def sweep_plan(
     def build(values: dict[str, Setting]) -> Recipe:
         fields = dict(changes) | {name: originals[name][value] for name, value in values.items()}
         init, source = fields.pop("init", None), fields.pop("data", None)
+        fields |= {} if source is None else {"data.source": str(source)}
         start = None if init is None else read_start(init, backbone=named_backbone(fields))
-        notify = lambda line: lines.setdefault(line)  # noqa: E731
-        built = recipe_from_keywords(recipe, RECIPES, source, fields, notify, start=start)
-        built = built if source is None else replace(built, data=replace(built.data, source=str(source)))
-        return with_marks(import_code(built, trust, notify=notify))
+        built = resolve(recipe, fields, start=start, notify=lines.setdefault)
+        return with_marks(import_code(built, trust, notify=lines.setdefault))
 
     axes = {name: [_as_setting(value) for value in values] for name, values in grid.items()}
     plan = grid_plan(axes, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)

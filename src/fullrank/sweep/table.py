@@ -177,8 +177,8 @@ def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
 def markdown_table(rows: Sequence[Row]) -> str:
     """Return the table as Markdown.
 
-    >>> row = Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done", settings={"objective": "frossl"}, seconds=2.0)
-    >>> print(markdown_table([row]))
+    >>> own = {"settings": {"objective": "frossl"}, "seconds": 2.0}
+    >>> print(markdown_table([Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done", **own)]))
     | objective | seconds |
     |---|---|
     | frossl | 2 (1) |
