@@ -128,5 +128,5 @@ def parse_slice(text: str) -> slice:
 
 SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
 """Suffixes of the files of `fullrank spectrum`."""
-CHOICE_SUFFIXES = (".html", ".json", ".csv")
+CHOICE_SUFFIXES = (".json", ".csv")
 """Suffixes of the files of `fullrank choose`."""

@@ -7,9 +7,8 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, MemoryImages, dataloader
+from fullrank.images import DecodeErrors, Images, MemoryImages, dataloader
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.folder import FolderImages
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, assemble, build_method
 from fullrank.run.data import SeededBatches, load_batches, open_data, resolve_num_workers, write_preview
@@ -309,8 +308,8 @@ def test_images_of_floats_need_four_bytes_per_value(tmp_path, even, monkeypatch)
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_only_the_subset_and_the_validation_images_are_opened(even, monkeypatch, storage):
-    original, names = FolderImages.open, set()
-    monkeypatch.setattr(FolderImages, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
+    original, names = Images.open, set()
+    monkeypatch.setattr(Images, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
     complete, parts, data, lines = opened(even, subset=8, validation=0.25, storage=storage)
     assert "3 of 12 training images held out for validation" in lines[0]
     assert data.num_images == len(data.train) == 8

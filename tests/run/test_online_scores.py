@@ -11,8 +11,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.evaluation.judging import measure_spectrum
-from fullrank.images import train_and_test
-from fullrank.images.source import DigitImages
+from fullrank.images import Images, train_and_test
 from fullrank.models import load
 from fullrank.recipes import DataConfig, ProbeConfig
 from fullrank.run import Run
@@ -29,8 +28,8 @@ def scored(small, train):
 @pytest.fixture
 def opened(monkeypatch):
     """The indices of the digits that were opened."""
-    indices, original = set(), DigitImages.open
-    monkeypatch.setattr(DigitImages, "open", lambda self, index: indices.add(index) or original(self, index))
+    indices, original = set(), Images.open
+    monkeypatch.setattr(Images, "open", lambda self, index: indices.add(index) or original(self, index))
     return indices
 
 

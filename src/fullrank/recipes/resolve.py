@@ -87,6 +87,9 @@ def resolve(
     """
     given = plain_fields(overrides)
     objective, builder = given.pop("objective", None), given.pop("method_builder", "")
+    if not isinstance(objective, str | None) or not isinstance(builder, str):
+        own = "'vicreg', or 'package.module:function' for your own function"
+        raise UserError(f"objective is {objective!r:.60}, expected its name: {own}")
     if source is None or (source == PHOTOS and "data.source" in given):
         source = given.get("data.source")
     base, info = find_recipe(source), None
@@ -197,9 +200,6 @@ def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Not
     >>> for_objective(RECIPES["cifar10"], "barlow_twins").name, for_objective(RECIPES["cifar10"], "tico").name
     ('cifar10-barlow_twins', 'cifar10')
     """
-    if not (isinstance(objective, str) and isinstance(builder, str)):
-        own = "'vicreg', or 'package.module:function' for your own function"
-        raise UserError(f"objective is {objective!r:.60}, expected its name: {own}")
     if objective == recipe.objective and not builder:
         return recipe
     entry = None if builder else published_entry(recipe, objective)

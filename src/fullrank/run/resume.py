@@ -121,7 +121,7 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
         return
     else:
         stored = Fingerprint.from_json(meta.get("fingerprint"), source=f"{checkpoint.path / 'meta.json'}: fingerprint")
-        changes = stored.changes(data.sample, data.fingerprint)
+        changes = stored.changes(data.fingerprint)
     if changes:
         raise UserError(
             f"{source} has other images than those on which {checkpoint.path} was trained: {'; '.join(changes)}; "

@@ -1,0 +1,88 @@
+"""The general recipe for any collection of images."""
+
+from dataclasses import replace
+
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.images import dataset_info, open_images
+from fullrank.recipes import check, from_dict, photos_recipe, to_dict
+from fullrank.recipes.assembling import check_num_images
+from fullrank.recipes.photos import explain_photos_recipe
+
+
+def info(count=10_000, side=300, channels=3):
+    return replace(dataset_info(open_images("digits")["all"]), count=count, channels=channels, median=(side, side))
+
+
+def recipe(count=10_000, *, side=300, channels=3, gpu=False, **choices):
+    return photos_recipe("folder:cats", info(count, side, channels), gpu=gpu, **choices)
+
+
+@pytest.mark.parametrize(
+    ("side", "gpu", "size", "backbone"),
+    [(8, False, 32, "resnet18"), (48, True, 32, "resnet18"), (112, True, 64, "resnet18"), (113, False, 96, "resnet18"),
+     (113, True, 224, "resnet50")],
+)  # fmt: skip
+def test_views_and_network_follow_the_images_and_the_machine(side, gpu, size, backbone):
+    found = recipe(side=side, gpu=gpu)
+    assert (found.views[0].size, found.backbone.name, bool(found.backbone.arguments)) == (size, backbone, not gpu)
+    assert found.backbone.stem == ("small" if size <= 64 else "standard")
+    assert (found.views[0].blur.probability > 0) == (size >= 64)
+
+
+@pytest.mark.parametrize(("count", "batch"), [(32, 16), (127, 16), (128, 32), (1023, 128), (1024, 256), (10**7, 256)])
+def test_an_epoch_has_four_batches_if_possible(count, batch):
+    assert recipe(count).batch_size == batch
+
+
+@pytest.mark.parametrize(
+    ("count", "gpu", "epochs"), [(100, False, 800), (5000, False, 100), (10**6, False, 20), (100_000, True, 200)]
+)
+def test_epochs_follow_from_a_budget_of_images(count, gpu, epochs):
+    assert recipe(count, gpu=gpu).epochs == epochs
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_colours_change_only_for_rgb_images(channels):
+    (view,) = recipe(channels=channels).views
+    assert [bool(value) for value in (view.jitter.saturation, view.jitter.hue, view.grayscale)] == [channels == 3] * 3
+
+
+def test_rules_follow_the_choices():
+    assert recipe(batch_size=64).optimizer.lr == recipe(batch_size=1024).optimizer.lr / 4 == 1e-3
+    assert recipe(optimizer="lars", batch_size=128).optimizer.lr == 0.15
+    assert recipe(100, epochs=3).schedule.warmup == 0.6
+    assert recipe(epochs=1000).schedule.warmup == 50.0
+    transformer = recipe(backbone="vit_small_patch16_224", epochs=100)
+    assert (transformer.optimizer.clip_norm, transformer.schedule.warmup) == (3.0, 10.0)
+    assert (transformer.backbone.arguments, transformer.backbone.stem) == ({}, "standard")
+    assert recipe(size=64).hyper["invariance"] == 4 * 256 / 256
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize(("count", "side"), [(32, 8), (500, 64), (10**7, 500)])
+def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
+    found = recipe(count, side=side, gpu=gpu)
+    check(found)
+    check_num_images(found, count)
+    assert from_dict(to_dict(found)) == found
+
+
+def test_the_explanation_is_of_the_recipe_that_runs():
+    text = "\n".join(explain_photos_recipe(recipe(batch_size=48, epochs=3), info()))
+    for words in (
+        "10,000",
+        "batch size 48",
+        "3 epochs",
+        "narrow",
+        "--views.0.size",
+        "--backbone.name",
+        "--optimizer.lr",
+    ):
+        assert words in text
+
+
+def test_too_few_images_are_an_error():
+    with pytest.raises(UserError, match="has 31 training images, expected at least 32"):
+        recipe(31)

@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fullrank.errors import UserError
+from fullrank.methods import BackboneConfig, ProjectorConfig
+from fullrank.objectives import OBJECTIVES
+from fullrank.objectives.signature import hyperparameters
+from fullrank.recipes import (
+    RECIPES,
+    DataConfig,
+    Recipe,
+    SpectrumConfig,
+    decides_weights,
+    from_dict,
+    read_recipe,
+    to_dict,
+)
+from fullrank.training import OptimizerConfig
+from fullrank.views import CropConfig, ViewConfig
+
+
+def test_a_recipe_survives_its_file(tmp_path):
+    for recipe in RECIPES.values():
+        assert from_dict(to_dict(recipe)) == recipe
+        assert set(recipe.hyper) == set(hyperparameters(OBJECTIVES[recipe.objective]))
+    (tmp_path / "recipe.json").write_text('{"epochs": 3, "views": [{"size": 16}]}')
+    assert read_recipe(tmp_path / "recipe.json") == Recipe(epochs=3, views=(ViewConfig(size=16),))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        (("epoch",), 3, "there is no field 'epoch'; did you mean 'epochs'?"),
+        (("optimizer", "learning_rate"), 3, "recipe.optimizer: there is no field 'learning_rate'"),
+        (("views", 0, "crop", "size"), 3, "recipe.views.0.crop: there is no field 'size'"),
+        (("views", 0, "crop", "scale"), [1, 0.5], "recipe.views.0.crop.scale: "),
+        (("epochs",), 1.5, "recipe.epochs: got 1.5, expected a valid integer"),
+        (("machine", "precision"), "8", "recipe.machine.precision: got '8', expected 'auto'"),
+        (("objective",), "frosl", "did you mean 'frossl'?"),
+        (("hyper", "invarianc"), 1.0, "there is no field 'invarianc'; did you mean 'invariance'?"),
+        (("hyper", "invariance"), "high", "invariance: got 'high', expected a valid number"),
+        (("views",), [], "recipe.views: "),
+        (("name",), "../elsewhere", "recipe.name: "),
+        (("keep_checkpoints",), 0, "recipe.keep_checkpoints"),
+        (("projector", "widths"), [65536, 65536], "recipe.projector.widths: "),
+    ],
+)
+def test_the_error_of_a_wrong_field_names_it(path, value, expected):
+    values = to_dict(RECIPES["digits"])
+    parent = values
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    with pytest.raises(UserError) as caught:
+        from_dict(values)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "", "3", "[" * 10_000, '{"seed": NaN}'])
+def test_a_damaged_file_is_an_error_that_names_the_file(tmp_path, text):
+    path = tmp_path / "recipe.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=str(path)):
+        read_recipe(path)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"it has no recipe.json; give the folder"):
+        read_recipe(tmp_path / "recipe.json")
+
+
+def test_numbers_of_numpy_and_lists_are_taken_and_wrong_values_are_not():
+    assert Recipe(views=[ViewConfig()], batch_size=int(np.int64(64))).views == (ViewConfig(),)
+    for wrong in ({"seed": -1}, {"epochs": 0}, {"batch_size": 1}, {"epochs": True}, {"views": ()}, {"data": "digits"}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            Recipe(**wrong)
+    with pytest.raises(UserError, match="lr"):
+        OptimizerConfig(lr=float("nan"))
+
+
+CHANGES = {
+    "epochs": {"epochs": 3},
+    "hyper": {"hyper": {"invariance": 3.0}},
+    "views": {"views": (ViewConfig(crop=CropConfig(scale=(0.5, 1.0))),)},
+    "number of views": {"views": (ViewConfig(), ViewConfig())},
+    "backbone": {"backbone": BackboneConfig(name="resnet50")},
+    "projector": {"projector": ProjectorConfig(widths=(64,))},
+    "optimizer": {"optimizer": OptimizerConfig(lr=0.1)},
+    "streaming": {"data": DataConfig(storage="streaming")},
+    "normalisation": {"data": DataConfig(mean=(0.5,) * 3)},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_fingerprint_differs_for_what_decides_the_weights(change):
+    assert Recipe(**CHANGES[change]).fingerprint != Recipe().fingerprint
+
+
+def test_the_fingerprint_stays_for_other_names_logs_and_places():
+    other = Recipe(
+        name="other",
+        log_every=3,
+        data=DataConfig(source="x", workers=3),
+        spectrum=SpectrumConfig(every=3),
+        checkpoints=3,
+    )
+    assert other.fingerprint == Recipe().fingerprint == from_dict(to_dict(Recipe())).fingerprint
+    assert not decides_weights("data.reading.max_pixels")
+    assert decides_weights("data.reading.label_column")
+
+
+def test_recipes_are_frozen_values():
+    recipe = RECIPES["digits"]
+    assert replace(recipe) == recipe
+    assert hash(recipe.optimizer) == hash(replace(recipe.optimizer))
+    with pytest.raises(AttributeError):
+        recipe.epochs = 3  # pyright: ignore[reportAttributeAccessIssue]
