@@ -163,11 +163,10 @@ def test_a_resumed_cell_has_the_row_of_an_uninterrupted_one(tiny, tmp_path, powe
 SBATCH = """#!/bin/bash
 number=$((RANDOM + 100000)); echo "Submitted batch job $number"
 count=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' $1)
-folder=$(sed -n 's/^#SBATCH --output=\\(.*\\)\\/%A_%a.*/\\1/p' $1 | sed "s/%A/$number/g; s/%j/$number/g")
 for i in $(seq 0 $count); do
   export SLURM_JOB_ID=$number SLURM_ARRAY_JOB_ID=$number SLURM_ARRAY_TASK_ID=$i SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=1
   export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
-  (sleep 1; bash $1 > $(dirname $1)/$i.log 2>&1) &
+  (sleep 1; exec bash $(dirname $1)/$number/${number}_submission.sh) > $(dirname $1)/$i.log 2>&1 &
 done
 """
 SRUN = """#!/bin/bash

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fullrank.config import Count, JsonObject, config, from_json
+from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
 from fullrank.files import atomic_write, read_text
 from fullrank.images import Images, open_images
@@ -111,7 +111,7 @@ class Row:
     """Name of a function of the user → digest of its source file. Rows of another version of the function are not
     comparable."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
-    environment: JsonObject = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
     """Hardware, versions, commit."""
 
     @property
