@@ -191,7 +191,7 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
     cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
     rows = sweep_of(cells(cpu, 2), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1))
     assert [row.status for row in rows] == ["done", "done"]
-    (batch,) = Path(tmp_path, "sweep", "logs").rglob("submission*.sh")
+    (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
     text = batch.read_text()
     for line in ("--array=0-1%1", "--partition=gpu", "--time=120", "--signal=USR2@180"):
         assert line in text
