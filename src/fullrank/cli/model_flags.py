@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -53,11 +53,10 @@ ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
 
 def load_model(model: str, options: ModelOptions) -> Model:
     """Load a MODEL, and print what is known about the weights of another library."""
-    given, usual = options.backbone, BackboneOptions()
-    name = given.name or "resnet18"
-    backbone = BackboneConfig(name=name, stem=given.stem, arguments=given.arguments) if given != usual else None
-    size, mean, std = options.size, options.mean, options.std
-    loaded = load(model, backbone=backbone, channels=options.channels, size=size, mean=mean, std=std)
+    given: dict[str, Any] = vars(options.backbone) | {"name": options.backbone.name or "resnet18"}
+    backbone = None if options.backbone == BackboneOptions() else BackboneConfig(**given)
+    values: dict[str, Any] = vars(options) | {"backbone": backbone}
+    loaded = load(model, **values)
     if loaded.note:
         stderr().print(loaded.note)
     return loaded
