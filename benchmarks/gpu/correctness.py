@@ -32,7 +32,7 @@ from fullrank.run import Run
 from fullrank.run.logger import RunLogger
 from fullrank.run.precision import resolve_precision
 from fullrank.run.processes import launch_fabric
-from fullrank.testing.objective_case import objective_case, value_and_grad
+from fullrank.testing.case import objective_case, value_and_grad
 from fullrank.training import OptimizerConfig
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
 

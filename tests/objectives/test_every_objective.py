@@ -12,8 +12,7 @@ import torch
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import required_views
 from fullrank.testing import CHECKS, objective_case, run_check
-from fullrank.testing.gradients import check_gradient_flow
-from fullrank.testing.invariances import ROUNDING, relative_changes
+from fullrank.testing.checks import ROUNDING, check_gradient_flow, relative_changes
 from fullrank_papers.theory.objectives import THEORY
 
 ALL = OBJECTIVES | THEORY

@@ -29,8 +29,6 @@ EMBEDDINGS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "U_neg": ("(N, D) their negatives", lambda X: X[2]),
 }
 TARGETS = {"T": "(V, N, D) targets, without gradient", "K": "(V, N, D) keys, without gradient"}
-
-
 _AS_Z = ("(V, N, D)", lambda X: X)
 
 
@@ -75,10 +73,9 @@ class ObjectiveCase:
         self, X: Float[Tensor, "V N D"], T: Float[Tensor, "V N D"], state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the tensors that the objective takes, computed from embeddings X, targets T and a state."""
-        samples = {name: EMBEDDINGS.get(name, _AS_Z)[1](X) for name in self.embedding_names} | {
-            name: T.detach() for name in self.target_names
-        }
-        return {name: (samples | dict(state))[name] for name in self.tensor_names}
+        samples = {name: EMBEDDINGS.get(name, _AS_Z)[1](X) for name in self.embedding_names}
+        every = samples | {name: T.detach() for name in self.target_names} | dict(state)
+        return {name: every[name] for name in self.tensor_names}
 
     def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
         """Return the state before the first batch; `size` is the number of rows of a queue."""
@@ -124,48 +121,36 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
     name = name or getattr(objective, "__name__", type(objective).__name__)
     bound = partial(objective, **hyper) if hyper else objective
     if not tensor_names(bound):
-        raise UserError(
-            f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write def {name.split(':')[-1]}(Z, *, …)"
-        )
+        example = f"def {name.split(':')[-1]}(Z, *, …)"
+        raise UserError(f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write {example}")
     case = ObjectiveCase(name=name, objective=bound, views=2)
-    known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
-    states = [state for f in OBJECTIVES.values() if (state := find_state(f))]
-    registered = {tensor for names in BY_TENSORS for tensor in names}.difference(*(state.tensors for state in states))
+    states = {key for f in OBJECTIVES.values() if (state := find_state(f)) for key in state.tensors}
+    registered = {tensor for names in BY_TENSORS for tensor in names} - states
     for tensor in case.embedding_names:
         if tensor not in EMBEDDINGS and tensor not in registered:
-            known |= {
-                key: f"({axes.replace(' ', ', ')}) state"
-                for state in states
-                for key, (axes, _) in state.tensors.items()
-            }
-            shapes = ", ".join(f"{key} {shape}" for key, shape in known.items())
+            known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
             raise UserError(
-                f"'{name}' takes '{tensor}' by position, but no method supplies a tensor named '{tensor}'{suggest(tensor, known)}; make "
-                f"hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in BY_TENSORS, "
-                f"or use one of {shapes}"
+                f"'{name}' takes '{tensor}' by position, but no method supplies it{suggest(tensor, known)}; make "
+                "hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in "
+                f"BY_TENSORS, or use one of {', '.join(f'{key} {shape}' for key, shape in known.items())}"
             )
     if missing := [key for key, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
-        raise UserError(
-            f"'{name}' has no default for {', '.join(missing)}; give it in the signature, or set hyper.{missing[0]}"
-        )
+        remedy = f"give it in the signature, or set hyper.{missing[0]}"
+        raise UserError(f"'{name}' has no default for {', '.join(missing)}; {remedy}")
     three = ObjectiveCase(name=name, objective=bound, views=3)
     return three if required_views(bound) is None and _uses_every_view(three) else case
 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:
     """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
-    tensors = {
-        name: t.requires_grad_(name in case.embedding_names)
-        for name, t in case.random_tensors(torch.Generator()).items()
-    }
-    first = tensors[case.embedding_names[0]] if case.embedding_names else None
-    if first is None or first.ndim < 3:
+    name = case.embedding_names[0] if case.embedding_names else ""
+    tensors = case.random_tensors(torch.Generator())
+    if not name or tensors[name].ndim < 3:
         return True
     try:
-        (gradient,) = torch.autograd.grad(loss_of(case, tensors), [first])
-    except (
-        Exception
-    ):  # user code may raise any exception if it does not support three views; then it is tested with two
+        tensors[name].requires_grad_()
+        (gradient,) = torch.autograd.grad(loss_of(case, tensors), [tensors[name]])
+    except Exception:  # of any type, from a function of two views
         return False
     return bool(gradient[-1].any())
 

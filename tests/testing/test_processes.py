@@ -9,8 +9,7 @@ from torch import tensor
 from fullrank.errors import UserError
 from fullrank.objectives import barlow_twins, corinfomax, moco, simsiam
 from fullrank.testing import measure_exactness, objective_case
-from fullrank.testing.exactness import _errors, exactness_results
-from fullrank.testing.rank_step import RankStep
+from fullrank.testing.processes import Step, _errors, exactness_results
 
 pytestmark = pytest.mark.ddp
 
@@ -82,21 +81,9 @@ def test_a_function_that_other_processes_cannot_import_raises():
         measure_exactness([objective_case(lambda Z: {"loss": Z.square().mean()}, name="mine")])
 
 
-def test_one_process_has_no_comparison():
-    (errors,) = measure_exactness([objective_case(simsiam)], processes=()).values()
-    assert errors == []
-
-
-def test_errors_are_relative_to_the_whole_gradient():
-    one = RankStep(loss=2.0, scale=4.0, gradients=[tensor([3.0]), tensor([4.0])])
-    other = RankStep(loss=2.4, scale=4.0, gradients=[tensor([3.0]), tensor([4.5])])
-    assert _errors([one, other], one) == pytest.approx((0.1, 0.1))
-    assert _errors([RankStep(loss=2.0, scale=4.0, gradients=[])], one) == (0.0, math.inf)
-
-
 def test_nan_on_any_process_is_the_largest_error():
-    one = RankStep(loss=2.0, scale=4.0, gradients=[tensor([3.0])])
-    broken = RankStep(loss=math.nan, scale=4.0, gradients=[tensor([math.nan])])
+    one = Step(loss=2.0, scale=4.0, gradients=[tensor([3.0])])
+    broken = Step(loss=math.nan, scale=4.0, gradients=[tensor([math.nan])])
     for steps in ([one, broken], [broken, one]):
         assert all(map(math.isnan, _errors(steps, one)))
 
