@@ -16,7 +16,7 @@ from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.errors import Interrupted, ProcessFailed, UserError, pick
 from fullrank.files import atomic_write
-from fullrank.terminal import stderr
+from fullrank.run.terminal import stderr
 from fullrank_papers.figures import FIGURES, Campaign, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank_papers.figures import reproduce as compute
 from fullrank_papers.figures.figure import LABELS

@@ -354,3 +354,7 @@ def envelope(y: Float[np.ndarray, " n"], at_most: int) -> list[int]:
 def _rounded(values: Float[np.ndarray, " n"], digits: int = 6) -> list[float | None]:
     """Return values for JSON, None for gaps; with fewer digits, a loss that falls from 5.55 to 5.54 would be stairs."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+FIGURES = {draw.__name__: draw for draw in (progress, spectrum, eigenvalues, losses, few_shot)}
+"""Name in the template → function of the runs."""

@@ -25,14 +25,6 @@ PICTURE_BYTES = 400_000
 """Size of the pictures of views together; larger pictures are reduced."""
 NEIGHBOUR_BYTES = 1_000_000
 """Size of the rows of neighbours of all runs together."""
-FIGURES = {
-    "progress": figures.progress,
-    "spectrum": figures.spectrum,
-    "eigenvalues": figures.eigenvalues,
-    "losses": figures.losses,
-    "few_shot": figures.few_shot,
-}
-"""Name in the template → function of the runs."""
 
 
 def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwrite: bool = True) -> Path:
@@ -81,7 +73,7 @@ def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
         .render(
             runs=runs,
             title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
-            figures={name: figure for name, draw in FIGURES.items() if (figure := draw(runs))},
+            figures={name: figure for name, draw in figures.FIGURES.items() if (figure := draw(runs))},
             verdicts=_verdicts(runs),
             neighbours=_neighbours(runs) if images else [],
             pictures=_pictures(runs) if images else [],

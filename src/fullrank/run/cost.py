@@ -6,15 +6,14 @@ Nothing is said about time before three steps are measured.
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from fullrank.distributed import all_reduce_max, world_size
 from fullrank.errors import UserError
-from fullrank.recipes import Recipe, with_choices
+from fullrank.recipes import Recipe, resolve
 from fullrank.recipes.recipe import view_sizes
-from fullrank.recipes.start import start_warmup
 
 WARM_UP, MEASURED = 2, 3
 """Steps before the measurement, which also allocate memory and start workers, and least number of measured steps."""
@@ -95,9 +94,7 @@ def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> in
 def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
     """Return the recipe with the epochs that fit into a time, and a line for the user."""
     epochs = epochs_within(hours, step_seconds, steps_per_epoch)
-    recipe = with_choices(recipe, epochs=epochs)
-    if recipe.init:
-        recipe = replace(recipe, schedule=replace(recipe.schedule, warmup=start_warmup(recipe)))
+    recipe = resolve(recipe, {"epochs": epochs})
     expected = REST * step_seconds * steps_per_epoch * epochs / 3600
     line = (
         f"--hours {hours:g}: --epochs {epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "

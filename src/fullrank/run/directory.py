@@ -176,7 +176,7 @@ def replaced_run(path: Path) -> Path:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a run to NAME.old. If it has no checkpoint but replaces another run, it is removed, and the other stays."""
+    """Rename a run to NAME.old; a run without a checkpoint that replaces another one is removed instead."""
     old = replaced_run(path)
     if (old / REPLACED).exists() and not list_checkpoints(path / "checkpoints"):
         _remove_run(path)

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import build_preprocess, to_dict
@@ -40,6 +41,7 @@ from fullrank.spectrum import Spectrum
 from fullrank.training import Step, lr_factor, save_checkpoint
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
+DURATIONS = ("duration_seconds", "cpu_seconds", "spectrum_share", "online_share")  # in environment.json
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
@@ -75,11 +77,11 @@ class Stopwatch:
     resumed count.
     """
 
-    def __init__(self, environment: dict[str, Any]) -> None:
-        total = environment.get("duration_seconds", 0.0)
-        self._before = {"total": total, "cpu": environment.get("cpu_seconds", 0.0)}
+    def __init__(self, before: dict[str, float]) -> None:
+        total = before.get("duration_seconds", 0.0)
+        self._before = {"total": total, "cpu": before.get("cpu_seconds", 0.0)}
         self.parts = {part: 0.0 for part in ("spectrum", "online")}
-        self._parts_before = {part: total * environment.get(f"{part}_share", 0.0) for part in self.parts}
+        self._parts_before = {part: total * before.get(f"{part}_share", 0.0) for part in self.parts}
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
 
     @contextmanager
@@ -135,7 +137,9 @@ class RunLogger:
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
         self.environment = read_json(path / "environment.json")
-        self.watch, self.pace = Stopwatch(self.environment), Pace(run.fabric.device)
+        durations = {name: value for name, value in self.environment.items() if name in DURATIONS}
+        self.watch = Stopwatch(from_json(dict[str, float], durations, f"{path / 'environment.json'}"))
+        self.pace = Pace(run.fabric.device)
 
     def __enter__(self) -> "RunLogger":
         self.progress.start()
@@ -171,8 +175,7 @@ class RunLogger:
         labels = step.labels.where(known, -1).repeat(len(step.R))
         probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(step.step))
         if step.step % run.recipe.log_every == 0 or last:
-            with self.require_finite_embeddings(step.step, "training images"):
-                self.log_train(step, probed)
+            self.log_train(step, probed)
         if step.step % run.data.plan.every == 0 or last:
             self.read_terms()
             self.check_weights(step.step)
@@ -211,8 +214,8 @@ class RunLogger:
         values = torch.stack([probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]).tolist()  # one transfer
         probe_loss, accuracy = (None if math.isnan(value) else value for value in values)  # NaN: no label in this batch
         every = max(recipe.spectrum.train_batch_every, recipe.log_every)
-        self.log_row(
-            TrainRow(
+        with self.require_finite_embeddings(step.step, "training images"):
+            row = TrainRow(
                 step=step.step,
                 epoch=self.run.epoch(step.step),
                 loss=sum(terms.values()),
@@ -227,7 +230,7 @@ class RunLogger:
                 },
                 **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
             )
-        )
+        self.log_row(row)
         self.progress.caption = describe_terms(terms, self.effective_rank)
 
     def evaluate_batch(self, step: Step) -> dict[str, Any]:

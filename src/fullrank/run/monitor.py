@@ -1,5 +1,4 @@
-"""What is measured between two steps, in eval mode: spectra of held-out images, the loss on their views, the scores of a
-probe.
+"""What is measured between two steps, in eval mode: spectra of held-out images, the loss on their views, and scores.
 
 Nothing here changes weights, statistics or the global random state.
 """

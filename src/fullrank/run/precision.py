@@ -12,21 +12,24 @@ from fullrank.distributed import all_gather_object
 from fullrank.errors import UserError
 from fullrank.methods import Method
 from fullrank.recipes import Recipe
-from fullrank.recipes.assembling import view_sizes
 from fullrank.recipes.dry_running import on_cpu, recorded_convolutions
+from fullrank.recipes.recipe import view_sizes
 
 TEST_IMAGES = 4  # images of the test of bfloat16
-MIN_COSINE = (
-    0.9  # minimum cosine of the gradient of a weight in bfloat16 and in float32; those of the recipes are above 0.98
-)
+MIN_COSINE = 0.9
+"""Minimum cosine of the gradient of a weight in bfloat16 and in float32; those of the recipes are above 0.98."""
 POISONED_BYTES = [4**k for k in range(4, 13)]  # sizes of freed memory that holds NaN, from 256 bytes to 16 MiB
+
+
+def on_cuda(recipe: Recipe) -> bool:
+    """Return whether the recipe trains on the GPUs of this machine."""
+    return recipe.machine.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
 
 def resolve_precision(recipe: Recipe) -> str:
     """Return the precision of a recipe; 'auto' is bf16-mixed on a GPU that supports it, else 32-true.
 
-    The recipe of a run has the choice of `choose_precision` instead of 'auto'. Runs of earlier versions have 'auto',
-    which never was bfloat16 on a CPU.
+    The recipe of a run has the choice of `choose_precision` instead of 'auto'.
 
     >>> resolve_precision(Recipe(machine=replace(Recipe().machine, accelerator="cpu")))
     '32-true'
@@ -48,16 +51,11 @@ def choose_precision(recipe: Recipe, method: Method) -> Recipe:
         recipe: the recipe.
         method: its method, on the CPU; its weights and statistics keep their values, and may get the layout of the
             training.
-
-    >>> machine = replace(Recipe().machine, accelerator="cpu", precision="64-true")
-    >>> choose_precision(Recipe(machine=machine), Method(torch.nn.Identity(), torch.nn.Identity(), dict)).machine.precision
-    '64-true'
     """
     precision = resolve_precision(recipe)
     if recipe.machine.precision == "auto" and on_cpu(recipe) and has_bfloat16_tiles() and not recipe.method_builder:
         one_machine = os.environ.get("LOCAL_WORLD_SIZE", "1") == os.environ.get("WORLD_SIZE", "1")
-        if one_machine and bfloat16_is_safe(method, recipe):
-            precision = "bf16-mixed"
+        precision = "bf16-mixed" if one_machine and bfloat16_is_safe(method, recipe) else precision
     return replace(recipe, machine=replace(recipe.machine, precision=precision))
 
 
@@ -70,18 +68,16 @@ def require_one_precision(recipe: Recipe) -> None:
     """
     if len(found := set(all_gather_object(recipe.machine.precision))) > 1:
         raise UserError(
-            f"the processes chose the precisions {' and '.join(sorted(found))}, expected one; give --machine.precision 32-true"
+            f"the processes chose the precisions {' and '.join(sorted(found))}, expected one; give --machine.precision "
+            "32-true"
         )
 
 
 def has_bfloat16_tiles() -> bool:
     """Return whether the processor has AMX with bfloat16, and torch's library for convolutions, oneDNN, may use it."""
-    isa = os.environ.get(
-        "ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "ALL")
-    ).upper()  # oneDNN's own variables
+    isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()  # oneDNN's own variable
     allowed = isa in ("ALL", "DEFAULT") or "AMX" in isa
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not have it
-    return allowed and torch.backends.mkldnn.is_available() and bool(capabilities.get("amx_bf16", False))
+    return allowed and torch.backends.mkldnn.is_available() and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def bfloat16_is_safe(method: Method, recipe: Recipe) -> bool:
@@ -93,21 +89,16 @@ def bfloat16_is_safe(method: Method, recipe: Recipe) -> bool:
     networks that raise an exception the answer is no; the dry run explains it.
     """
     rng = torch.Generator().manual_seed(0)
-    views = [
-        torch.randn(V, TEST_IMAGES, recipe.data.channels, size, size, generator=rng)
-        for size, V in view_sizes(recipe).items()
-    ]
+    sizes, channels = view_sizes(recipe).items(), recipe.data.channels
+    views = [torch.randn(V, TEST_IMAGES, channels, size, size, generator=rng) for size, V in sizes]
     if recipe.machine.channels_last:  # as in training; the default layout has other kernels
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     try:
         with _unchanged(method), recorded_convolutions(method) as unsafe:
             exact = _gradients(method, views, bfloat16=False)
-            if unsafe:
-                return False
-            found = _gradients(method, views, bfloat16=True)
+            return not unsafe and all(map(_is_close, _gradients(method, views, bfloat16=True), exact))
     except Exception:  # networks of timm raise exceptions of many types
         return False
-    return all(map(_is_close, found, exact))
 
 
 def _is_close(gradient: Tensor, exact: Tensor) -> bool:
@@ -139,8 +130,3 @@ def _unchanged(method: Method) -> Iterator[None]:
             yield
         finally:
             method.train(training)
-
-
-def on_cuda(recipe: Recipe) -> bool:
-    """Return whether the recipe trains on the GPUs of this machine."""
-    return recipe.machine.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()

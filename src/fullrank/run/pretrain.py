@@ -5,7 +5,7 @@ itself; networks, images, the run directory, the steps.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import (
-    RECIPES,
     Assembly,
     Recipe,
     assemble,
@@ -31,13 +30,11 @@ from fullrank.recipes import (
     check,
     code_names,
     dry_run,
-    forecast_run,
     import_code,
-    read_recipe,
-    to_file,
-    with_choices,
+    resolve,
+    to_dict,
 )
-from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes.forecast import forecast_run
 from fullrank.run.cost import check_hours, choose_epochs, measure_step, plan_evaluations
 from fullrank.run.data import TrainingData, is_preview, open_data, write_preview
 from fullrank.run.directory import (
@@ -45,6 +42,7 @@ from fullrank.run.directory import (
     as_path,
     create_run_directory,
     is_run,
+    replaced_run,
     resume_command,
     run_lock,
     validate_output_dir,
@@ -128,7 +126,9 @@ def pretrain(
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig
-    >>> small = replace(RECIPES["digits"], epochs=1, backbone=BackboneConfig(name="test_resnet"), projector=ProjectorConfig(widths=(16,)))
+    >>> from fullrank.recipes import RECIPES
+    >>> networks = {"backbone": BackboneConfig(name="test_resnet"), "projector": ProjectorConfig(widths=(16,))}
+    >>> small = replace(RECIPES["digits"], epochs=1, **networks)
     >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
     >>> run.checkpoint().step, run.metrics[-1].kind
     (11, 'spectrum')
@@ -136,23 +136,20 @@ def pretrain(
     # Configuration: the words of the call become a recipe
     refuse_reimported_script()
     console = console or stderr()
-    out, resume = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
+    path, old = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
     for wrong, message in (
         (
-            resume and (out or overwrite or resume_or_start),
-            "resume keeps its folder; leave out out, overwrite and resume_or_start",
+            old and (path or overwrite or resume_or_start),
+            "resume keeps its folder; leave out --out, --overwrite and --resume-or-start",
         ),
-        ((overwrite or resume_or_start) and not (out or resume), "--overwrite and --resume-or-start need --out RUN"),
+        ((overwrite or resume_or_start) and not (path or old), "--overwrite and --resume-or-start need --out RUN"),
         (
             overwrite and resume_or_start,
             "--overwrite replaces the run that --resume-or-start continues; give one of them",
         ),
+        (hours is not None and (epochs or old), "hours chooses the epochs of a new run; leave out epochs and resume"),
         (
-            hours is not None and (epochs or resume),
-            "hours chooses the epochs of a new run; leave out epochs and resume",
-        ),
-        (
-            resume and recipe is None and (changes or init),
+            old and recipe is None and (changes or init),
             "resume uses the stored recipe; leave out all changes, or start a new run",
         ),
     ):
@@ -164,92 +161,89 @@ def pretrain(
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data if data is None else str(data)
     labelled = None if labelled is None else str(labelled)
-    start = None if init is None else read_start(init, backbone=named_backbone(changes))
-    if resume is None:
-        changes |= {} if labelled is None else {"probe.labelled": labelled}
-        changes |= {} if epochs is None else {"epochs": epochs}
-        given = source if images is None else images
-        recipe = recipe_from_keywords(recipe, RECIPES, given, changes, console.print, start=start)
-        recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
-    elif recipe is not None:
-        recipe = recipe_from_keywords(recipe, RECIPES, None, changes, start=start)
-    if recipe is not None:
-        recipe = with_initial_weights(import_code(recipe, trust, notify=console.print))
-    if resume is not None:
-        recipe = resumed_recipe(resume, recipe, source=source, labelled=labelled, epochs=epochs)
-    elif resume_or_start and is_run(out):
+    given = None
+    if old is None or recipe is not None:
+        start = None if init is None else read_start(init, backbone=named_backbone(changes))
+        named = {} if old else {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
+        changes |= {name: value for name, value in named.items() if value is not None}
+        words = images if images is not None and recipe in (None, "photos") else recipe
+        given = resolve(words, changes, start=start, notify=console.print)
+        given = with_initial_weights(import_code(given, trust, notify=console.print))
+    if given is not None and path and resume_or_start and is_run(path):
+        old = path
         if hours is not None:
-            recipe, hours = with_choices(recipe, epochs=read_recipe(out / "recipe.json").epochs), None
-        resume, recipe = out, resumed_recipe(out, recipe)
-    elif out is not None:
-        validate_output_dir(out, overwrite=overwrite)
-    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
+            given, hours = resolve(given, {"epochs": Run(path).recipe.epochs}), None
+    elif path is not None:
+        validate_output_dir(path, overwrite=overwrite)
+    if old is not None:
+        path, moved = old, {} if resume is None else {"source": source, "labelled": labelled, "epochs": epochs}
+        given = resumed_recipe(path, given, **moved)
+    assert given is not None, "a call has a recipe, or a run to resume"
+    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
     check(recipe)
 
     # Processes: each of several processes calls this function with the recipe
     if recipe.machine.devices > 1 and not launched_world_size():
         if images is not None:
             raise UserError("images in memory cannot be sent to new processes; save them to a folder, or use torchrun")
-        folder = {"resume": resume, "epochs": recipe.epochs} if resume else {"overwrite": overwrite, "hours": hours}
-        path = resume or out or create_run_directory(None, recipe.name)
-        folder |= {} if resume else {"out": path}
-        options = {"recipe": recipe, "trust": code_names(recipe), "wandb": wandb, **folder}
+        path = path or create_run_directory(None, recipe.name)
+        options = (
+            {"resume": path, "epochs": recipe.epochs} if old else {"out": path, "overwrite": overwrite, "hours": hours}
+        )
+        options |= {"recipe": recipe, "trust": code_names(recipe), "wandb": wandb}
         with _explain_failed_process(path):
             run_processes(pretrain, options, recipe.machine.devices, quiet=console.quiet)
         return Run(path)
 
     # Networks; the precision depends on them, and Fabric on the precision
-    checkpoint = newest_checkpoint(resume) if resume else None
+    checkpoint = newest_checkpoint(old) if old else None
     weights, lines = ({}, []) if checkpoint else initial_weights(recipe)
     method = build_method(recipe, weights)
-    recipe = recipe if resume else choose_precision(recipe, method)
+    recipe = recipe if old else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
     require_one_precision(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
-        if resume and fabric.is_global_zero:
-            stack.enter_context(run_lock(resume))
+        if old and fabric.is_global_zero:
+            stack.enter_context(run_lock(old))
         for line in lines:
             console.print(line)
         _check_method(method, recipe, notify=console.print)
 
         # Images
-        rows = Metrics.read(resume / "metrics.jsonl") if resume and checkpoint else ()
-        log = [row for row in rows if row.step <= checkpoint.step]
-        evaluated = [row.backbone.samples for row in log if row.kind == "spectrum"]
-        recipe, data = open_data(
-            recipe, method, images=images, held_out_before=(evaluated or [0])[0], notify=console.print
-        )
+        rows = Metrics.read(old / "metrics.jsonl") if old and checkpoint else Metrics()
+        log = Metrics(tuple(row for row in rows if checkpoint and row.step <= checkpoint.step))
+        held_out = log.spectrum[0].backbone.samples if log.spectrum else 0
+        recipe, data = open_data(recipe, method, images=images, held_out_before=held_out, notify=console.print)
         assembly = assemble(recipe, method)
         if hours is not None:
             recipe, data, line = _choose_epochs(recipe, hours, assembly, data, fabric)
             console.print(line)
             method = build_method(recipe, weights)  # those of the measured steps have changed
             assembly = assemble(recipe, method)
-        if not (resume or console.quiet):
+        if not (old or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
-            console.print(
-                "warning: a custom transform draws random numbers, which differ from those on another number of processes"
-            )
+            console.print("warning: a custom transform draws random numbers: other ones on another number of processes")
 
         # Run directory
         if checkpoint:
             check_images(checkpoint, recipe, data)
-        path = resume
-        if path is None:
+        if old is None:
             barrier()  # nothing is written before all processes have read their images
-            made = create_run_directory(out, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path()
+            made = create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path()
             path = all_gather_object(made)[0]
+            stack.enter_context(run_lock(path) if fabric.is_global_zero else nullcontext())
+        assert path is not None, "a run has a folder"
         stack.enter_context(_explain_full_disk(path))
         stack.enter_context(global_state(recipe, fabric.device))
-        if fabric.is_global_zero and not resume:
-            stack.enter_context(run_lock(path))
-        run = TrainingRun.prepare(assembly, data, fabric, path=path, recipe=recipe, checkpoint=checkpoint, log=log)
-        for line in describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if resume else ():
+        run = TrainingRun(assembly, data, fabric, path=path, recipe=recipe, checkpoint=checkpoint, log=log)
+        for line in describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else ():
             console.print(line)
         if fabric.is_global_zero:
             _write_files(run, weights=bool(weights), start=lines)
+        if replaced_run(path).exists() and not checkpoint and overwrite:
+            console.print(f"the run that was in {path} is in {replaced_run(path)} until the first checkpoint")
 
         # Steps
         logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
@@ -324,7 +318,7 @@ def _choose_epochs(
     """Take steps until their time is measured; return recipe and images for the epochs that fit, and a line."""
     unread = replace(data, decode_errors=DecodeErrors(max_error_fraction=recipe.data.max_error_fraction))
     with global_state(recipe, fabric.device):
-        trial = TrainingRun.prepare(assembly, unread, fabric, path=Path(), recipe=recipe)
+        trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=recipe)
         seconds = measure_step(trial.steps(trial.batches()), fabric.device)
     recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch)
     n = len(data.held_out)
@@ -335,7 +329,7 @@ def _choose_epochs(
 def _write_files(run: TrainingRun, *, weights: bool, start: list[str]) -> None:
     """Write the files of a run that do not change; `recipe.json`, the first, makes the folder a run."""
     path, recipe = run.path, run.recipe
-    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
+    write_json(path / "recipe.json", to_dict(with_absolute_source(recipe)))
     if not (path / "environment.json").exists():
         write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
     if weights:

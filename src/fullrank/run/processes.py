@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from inspect import signature
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,9 +31,11 @@ from torch.nn.parallel import DistributedDataParallel
 from fullrank.distributed import world_size
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.images.parallel import hidden_main
-from fullrank.recipes import Recipe, with_devices
+from fullrank.recipes import Recipe
 from fullrank.run.precision import on_cuda, resolve_precision
 from fullrank.run.signals import stop_on_signals
+
+BROADCAST = ("forward_sync_buffers", "broadcast_buffers")  # the name depends on torch's version
 
 
 def launched_world_size() -> int:
@@ -74,7 +77,7 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
             f"the run asks for {asked} devices, but this machine has {available} {'GPUs' if cuda else 'CPU cores'}; "
             f"give --devices {available} or less"
         )
-    return with_devices(recipe, world or asked)
+    return replace(recipe, machine=replace(recipe.machine, devices=world or asked))
 
 
 def launch_fabric(recipe: Recipe) -> Fabric:
@@ -93,11 +96,13 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     # The environment is given, because Fabric would take that of a SLURM job, also in a job's interactive shell.
     options: dict[str, Any] = {"plugins": LightningEnvironment()}
     if processes > 1:
-        options = {
-            "plugins": TorchElasticEnvironment(),
-            "strategy": _ddp_strategy(recipe),
-            "num_nodes": processes // local,
-        }
+        options = {"plugins": TorchElasticEnvironment(), "num_nodes": processes // local}
+        # Buffers are functions of the whole batch, so they need no broadcast. CPU tensors use gloo even if the network
+        # is on GPUs, so that the host does not wait for the device.
+        name = next(name for name in BROADCAST if name in signature(DistributedDataParallel).parameters)
+        broadcast: dict[str, Any] = {name: False}
+        backend = "cpu:gloo,cuda:nccl" if on_cuda(recipe) else "gloo"
+        options["strategy"] = DDPStrategy(process_group_backend=backend, **broadcast)
     for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs the precision, and each process that joins
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -117,23 +122,11 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     return fabric
 
 
-def _ddp_strategy(recipe: Recipe) -> DDPStrategy:
-    """Return the strategy of several processes.
-
-    Buffers are functions of the whole batch, so they are equal in all processes and need no broadcast. CPU tensors use
-    gloo even if the network is on GPUs, so that the host does not wait for the device.
-    """
-    names = signature(DistributedDataParallel).parameters
-    broadcast = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # by torch's version
-    options: dict[str, Any] = {broadcast: False}
-    return DDPStrategy(process_group_backend="cpu:gloo,cuda:nccl" if on_cuda(recipe) else "gloo", **options)
-
-
 def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count: int, *, quiet: bool = False) -> None:
-    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts; with a `console` that
-    prints nothing if `quiet`.
+    """Call `function(**arguments)` in `count` processes on this machine, which torch's elastic launcher starts.
 
-    A signal to this process is passed on as SIGTERM. If a process fails, the launcher ends the others.
+    A signal to this process is passed on as SIGTERM. If a process fails, the launcher ends the others. `quiet` gives
+    the function a console that prints nothing.
 
     Raises:
         UserError: one of the processes raised a UserError.

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,38 +11,30 @@ from lightning.fabric import Fabric
 
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
-from fullrank.methods import Method, TrainingLength, feature_dim
+from fullrank.methods import TrainingLength, feature_dim
 from fullrank.recipes import Assembly, Recipe
 from fullrank.run.data import SeededBatches, TrainingData, load_batches
 from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import restore
 from fullrank.run.rows import Row
 from fullrank.training import Checkpoint, Step, build_optimizer, fit, lr_factor, weight_decay_at
-from fullrank.views import MultiViewTransform
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """The networks, the images and the directory of a run in progress."""
+    """A run in progress: its networks, optimizer and probe on their device, its images, and its directory.
 
-    path: Path
-    recipe: Recipe
-    fabric: Fabric
-    method: Method
-    """The method without Fabric's wrapper."""
-    optimizer: torch.optim.Optimizer
-    """The optimizer without Fabric's wrapper."""
-    probe: OnlineProbe
-    data: TrainingData
-    views: MultiViewTransform
-    start: int = 0
-    """Number of steps already taken when the run was started or resumed."""
-    log: Sequence[Row] = ()
-    """The rows of these steps."""
+    Args:
+        assembly: the method, without Fabric's wrapper, and the views.
+        data: the images.
+        fabric: the device, or one of several.
+        path: the run directory.
+        recipe: the recipe.
+        checkpoint: where to continue; None: at the first step.
+        log: the rows up to the checkpoint.
+    """
 
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         assembly: Assembly,
         data: TrainingData,
         fabric: Fabric,
@@ -52,43 +43,22 @@ class TrainingRun:
         recipe: Recipe,
         checkpoint: Checkpoint | None = None,
         log: Sequence[Row] = (),
-    ) -> "TrainingRun":
-        """Move the networks to the device, and load the checkpoint."""
-        method = assembly.method
-        convert_sync_batchnorm(method)
+    ) -> None:
+        self.method, self.views, self.data, self.fabric = assembly.method, assembly.views, data, fabric
+        self.path, self.recipe, self.log = path, recipe, log
+        convert_sync_batchnorm(self.method)
         # Before `restore`, which loads the optimizer's state to the same device.
-        method.to(fabric.device, torch.get_default_dtype())
+        self.method.to(fabric.device, torch.get_default_dtype())
         if recipe.machine.channels_last:
-            method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        optimizer = build_optimizer(recipe.optimizer, method)
+            self.method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.optimizer = build_optimizer(recipe.optimizer, self.method)
         names = ("lr", "momentum", "weight_decay", "standardize")
         settings: dict[str, Any] = {name: getattr(recipe.probe, name) for name in names}
-        probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, **settings).to(fabric.device)
-        start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
-        run = cls(
-            path=path,
-            recipe=recipe,
-            fabric=fabric,
-            method=method,
-            optimizer=optimizer,
-            probe=probe,
-            data=data,
-            views=assembly.views,
-            start=start,
-            log=log,
-        )
-        method.training_length = TrainingLength(run.steps_per_epoch, run.total)
-        return run
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of steps per epoch."""
-        return self.data.num_images // self.recipe.batch_size
-
-    @property
-    def total(self) -> int:
-        """Number of steps of the run."""
-        return self.recipe.epochs * self.steps_per_epoch
+        self.probe = OnlineProbe(feature_dim(self.method.backbone), data.num_classes, **settings).to(fabric.device)
+        self.start = restore(checkpoint, self.method, self.optimizer, self.probe) if checkpoint else 0
+        self.steps_per_epoch = data.num_images // recipe.batch_size
+        self.total = recipe.epochs * self.steps_per_epoch
+        self.method.training_length = TrainingLength(self.steps_per_epoch, self.total)
 
     @cached_property
     def checkpoint_steps(self) -> set[int]:
@@ -131,9 +101,11 @@ class TrainingRun:
 
         if recipe.machine.compile:
             self.method.compile()
+        method, wrapped_optimizer = self.fabric.setup(self.method, self.optimizer)
         return fit(
             self.fabric,
-            *self.fabric.setup(self.method, self.optimizer),
+            method,
+            wrapped_optimizer,
             batches,
             learning_rate,
             weight_decay=weight_decay,
