@@ -69,7 +69,7 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
     assert run.checkpoint().step == 5
     assert (
         output.count(
-            "BatchNorm normalises each of 4 micro-batches separately and updates its statistics 4 times per step"
+            "BatchNorm normalises each of 4 micro-batches and updates its statistics 4 times per step"
         )
         == 1
     )
