@@ -285,11 +285,11 @@ def require_stored_images(path: Path, options: CampaignOptions, images: Mapping[
 def list_or_run_cell(name: str, options: CampaignOptions, cell: str | None) -> None:
     """Print the cells of a campaign, or run one of them in this process."""
     with heavy_imports():
-        from fullrank.sweep.single import list_cells, run_single_cell
+        from fullrank.sweep import Jobs, list_cells, run_sweep
         from fullrank_papers.figures.campaign import campaign_plan, runs_folder
     plan, folder = campaign_plan(name, **options.plan), runs_folder(name, options.size, options.runs)
     if cell is not None:
-        run_single_cell(plan, folder, cell, stderr())
+        run_sweep(plan, folder, Jobs(cluster="debug"), only=cell, console=stderr())
         return
     list_cells(plan, folder, campaign_command(name, options))
 

@@ -202,7 +202,6 @@ def fifo_table(folder, secret):
 @pytest.mark.parametrize("build", [rows_that_name_files, huge_labels], ids=lambda build: build.__name__)
 def test_a_hostile_table_is_read_without_what_is_hostile(build, tmp_path):
     (tmp_path / "tables").mkdir()
-    (tmp_path / "tables").mkdir()
     build(tmp_path / "tables", fill(tmp_path / "private", 1) / "good 0.png")
     assert len(read(tmp_path / "tables" / "x.parquet")[0]) == GOOD
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from fullrank.errors import UserError, pick
-from fullrank.sweep import Plan, Row, collect_rows, run_sweep
+from fullrank.sweep import Jobs, Plan, Row, collect_rows, run_sweep
 from fullrank_papers.figures.figure import Campaign, load_figure
 from fullrank_papers.figures.result import Result, round_numbers
 
@@ -102,7 +102,7 @@ def run_campaign(
         Interrupted: the runs have stopped with checkpoints; `collect_campaign` returns what is done.
     """
     plan = campaign_plan(name, size, data=data, seeds=seeds, only=only, transfer=transfer)
-    rows = run_sweep(plan, runs_folder(name, size, runs), parallel=parallel, console=console)
+    rows = run_sweep(plan, runs_folder(name, size, runs), Jobs(parallel=parallel), console=console)
     return campaign_result(name, size, rows, len(rows)), rows
 
 
