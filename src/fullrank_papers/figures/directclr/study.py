@@ -19,7 +19,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
-from fullrank.evaluation import Features, extract_features, linear_probe, standardize
+from fullrank.evaluation import Features, accuracy, extract_features, linear_probe, standardize
 from fullrank.evaluation.features import select_dimensions
 from fullrank.images import Images, load_images, train_and_test
 from fullrank.methods import ProjectorConfig, gradient_ranks
@@ -213,7 +213,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
 def probe_accuracy(train: Features, test: Features) -> float:
     """Return the test accuracy of a linear probe on standardised features."""
     X, X_test = standardize(train.X, test.X)
-    return linear_probe(X, train.labels, X_test, test.labels).accuracy
+    return accuracy(linear_probe(X, train.labels, X_test).logits, test.labels)
 
 
 def summarize_spectrum(Z: Float[Tensor, "n D"]) -> Rows:

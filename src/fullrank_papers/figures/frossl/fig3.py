@@ -28,8 +28,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate_backbone
-from fullrank.evaluation.frozen import restore_modes
+from fullrank.evaluation.evaluate import Scoring, score_networks
+from fullrank.evaluation.features import Network
+from fullrank.models.features import restore_modes
 from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.objectives.algebra import centered, unit
@@ -228,17 +229,10 @@ def train_once(
     if probe:
         if not embed(unwrapped, view).isfinite().all():
             return {"accuracy": None}
-        evaluation = evaluate_backbone(
-            unwrapped.backbone,
-            None,
-            parts.preprocess,
-            train,
-            test,
-            probes=("linear-sgd",),
-            baselines=False,
-            device=fabric.device,
-        )
-        accuracy = evaluation.scores[0].accuracy
+        backbone = Network("backbone", unwrapped.backbone, parts.preprocess)
+        device = Device(accelerator=fabric.device.type)
+        _, scores = score_networks([backbone], train, test, Scoring(probes=("linear-sgd",)), device=device)
+        accuracy = scores[0].score.value
     return {
         "steps": steps,
         "accuracy": accuracy,
