@@ -35,9 +35,8 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     if not len(X):
         raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
-        raise UserError(
-            f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images"
-        )
+        shapes = f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}"
+        raise UserError(f"{shapes}, expected two views (n, D) of the same images")
     return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
 
 
@@ -91,9 +90,7 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     check_embeddings(X)
     X = to_float64(X)
     if not X.isfinite().all():
-        raise UserError(
-            "the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
-        )
+        raise UserError("the embeddings have NaN or infinite values; if training diverged, lower the learning rate")
     largest = X.abs().amax(1, keepdim=True)
     X = X / largest.masked_fill(largest == 0, 1)  # so that no square overflows or vanishes
     norms = X.norm(dim=1, keepdim=True)
