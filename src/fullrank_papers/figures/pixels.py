@@ -37,16 +37,13 @@ def load_pixels(
     splits = train_and_test(data or "digits", seed=seed)
     images = splits.test if test else splits.train
     generator = np.random.default_rng(seed)
-    groups = (
-        {"": np.arange(len(images))}
-        if classes is None
-        else {f" of label {c}": np.flatnonzero(images.labels == c) for c in classes}
-    )
+    groups = {"": np.arange(len(images))}
+    if classes is not None:
+        groups = {f" of label {label}": np.flatnonzero(images.labels == label) for label in classes}
     for name, group in groups.items():
         if len(group) < count:
-            raise UserError(
-                f"{images.source} has {len(group)} images{name}, but {count} are needed; use a data set with more images (--data)"
-            )
+            found = f"{images.source} has {len(group)} images{name}, but {count} are needed"
+            raise UserError(f"{found}; use a data set with more images (--data)")
     indices = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
     info = dataset_info(images)
     preprocess = Preprocess(info.channels, min(side, *info.median), (0.0,) * info.channels, (1.0,) * info.channels)

@@ -26,7 +26,7 @@ from scipy.stats import bootstrap, spearmanr
 
 from fullrank.evaluation import extract_features, few_shot, linear_probe, standardize
 from fullrank.evaluation.graph_stability import graph_stability
-from fullrank.images import MemoryImages, load_images, train_and_test
+from fullrank.images import MemoryImages, Reading, load_images, train_and_test
 from fullrank.models import Model, load_run
 from fullrank.recipes.assembling import build_transform
 from fullrank.run.spectrum_evaluation import intraclass_correlation
@@ -66,8 +66,9 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
     assert recipe is not None  # of a run
     assert projector is not None
     data = recipe.data
-    where = source or data.source, data.train, data.test, recipe.split_seed, data.subset, data.channels
-    images, test_images = read_images(*where)
+    images, test_images = read_images(
+        source or data.source, recipe.split_seed, data.subset, data.channels, data.reading
+    )
     train, test = (extract_features(model.backbone, each, model.preprocess) for each in (images, test_images))
     X, X_test = standardize(train.X, test.X)
     labelled = X, train.labels, X_test, test.labels
@@ -85,10 +86,10 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
 
 @functools.cache
 def read_images(
-    source: str, train: str, test: str, seed: int, subset: int, channels: int
+    source: str, seed: int, subset: int, channels: int, reading: Reading
 ) -> tuple[MemoryImages, MemoryImages]:
     """Return the training and the held-out images of a source in memory, read once for all runs."""
-    splits = train_and_test(source, train=train, test=test, seed=seed, subset=subset)
+    splits = train_and_test(source, reading, seed=seed, subset=subset)
     return load_images(splits.train, channels=channels), load_images(splits.test, channels=channels)
 
 
