@@ -5,12 +5,11 @@ BIN := $(VENV)/bin
 RUN ?= runs/demo
 SITE ?= site
 
-.PHONY: help install demo test slow attack lint check figures docs clean
+.PHONY: help install demo test slow lint check figures docs clean
 
 help:
 	@echo "make demo    pretrain on the digits, evaluate, write a report (two minutes on two cores)"
 	@echo "make test    run the tests            make slow    run the slow ones too"
-	@echo "make attack  strangers' files, damaged runs, signals, misuse: counts what the product withstands (minutes)"
 	@echo "make lint    ruff and pyright         make check   lint and test"
 	@echo "make docs    build the documentation  make figures the papers' figures at size small, into results/"
 	@echo "make clean   remove the environment, runs and caches"
@@ -35,13 +34,10 @@ demo: install
 	$(BIN)/fullrank evaluate $(RUN)
 
 test: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not attack" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 slow: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not attack" -n 2
-
-attack: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/attack -n 2 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks import formulas
 from fullrank.objectives import OBJECTIVES, total
 from fullrank.objectives.signature import hyperparameters
-from fullrank.testing.objective_case import ObjectiveCase
+from fullrank.testing.case import ObjectiveCase
 
 try:
     from benchmarks.lightly_losses import counterpart

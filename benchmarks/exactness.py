@@ -4,7 +4,7 @@
 
 fullrank's objectives take gathered embeddings. The script calls lightly's classes as documented: each process has its
 part of the batch, the flag for several processes is set, and DistributedDataParallel averages the gradients. Network,
-synchronised BatchNorm (fullrank's), data and comparison (`fullrank.testing.exactness`) are the same. The two halves of
+synchronised BatchNorm (fullrank's), data and comparison (`fullrank.testing.processes`) are the same. The two halves of
 the batch differ in mean and scale, as if the data were sorted. Writes `benchmarks/results/exactness.json`.
 """
 

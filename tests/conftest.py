@@ -65,7 +65,7 @@ class PowerCut(BaseException):
 def power_cut(monkeypatch):
     """`with power_cut(after=7):` ends the run inside after that step, with its log and the checkpoint that is due, and
     without another."""
-    from fullrank.run.run_logger import RunLogger
+    from fullrank.run.logger import RunLogger
 
     after_step = RunLogger.after_step
 

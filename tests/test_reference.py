@@ -14,7 +14,7 @@ SHOWN = {
 PACKAGES = [
     "objectives",
     "methods",
-    "conformance",
+    "testing",
     "spectrum",
     "evaluation",
     "views",

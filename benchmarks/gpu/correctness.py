@@ -29,9 +29,10 @@ from benchmarks.gpu.training import Training, for_random_images, on_device, rand
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, MachineConfig, Recipe, SpectrumConfig, assemble, with_objective
 from fullrank.run import Run
-from fullrank.run.launch.devices import launch_fabric, resolve_precision
-from fullrank.run.run_logger import RunLogger
-from fullrank.testing.objective_case import objective_case, value_and_grad
+from fullrank.run.logger import RunLogger
+from fullrank.run.precision import resolve_precision
+from fullrank.run.processes import launch_fabric
+from fullrank.testing.case import objective_case, value_and_grad
 from fullrank.training import OptimizerConfig
 from fullrank.views import BlurConfig, JitterConfig, MultiViewTransform, ViewConfig
 

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 import fullrank.run.pretrain
 from fullrank.images import MemoryImages
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 
 READING_OPERATIONS = {
     *("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "bincount", "_linalg_check_errors"),

@@ -13,8 +13,7 @@ from fullrank.images import MemoryImages, dataloader
 from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
 from fullrank.recipes import Recipe, assemble
 from fullrank.run.data import SeededBatches
-from fullrank.run.evaluation_plan import forward_flops
-from fullrank.run.launch.devices import launch_fabric
+from fullrank.run.processes import launch_fabric
 from fullrank.training import Step, build_optimizer, fit
 
 LOG_EVERY = 10
@@ -97,6 +96,18 @@ class Training:
         peak = next((value for key, value in PEAK.items() if key in name), None)
         memory = torch.cuda.max_memory_allocated(self.device) / 2**30
         return found | {"share_of_peak": peak and round(teraflops / peak, 4), "peak_memory_gib": round(memory, 2)}
+
+
+def forward_flops(method, channels: int, side: int, batch_size: int) -> float:
+    """Return the operations per image of a forward pass through backbone and projector, counted without data."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        method.eval()  # in training mode BatchNorm would count batches
+        method.projector(method.backbone(torch.empty(batch_size, channels, side, side)))
+    method.train()
+    return counter.get_total_flops() / batch_size
 
 
 def synchronize() -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fullrank.images import open_images as open_images
     from fullrank.models import Model as Model
     from fullrank.models import load as load
-    from fullrank.models.embedder import Embedder as Embedder
-    from fullrank.models.embeddings import embed as embed
-    from fullrank.models.exporting import export as export
+    from fullrank.models.embed import Embedder as Embedder
+    from fullrank.models.embed import embed as embed
+    from fullrank.models.export import export as export
     from fullrank.recipes import RECIPES as RECIPES
     from fullrank.recipes import Recipe as Recipe
     from fullrank.run import Run as Run
@@ -29,7 +29,7 @@ HOMES = {
     **dict.fromkeys(("RECIPES", "Recipe"), "recipes"),
     **dict.fromkeys(("Model", "load"), "models"),
     **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation.judging"),
-    **{"Embedder": "models.embedder", "embed": "models.embeddings", "export": "models.exporting"},
+    **{"Embedder": "models.embed", "embed": "models.embed", "export": "models.export"},
     **{"choose": "evaluation.choosing", "finetune": "evaluation.finetuning", "neighbours": "evaluation.neighbourhood"},
     **{"Run": "run", "pretrain": "run.pretrain", "Spectrum": "spectrum"},
     **{"UserError": "errors", "open_images": "images"},

@@ -6,35 +6,12 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from fullrank.errors import UserError, suggest
-
-MODELS = "RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"
-"""The forms of a MODEL."""
-WEIGHTS = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
-
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", re.ASCII)
-"""OWNER/NAME, or OWNER/NAME@REVISION."""
 
 SCHEMES = ("folder", "parquet", "hf")
 MEMORY = "memory"  # the source of images that were given as Python objects
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]+):(?P<rest>.*)", re.DOTALL)  # at least two letters: C: is a drive
-
-
-def check_run(path: Path) -> None:
-    """Check that a path is a run directory.
-
-    Raises:
-        UserError: it has no recipe.json.
-
-    >>> check_run(Path("no-such-run"))
-    Traceback (most recent call last):
-    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give the directory of a `fullrank pretrain` run
-    """
-    if not os.path.isfile(path / "recipe.json"):  # Path.is_file raises an error if the folder cannot be read
-        remedy = f"give the directory of a `fullrank pretrain` run{suggest_run(str(path))}"
-        raise UserError(f"'{path}' is not a run directory, it has no recipe.json; {remedy}")
 
 
 def suggest_run(text: str) -> str:
@@ -61,61 +38,6 @@ def suggest_run(text: str) -> str:
             part = matches[0]
         found /= part
     return f"; did you mean '{found}'?" if found != path and os.path.isfile(found / "recipe.json") else ""
-
-
-class ModelName(NamedTuple):
-    """The parts of a MODEL."""
-
-    kind: Literal["run", "timm", "timm-untrained", "hf-hub", "file"]
-    name: str
-    """The path of the run or the file, the name of timm's model, or OWNER/NAME on the Hugging Face hub."""
-    step: int | None = None
-    """The step in RUN@STEP."""
-
-
-def parse_model(text: str) -> ModelName:
-    """Return the parts of a MODEL whose run or file exists.
-
-    Raises:
-        UserError: the text is no MODEL, or there is no such directory or file.
-
-    >>> parse_model("timm:resnet18")
-    ModelName(kind='timm', name='resnet18', step=None)
-    """
-    scheme, _, rest = text.partition(":")
-    if scheme == "file" and rest:
-        check_weights_file(Path(rest))
-    if scheme == "hf-hub" and not HUB_NAME.fullmatch(rest):
-        raise UserError(
-            f"model '{text}' names no model of the Hugging Face hub; expected hf-hub:OWNER/NAME or hf-hub:OWNER/NAME@REVISION"
-        )
-    if scheme in ("file", "timm", "timm-untrained", "hf-hub") and rest:
-        return ModelName(scheme, rest)
-    if Path(text).is_dir():
-        return ModelName("run", text)
-    path, at, step = text.rpartition("@")
-    if at and Path(path).is_dir():
-        if not (step.isascii() and step.isdecimal()):
-            raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
-        return ModelName("run", path, int(step))
-    what = f"a file; write file:{text}, or give" if Path(text).is_file() else "no run directory; expected"
-    kinds = ("timm", "timm-untrained", "hf-hub", "file")
-    hint = (
-        suggest(scheme, kinds) if rest and "/" not in scheme else suggest_run(path if at and step.isdecimal() else text)
-    )
-    raise UserError(f"model '{text}' is {what} {MODELS}{hint}")
-
-
-def check_weights_file(path: Path) -> None:
-    """Check that a path is a file.
-
-    Raises:
-        UserError: it is not.
-    """
-    if not os.path.exists(path):
-        raise UserError(f"no file {path}; expected {WEIGHTS}")
-    if not os.path.isfile(path):
-        raise UserError(f"{path} is no file; expected {WEIGHTS}")
 
 
 def parse_uri(source: str) -> tuple[str, str]:
@@ -204,48 +126,7 @@ def parse_slice(text: str) -> slice:
     return slice(int(start) if start else None, int(stop) if stop else None)
 
 
-EMBEDDING_SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
-"""Suffixes of the files of `fullrank embed`."""
-EXPORT_SUFFIXES = (".safetensors", ".onnx")
-"""Suffixes of the files of `fullrank export`."""
-
-
-def check_export(out: Path | str) -> str:
-    """Return the suffix of the file of `fullrank export`, empty for a folder.
-
-    Raises:
-        UserError: the path ends in another suffix and is no folder.
-
-    >>> check_export("backbone.onnx"), check_export("hub/backbone")
-    ('.onnx', '')
-    """
-    if isinstance(out, str | Path) and (os.path.isdir(out) or not Path(out).suffix):
-        return ""
-    try:
-        return check_suffix(out, EXPORT_SUFFIXES)
-    except UserError as error:
-        raise UserError(f"{error}, or a folder, whose name has no dot") from None
-
-
 SPECTRUM_SUFFIXES = (".npz", ".json", ".png")
 """Suffixes of the files of `fullrank spectrum`."""
-CHOICE_SUFFIXES = (".html", ".json", ".csv")
+CHOICE_SUFFIXES = (".json", ".csv")
 """Suffixes of the files of `fullrank choose`."""
-
-
-def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:
-    """Return the suffix of a file to write, in lower case.
-
-    Raises:
-        UserError: it is none of `suffixes`.
-
-    >>> check_suffix("features.NPZ", (".parquet", ".npz"))
-    '.npz'
-    """
-    expected = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}".removeprefix(" or ")
-    if not isinstance(out, str | Path):
-        raise UserError(f"out is {out!r:.60}, expected a path that ends in {expected}")
-    suffix = Path(out).suffix
-    if suffix.lower() not in suffixes:
-        raise UserError(f"--out {out} ends in '{suffix}', expected {expected}")
-    return suffix.lower()

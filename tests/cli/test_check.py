@@ -1,4 +1,4 @@
-"""`fullrank check`: the table, the page, the exit status."""
+"""`fullrank check`: the table and the exit status."""
 
 import os
 import textwrap
@@ -10,7 +10,7 @@ MINE = """
 
     def correct(Z, *, weight: float = 1.0):
         U = Z / (1 + Z.square().sum(-1, keepdim=True)).sqrt()
-        return {"weight": weight * (U - U.mean(0)).square().sum(), "relative_variance": (U.mT @ U / U.shape[1]).square().sum()}
+        return {"weight": weight * (U - U.mean(0)).square().sum(), "spread": (U.mT @ U / U.shape[1]).square().sum()}
 
     def detached(Z):
         return {"loss": Z.detach().square().mean()}
@@ -29,43 +29,26 @@ def mine(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_correct_loss_ends_with_status_0_and_a_page(mine, fullrank):
-    status, out, _ = fullrank(
-        "check", "mine_of_check:correct", "--processes", "1", "--out", "page.html", "--hyper.weight", "2"
-    )
+@pytest.mark.ddp
+def test_a_correct_loss_of_the_working_directory_ends_with_status_0(mine, fullrank):
+    status, out, _ = fullrank("check", "mine_of_check:correct", "--processes", "2", "--hyper.weight", "2")
     assert status == 0
     assert "✓ passed weight weight" in out
-    assert "mine_of_check:correct passes the conformance check: " in out
-    assert max(map(len, out.splitlines()[:-3])) <= 80
-    assert "<h1>mine_of_check:correct</h1>" in (mine / "page.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.ddp
-def test_a_function_of_the_working_directory_is_found_by_other_processes(mine, fullrank):
-    status, out, _ = fullrank("check", "mine_of_check:correct", "--processes", "2")
-    assert status == 0
     assert "✓ passed 2 processes" in out
 
 
 def test_a_failed_check_ends_with_status_1_and_a_remedy(mine, fullrank):
-    status, out, _ = fullrank("check", "mine_of_check:detached", "--out", "page.html")
+    status, out, _ = fullrank("check", "mine_of_check:detached")
     assert status == 1
     assert "✗ failed differentiable" in out
     assert "remedy: remove detach" in out
-    assert "fails the conformance check" in (mine / "page.html").read_text(encoding="utf-8")
 
 
 def test_an_objective_that_cannot_be_tested_is_refused(mine, refused, fullrank):
     assert "has no function nothing" in refused("check", "mine_of_check:nothing")
     assert "did you mean 'frossl'" in refused("check", "frosl")
-    assert "--processes is 0" in refused("check", "frossl", "--processes", "0")
+    assert "processes" in refused("check", "frossl", "--processes", "0")
     assert "--hyper.invariance" in refused("check", "frossl", "--hyper.invarianc", "2")
     assert "the first argument must be the objective" in refused("check", "--processes", "2", "frossl")
     status, _, err = fullrank("check", "mine_of_check:refuses")
     assert (status, err.splitlines()[-1]) == (2, "fullrank: never")
-
-
-def test_an_existing_page_is_not_replaced(mine, refused):
-    (mine / "page.html").write_text("old")
-    assert "exists already" in refused("check", "mine_of_check:detached", "--out", "page.html")
-    assert (mine / "page.html").read_text() == "old"

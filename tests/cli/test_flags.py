@@ -5,12 +5,13 @@ from typing import Literal
 import pytest
 
 from fullrank.cli.flags import Model, call, parse
+from fullrank.config import Share, config
 from fullrank.errors import UserError
 
 
-@dataclass(frozen=True)
+@config
 class Inner:
-    learning_rate: float = 1.0
+    learning_rate: Share = 1.0
     """A long explanation, which needs more than one row in a box of eighty columns, so that it must be wrapped
     somewhere."""
     name: Literal["a", "b"] = "a"
@@ -35,9 +36,9 @@ def measured(model: Model, /, *, out: Path, count: int = 3) -> tuple[str, Path, 
 
 
 def test_flags_override_the_default_of_a_dataclass():
-    assert parse(Flags, ["--inner.learning-rate", "3"], command="x", default=Flags(scale=(0.5, 0.5))) == Flags(
-        Inner(3.0), (0.5, 0.5)
-    )
+    default = Flags(scale=(0.5, 0.5))
+    for flag in ("--inner.learning-rate", "--inner.learning_rate"):
+        assert parse(Flags, [flag, "0.3"], command="x", default=default) == Flags(Inner(learning_rate=0.3), (0.5, 0.5))
 
 
 def test_a_function_is_called_with_the_parsed_arguments(capsys):
@@ -58,26 +59,29 @@ def test_the_help_of_a_function_is_its_docstring(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--inner.learning-rat", "3"],
-            "unrecognized options: --inner.learning-rat, 3; did you mean --inner.learning-rate FLOAT?",
-        ),
-        (
-            ["--inner.learning-rate", "x"],
-            "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT",
-        ),
-        (["--inner.name", "c"], "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
-        (["--scale", "1"], "missing value for argument '--scale'. Expected 2 values"),
-        (["thing"], "unrecognized options: thing"),
+        ("--inner.learning-rat 3", "did you mean --inner.learning-rate FLOAT?"),
+        ("--inner.learning-rate x", "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
+        ("--inner.learning-rate 3", "inner: learning_rate: got 3.0, expected less than or equal to 1"),
+        ("--inner.name c", "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
+        ("--scale 1", "missing value for argument '--scale'. Expected 2 values"),
+        ("--scale=", "'--scale' is empty"),
+        ("thing", "unrecognized options: thing"),
     ],
 )
 def test_a_mistake_is_an_error_of_one_line(arguments, message, tty, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: tty)  # on a terminal, tyro draws coloured frames
     monkeypatch.setenv("TERM", "xterm-256color")
     with pytest.raises(UserError) as error:
-        parse(Flags, arguments, command="x")
-    assert str(error.value).endswith(f"{message}; see fullrank x --help")
+        parse(Flags, arguments.split(), command="x")
+    assert message in str(error.value)
+    assert str(error.value).endswith("ee fullrank x --help")
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("arguments", [["run", "--out", ""], ["", "--out", "file"], ["run", "--out", "a\0b"]])
+def test_empty_words_are_refused(arguments):
+    with pytest.raises(UserError, match="is empty or has a zero byte"):
+        call(measured, arguments, command="x")
 
 
 def test_missing_arguments_are_named():

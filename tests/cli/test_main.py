@@ -4,35 +4,24 @@ import sys
 
 import pytest
 
+from fullrank.cli import recipes
 from fullrank.cli.main import COMMANDS
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 
 
 def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_the_help_imports_neither_torch_nor_tyro():
-    heavy = "{'torch', 'tyro', 'numpy', 'rich', 'timm', 'lightning'}"
-    done = python(
-        f"import sys; from fullrank.cli import main; status = main(['--help']); print(sorted({heavy} & set(sys.modules)), status)"
-    )
-    assert done.returncode == 0, done.stderr
-    *help_text, last = done.stdout.splitlines()
-    assert last == "[] 0"
-    for command, summary in COMMANDS.items():
-        assert any(line.split() == [command, *summary.split()] for line in help_text)
-
-
-def test_no_arguments_print_the_help(fullrank):
-    status, out, err = fullrank()
-    assert (status, err) == (0, "")
-    assert "fullrank pretrain digits" in out
-
-
-def test_the_version_is_printed(fullrank):
-    status, out, _ = fullrank("--version")
-    assert status == 0
-    assert out.startswith("fullrank 0.")
+@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), ([], 0), (["--version"], 0), (["pretrian"], 2)])
+def test_the_help_is_instant(words, status):
+    heavy = "{'torch', 'tyro', 'numpy', 'rich', 'pydantic'}"
+    code = f"import sys; from fullrank.cli import main; print(main({words!r}), {heavy} & set(sys.modules))"
+    done = python(code)
+    assert done.stdout.splitlines()[-1] == f"{status} set()"
+    if words == ["--help"]:
+        assert all(f"  {command} " in done.stdout for command in COMMANDS)
+    assert ("did you mean 'pretrain'?" in done.stderr) == bool(status)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -40,10 +29,6 @@ def test_every_command_has_help(command, fullrank):
     status, out, err = fullrank(command, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"usage: fullrank {command}")
-
-
-def test_an_unknown_command_suggests_the_nearest(refused):
-    assert "did you mean 'pretrain'?" in refused("pretrian", "digits")
 
 
 def test_a_closed_pipe_is_no_error():
@@ -57,44 +42,35 @@ def test_a_closed_pipe_is_no_error():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_an_error_of_several_lines_is_printed_as_one(refused, monkeypatch):
-    from fullrank.cli import recipes
-    from fullrank.errors import UserError
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("first\nsecond"), 2, "fullrank: first second\n"),
+        (ProcessFailed("process 1 failed"), 1, "\nfullrank: process 1 failed\n"),
+        (Interrupted(15, "continue with --resume"), 143, "fullrank: continue with --resume\n"),
+        (KeyboardInterrupt(), 130, "fullrank: stopped\n"),
+        (SystemExit("a reason"), 1, "fullrank: a reason\n"),
+        (SystemExit(7), 7, ""),
+        (SystemExit(None), 0, ""),
+    ],
+)
+def test_an_exception_is_an_exit_status_and_a_line(error, status, line, fullrank, monkeypatch):
+    def fail(arguments):
+        raise error
 
-    def broken(arguments):
-        raise UserError("first\nsecond")
-
-    monkeypatch.setattr(recipes, "run", broken)
-    assert refused("recipes") == "first second"
-
-
-@pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (1, 1), (7, 7), ("a reason", 1), (True, 1)])
-def test_an_exit_of_a_users_function_is_an_exit_status(code, status, fullrank, monkeypatch):
-    from fullrank.cli import recipes
-
-    def leave(arguments):
-        raise SystemExit(code)
-
-    monkeypatch.setattr(recipes, "run", leave)
-    found, _, err = fullrank("recipes")
-    assert found == status
-    assert err == ("fullrank: a reason\n" if code == "a reason" else "")
+    monkeypatch.setattr(recipes, "run", fail)
+    assert fullrank("recipes") == (status, "", line)
 
 
-def test_ctrl_c_in_a_command_is_one_line(fullrank, monkeypatch):
-    from fullrank.cli import recipes
-
-    def interrupted(arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(recipes, "run", interrupted)
-    assert fullrank("recipes") == (130, "", "fullrank: stopped\n")
+def test_other_exceptions_keep_their_traceback(fullrank, monkeypatch):
+    monkeypatch.setattr(recipes, "run", lambda arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fullrank("recipes")
 
 
-def test_ctrl_c_during_the_imports_ends_the_process_without_a_traceback(tmp_path):
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path):
     (tmp_path / "torch.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
-    code = (
-        # a background job inherits that it is ignored
+    code = (  # a background job inherits that SIGINT is ignored
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"sys.path.insert(0, {str(tmp_path)!r}); from fullrank.cli import main; sys.exit(main(['pretrain', 'digits']))"
     )
@@ -103,11 +79,3 @@ def test_ctrl_c_during_the_imports_ends_the_process_without_a_traceback(tmp_path
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "fullrank: stopped\n")
-
-
-def test_other_exceptions_keep_their_traceback(fullrank, monkeypatch):
-    from fullrank.cli import recipes
-
-    monkeypatch.setattr(recipes, "run", lambda arguments: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        fullrank("recipes")

@@ -213,7 +213,7 @@ def test_measures_a_timm_model_on_any_images(fullrank, photos, tmp_path, monkeyp
         torch.manual_seed(0)
         return create(name, pretrained=False, **keywords)
 
-    monkeypatch.setattr("fullrank.models.timm_models.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr("fullrank.models.loading.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     status, out, err = fullrank("spectrum", "timm:test_resnet", "--data", photos, "--out", tmp_path / "a.json")
     assert status == 0

@@ -131,7 +131,6 @@ def test_a_list_and_a_text_with_a_separator_have_the_same_labels(digits_table):
     assert from_csv.classes == from_parquet.classes == ("digit 0", "digit 1", "digit 2", "digit 3", "even")
     assert np.array_equal(rows_of(from_csv), rows_of(from_parquet))
     assert (from_csv.labels == -1).all()
-    assert any("--data.label_separator '|'" in note for note in open_images(digits_table / "labels.csv")["all"].notes)
     memory = load_images(from_csv, channels=1)
     assert np.array_equal(rows_of(as_images(memory)), rows_of(from_csv))
     assert np.array_equal(rows_of(from_csv.subset([3, 1])), rows_of(from_csv)[[3, 1]])

@@ -15,7 +15,7 @@ from fullrank.evaluation.neighbourhood.plane import draw_map
 from fullrank.images import MemoryImages, Preprocess, load_images, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
-from fullrank.report.neighbours import render, summary, write_neighbours_page
+from fullrank.report.neighbours import summary
 
 FLAT = Model("flat", nn.Flatten(), Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig(), untrained=nn.Flatten)
 """A model whose features are the pixels."""
@@ -144,20 +144,6 @@ def test_the_neighbours_of_a_source_are_those_of_its_embeddings(run, tmp_path):
     assert not (tmp_path / "out" / "queries.parquet").exists()  # the queries of the other search
 
 
-def test_the_page_shows_every_kind_and_escapes_names(digits, tmp_path):
-    names = ["<script>alert(1)</script>.png", *(f"folder/{i}.png" for i in range(1, 40))]
-    images = MemoryImages(digits.pixels[:40], digits.labels[:40], tuple(names), digits.classes)
-    copies = MemoryImages(digits.pixels[:2], digits.labels[:2], ("copy0.png", "copy1.png"), digits.classes)
-    found = neighbours(FLAT, {"train": images, "test": copies}, query=digits.pixels[0, 0].numpy(), map_images=42)
-    page = write_neighbours_page(found, tmp_path / "page.html").read_text()
-    for section in ("Queries", "Near-duplicates", "Outliers", "Nearest neighbours", "Map"):
-        assert f"<h2>{section}</h2>" in page
-    assert "<script>alert" not in page
-    assert "data:image/png" in page
-    assert "copy0.png" in page
-    assert "data:image" not in render(found, images=False)
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -195,7 +181,6 @@ def test_the_command_writes_page_and_tables(run, tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "duplicates.parquet",
         "images.parquet",
-        "neighbours.html",
         "queries.parquet",
     ]
     pairs = pq.read_table(tmp_path / "out" / "duplicates.parquet").to_pylist()

@@ -12,8 +12,8 @@ from benchmarks.gpu.syncs import SyncCounter, training_loop, without_waiting
 from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import SpectrumConfig, with_objective
-from fullrank.run.run_logger import RunLogger
-from fullrank.testing.objective_case import loss_of, objective_case
+from fullrank.run.logger import RunLogger
+from fullrank.testing.case import loss_of, objective_case
 
 QUIET = Console(quiet=True)
 METHODS = (

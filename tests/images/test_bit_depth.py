@@ -7,7 +7,7 @@ from PIL import Image
 
 import fullrank
 from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
-from fullrank.models.depth import with_depth
+from fullrank.models.model import with_depth
 
 RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
 

@@ -10,7 +10,7 @@ from torch import nn
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
-from fullrank.models.embeddings import write_embeddings
+from fullrank.models.embed import write_embeddings
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation import state_hash
-from fullrank.models.exporting import export_onnx, export_weights
+from fullrank.models.export import export_onnx, export_weights
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}
 METADATA = {

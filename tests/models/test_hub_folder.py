@@ -12,7 +12,7 @@ from PIL import Image
 import fullrank as package
 from fullrank import export, load
 from fullrank.errors import UserError
-from fullrank.models.hub_folder import push_to_hub
+from fullrank.models.export import upload
 from fullrank.models.model_card import public_name
 
 
@@ -103,7 +103,7 @@ def test_only_the_folder_is_uploaded_and_only_when_asked(tmp_path, monkeypatch):
         def upload_folder(self, **options):
             calls.append(sorted(options["allow_patterns"]))
 
-    monkeypatch.setattr("fullrank.models.hub_folder.HfApi", Api)
+    monkeypatch.setattr("fullrank.models.export.HfApi", Api)
     model, said = load("timm-untrained:test_resnet"), []
     export(model, tmp_path / "hub")
     assert calls == []
@@ -118,9 +118,9 @@ def test_a_refused_upload_is_a_user_error(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ConnectionError("no network\nmore")
 
-    monkeypatch.setattr("fullrank.models.hub_folder.HfApi.create_repo", refuse)
+    monkeypatch.setattr("fullrank.models.export.HfApi.create_repo", refuse)
     with pytest.raises(UserError, match=r"^cannot upload to me/mine \(no network\)"):
-        push_to_hub(tmp_path, "me/mine")
+        upload(tmp_path, "me/mine")
 
 
 def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys
         main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "a.onnx"), "--push-to-hub", "me/mine"])
         == 2
     )
-    assert "uploads a folder" in capsys.readouterr().err
+    assert "give a folder" in capsys.readouterr().err
     assert main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "a.pt")]) == 2
     assert "or a folder" in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ from fullrank.cli import main
 from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
-from fullrank.models.exporting import export
+from fullrank.models.export import export
 from fullrank.models.initial_weights import fit, hash_weights, initial_weights, read_start, with_initial_weights
 from fullrank.recipes import RECIPES, Recipe, build_method, from_file, read_recipe, to_file
 from fullrank.recipes.from_keywords import recipe_from_keywords

@@ -18,8 +18,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.methods import feature_dim
-from fullrank.models.weight_files import export_metadata
-from fullrank.recipes import functions
+from fullrank.recipes import user_code as functions
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +182,7 @@ def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
         requested[name] = pretrained
         return create(name, pretrained=False, **keywords)
 
-    monkeypatch.setattr("fullrank.models.timm_models.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr("fullrank.models.loading.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     model = fullrank.load("timm:test_resnet")
     assert requested == {"test_resnet": True}
@@ -206,7 +205,7 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
         pytest.fail("timm repeats the request")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.models.timm_models.model_info", no_network)
+    monkeypatch.setattr("fullrank.models.loading.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
     with pytest.raises(
         UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"
@@ -224,7 +223,7 @@ def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.models.timm_models.model_info", never)
+    monkeypatch.setattr("fullrank.models.loading.model_info", never)
     monkeypatch.setattr(timm, "create_model", lambda name, *, pretrained, **keywords: create(name, **keywords))
     assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
 
@@ -279,7 +278,7 @@ def test_an_export_without_the_last_shortcut_is_loaded_without_it(tmp_path, smal
 
 
 def test_the_metadata_of_a_file_is_complete(run):
-    metadata = export_metadata(fullrank.load(run.path))
+    metadata = fullrank.load(run.path).metadata
     assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess", "classes"}
     assert json.loads(metadata["classes"]) == list("0123456789")
     assert all(isinstance(value, str) for value in metadata.values())
@@ -341,7 +340,7 @@ def test_commands_of_a_run_suggest_it_too(command, tmp_path, monkeypatch, capsys
             r"has no pretrained weights, expected one of timm.list_pretrained\(\); did you mean 'mobilevit_s",
         ),
         ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"),
-        ("file:nowhere", "no file nowhere; expected a file of `fullrank export"),
+        ("file:nowhere", "nowhere is no file; expected a file of `fullrank export"),
         ("file:{file}", "no readable file of weights .*; expected a file of `fullrank export"),
         ("file:{empty}", "is no file; expected a file of `fullrank export"),
         ("file:{foreign}", "does not name its network; .*--backbone.name"),
@@ -354,7 +353,7 @@ def test_a_wrong_model_is_an_error_of_one_line(model, message, run, tmp_path):
     paths["file"].write_text("a note")
     paths["empty"].mkdir()
     save_file({"w": torch.ones(2)}, paths["foreign"])
-    save_file({"w": torch.ones(2)}, paths["other"], metadata=export_metadata(fullrank.load(run.path)))
+    save_file({"w": torch.ones(2)}, paths["other"], metadata=fullrank.load(run.path).metadata)
     with pytest.raises(UserError, match=message) as error:
         fullrank.load(model.format(**paths))
     assert "\n" not in str(error.value)

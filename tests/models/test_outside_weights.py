@@ -12,7 +12,7 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
-from fullrank.models.outside_weights import WRAPPERS, read_weights
+from fullrank.models.weights import WRAPPERS, read_weights
 
 SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)

@@ -27,10 +27,6 @@ def test_equals_the_equation_by_covariance_and_gram(loss, shape, randn):
     assert loss(Z, invariance=3.0, epsilon=0.01).item() == pytest.approx(loops(Z, 3.0, 0.01), abs=1e-10)
 
 
-def test_gradient_by_the_gram_equals_finite_differences(loss, randn):
-    assert torch.autograd.gradcheck(loss, randn(2, 3, 5).requires_grad_())
-
-
 def test_minimum_for_normalised_rows_is_at_equal_views_with_isotropic_scatter(loss, randn):
     N, D = 8, 4
     identity = torch.eye(D, dtype=torch.float64)
@@ -39,13 +35,6 @@ def test_minimum_for_normalised_rows_is_at_equal_views_with_isotropic_scatter(lo
     assert value == pytest.approx(-2 * D * math.log(N / D + 1e-3), abs=1e-10)
     for _ in range(20):
         assert loss(torch.nn.functional.normalize(best + 0.1 * randn(2, N, D), dim=-1)) > value
-
-
-def test_is_invariant_to_a_joint_rotation_only(loss, randn, rotation):
-    Z = randn(2, 7, 4)
-    assert loss(Z @ rotation).item() == pytest.approx(loss(Z).item(), abs=1e-10)
-    assert corinfomax_batch(2 * Z)["entropy"] < corinfomax_batch(Z)["entropy"] - 1
-    assert abs(loss(Z + 1) - loss(Z)) > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

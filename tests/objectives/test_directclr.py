@@ -48,15 +48,6 @@ def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
         assert loss(best + 0.1 * randn(2, N, N), d0=N, temperature=0.5) > value
 
 
-def test_is_invariant_to_length_and_joint_rotation_of_the_subvector_only(loss, randn, rotation):
-    R = randn(2, 6, 6)
-    value = loss(R, d0=4).item()
-    assert loss(R * randn(2, 6, 1).exp(), d0=4).item() == pytest.approx(value, abs=1e-12)
-    assert loss(torch.cat([R[..., :4] @ rotation, R[..., 4:]], dim=-1), d0=4).item() == pytest.approx(value, abs=1e-12)
-    assert abs(loss(torch.cat([R[..., :2], R[..., 2:] @ rotation], dim=-1), d0=4) - value) > 1e-2
-    assert abs(loss(R + 1, d0=4) - value) > 1e-2
-
-
 @pytest.mark.parametrize("d0", [0, 6])
 def test_an_invalid_d0_is_an_error(loss, d0, randn):
     with pytest.raises(UserError, match=rf"d0 is {d0}, but representations have 5 dimensions; choose 1 to 5"):

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from fullrank.objectives import ivne
-from fullrank.objectives.ivne import von_neumann_entropy
 
 
 def normalized(row):
@@ -29,11 +28,6 @@ def test_equals_cosines_and_entropy_of_squared_singular_values(loss, shape, rand
     assert loss(Z, alignment=1.5, entropy=0.7).item() == pytest.approx(loops(Z, 1.5, 0.7), abs=1e-10)
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 3, 5)])
-def test_gradient_equals_finite_differences(loss, shape, randn):
-    assert torch.autograd.gradcheck(loss, randn(*shape).requires_grad_())
-
-
 def test_minimum_is_at_equal_views_with_isotropic_directions(loss, randn):
     identity = torch.eye(4, dtype=torch.float64)
     best = torch.cat([identity, -identity]).expand(2, 8, 4).clone().requires_grad_()  # all four eigenvalues equal
@@ -42,14 +36,6 @@ def test_minimum_is_at_equal_views_with_isotropic_directions(loss, randn):
     assert torch.autograd.grad(value, best)[0].abs().max() < 1e-12
     for _ in range(20):
         assert loss(best + 0.1 * randn(2, 8, 4)) > value
-
-
-def test_is_invariant_to_length_and_joint_rotation_but_not_shift(loss, randn, rotation):
-    Z = randn(2, 7, 4)
-    value = loss(Z).item()
-    assert loss(Z * randn(2, 7, 1).exp()).item() == pytest.approx(value, abs=1e-12)
-    assert loss(Z @ rotation).item() == pytest.approx(value, abs=1e-12)
-    assert abs(loss(Z + 1) - value) > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -70,7 +56,3 @@ def test_nan_gives_a_nan_loss_without_an_exception(loss, randn):
     Z = randn(2, 7, 4)
     Z[1, 2, 0] = torch.nan
     assert loss(Z).isnan()
-
-
-def test_a_matrix_of_rank_one_has_entropy_zero():
-    assert von_neumann_entropy(torch.diag(torch.tensor([1.0, 0.0, 0.0]))) == 0

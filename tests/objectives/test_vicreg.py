@@ -35,19 +35,6 @@ def test_is_zero_for_equal_views_with_uncorrelated_features_of_large_variance(lo
     assert vicreg(Q.expand(2, 9, 4))["variance"] > 1  # standard deviation 1/√8 < 1
 
 
-def test_is_invariant_to_a_joint_shift_but_not_the_scale(loss, randn):
-    Z = randn(2, 7, 4)
-    assert loss(Z + randn(4)).item() == pytest.approx(loss(Z).item(), abs=1e-12)
-    assert abs(loss(2 * Z) - loss(Z)) > 1e-2
-
-
-def test_a_rotation_changes_it(randn, rotation):
-    Z = randn(2, 7, 4) * torch.tensor([2.0, 1, 0.5, 0.1], dtype=torch.float64)
-    terms, rotated = vicreg(Z), vicreg(Z @ rotation)
-    assert rotated["invariance"].item() == pytest.approx(terms["invariance"].item(), abs=1e-12)
-    assert abs(rotated["covariance"] - terms["covariance"]) > 1e-2
-
-
 def test_a_collapsed_batch_has_the_full_hinge():
     assert vicreg(torch.full((2, 8, 3), 0.1, dtype=torch.float64))["variance"].item() == pytest.approx(
         25 * (1 - 0.01), abs=1e-12

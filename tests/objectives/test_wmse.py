@@ -60,41 +60,11 @@ def test_equals_the_mean_distance_of_whitened_pairs(loss, V, slice_size, epsilon
     )
 
 
-def test_the_whole_batch_is_one_slice_by_default(loss, randn):
-    Z = randn(2, 12, 4)
-    assert loss(Z) == loss(Z, slice_size=12)
-    assert abs(loss(Z) - loss(Z, slice_size=6)) > 1e-3
-
-
-@pytest.mark.parametrize("slice_size", [None, 6])
-def test_gradient_equals_finite_differences_in_every_view(loss, slice_size, randn):
-    Z = randn(3, 12, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda Z: loss(Z, slice_size=slice_size, epsilon=0.1), Z)
-    assert (gradient(Z.detach()).abs().amax((1, 2)) > 1e-3).all()
-
-
-def test_whitened_embeddings_have_identity_covariance(randn):
-    W = whitened(randn(3, 9, 4) @ randn(4, 4), epsilon=0.0)
-    torch.testing.assert_close(W.mT @ W / 8, torch.eye(4, dtype=torch.float64).expand(3, 4, 4), atol=1e-10, rtol=0)
-
-
 def test_is_zero_if_views_differ_by_a_triangular_map_of_features(loss, randn):
     Z = randn(9, 4)
     lower = torch.tril(randn(4, 4), -1) + torch.diag(randn(4).exp())
     assert loss(torch.stack([Z, Z @ lower.T + 3])).abs() < 1e-12
     assert loss(torch.stack([Z, Z @ lower + 3])) > 1e-3
-
-
-def test_without_epsilon_it_is_invariant_to_scale_and_shift_of_features(loss, randn):
-    Z = randn(3, 9, 4)
-    moved = Z * randn(3, 1, 4).exp() + randn(3, 1, 4)
-    assert loss(moved).item() == pytest.approx(loss(Z).item(), abs=1e-12)
-    assert abs(loss(moved, epsilon=0.1) - loss(Z, epsilon=0.1)) > 1e-4
-
-
-def test_a_joint_rotation_changes_it(loss, randn, rotation):
-    Z = randn(1, 9, 4) + 0.5 * randn(2, 9, 4)
-    assert abs(loss(Z @ rotation) - loss(Z)) > 1e-4
 
 
 def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn):
@@ -137,17 +107,11 @@ def test_complete_collapse_has_loss_two_and_no_gradient(loss):
     assert (gradient(Z) == 0).all()
 
 
-def test_nan_stays_nan(loss, randn):
-    Z = randn(2, 9, 4)
-    Z[0, 3, 2] = torch.nan
-    assert loss(Z).isnan()
-
-
 def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
     Z = randn(2, 12, 4)
     with pytest.raises(
         UserError,
-        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4 .*epsilon",
+        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4.*epsilon",
     ):
         loss(Z, slice_size=4)
     with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):

@@ -8,21 +8,22 @@ from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import (
-    RECIPES,
     DataConfig,
     MachineConfig,
+    ProbeConfig,
     Recipe,
     assemble,
     build_encoder,
     build_method,
     build_preprocess,
     check,
-    check_num_images,
     dry_run,
     from_dict,
     to_dict,
+    user_code,
     with_objective,
 )
+from fullrank.recipes.assembling import build_transform, check_num_images
 from fullrank.views import ViewConfig
 
 TINY = Recipe(
@@ -33,27 +34,29 @@ TINY = Recipe(
     hyper={"invariance": 2.0},
     batch_size=8,
 )
-
-
-def weights(recipe):
-    return build_method(recipe).state_dict()
+SIZES = (ViewConfig(count=1, size=8), ViewConfig(count=1, size=6))
+TWO = replace(TINY, views=TINY.views[:1])
+IMAGES = torch.randint(0, 256, (5, 1, 10, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_parts_have_matching_shapes():
     parts = assemble(TINY)
-    images = torch.randint(0, 256, (5, 1, 10, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    views = parts.views(images, parts.views.make_params(0, 0, 5))
+    views = parts.views(IMAGES, parts.views.make_params(0, 0, 5))
     assert [tuple(x.shape) for x in views] == [(2, 5, 1, 8, 8), (1, 5, 1, 6, 6)]
-    embeddings = parts.method(views)
-    assert embeddings["Z"].shape == (3, 5, 6)
+    assert parts.method(views)["Z"].shape == (3, 5, 6)
     assert parts.method.objective.keywords == TINY.hyper
     assert parts.preprocess == build_preprocess(TINY)
-    assert parts.method.backbone(parts.preprocess.normalize(images)).shape == (5, 8)
+    assert (parts.preprocess.size, parts.preprocess.channels, parts.preprocess.mean) == (8, 1, (0.5,))
+    assert parts.method.backbone(parts.preprocess.normalize(IMAGES)).shape == (5, 8)
 
 
-def test_weights_are_a_function_of_the_seed_alone():
+def test_weights_are_a_function_of_the_seed_and_no_random_state_changes():
+    def weights(recipe):
+        return build_method(recipe).state_dict()
+
     torch.manual_seed(1)
-    first = weights(TINY)
+    before, first = torch.get_rng_state(), weights(TINY)
+    assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
     second, other = weights(TINY), weights(replace(TINY, seed=1))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -61,171 +64,51 @@ def test_weights_are_a_function_of_the_seed_alone():
     assert not torch.equal(first["projector.0.weight"], other["projector.0.weight"])
 
 
-def test_the_global_random_state_is_unchanged():
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    assemble(TINY)
-    assert torch.equal(torch.get_rng_state(), before)
+def test_a_custom_transform_changes_the_views(monkeypatch):
+    monkeypatch.setattr(user_code, "_imported", {"mine:invert": lambda x, generator: 1 - x})
+    plain = replace(TINY, data=DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
+    usual, inverted = (build_transform(each) for each in (plain, replace(plain, custom_transforms=("mine:invert",))))
+    draws = usual.make_params(0, 0, 5)
+    torch.testing.assert_close(inverted(IMAGES, draws)[0], 1 - usual(IMAGES, draws)[0])
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_random_state_of_the_gpu_is_unchanged():
-    torch.cuda.manual_seed(1)
-    before = torch.cuda.get_rng_state()
-    assemble(TINY)
-    assert torch.equal(torch.cuda.get_rng_state(), before)
-
-
-def test_preprocessing_has_the_size_of_the_largest_view_and_the_normalisation():
-    preprocess = build_preprocess(TINY)
-    assert (preprocess.size, preprocess.channels, preprocess.mean, preprocess.std) == (8, 1, (0.5,), (0.25,))
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (DataConfig(channels=3, mean=(0.5,), std=(0.5,) * 3), "data.mean has 1 values, expected 3"),
-        (DataConfig(channels=3, mean=(0.5,) * 3), "data.std has 0 values, expected 3"),
-        (
-            DataConfig(channels=2, mean=(0.5,) * 2, std=(0.5, 0.0)),
-            r"data.std is \(0.5, 0.0\), expected positive values",
-        ),
-    ],
-)
-def test_statistics_must_match_the_channels(data, expected):
-    with pytest.raises(UserError, match=expected):
-        build_preprocess(replace(TINY, data=data))
+STREAM = DataConfig(channels=1, storage="streaming")
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            {"views": (ViewConfig(count=1),)},
-            "the number of views per image is 1, expected at least 2; give --views.0.count 2",
-        ),
-        (
-            {"objective": "vicreg", "hyper": {}},
-            "objective 'vicreg' takes exactly 2 views, got 3; change --views.0.count, or use frossl",
-        ),
-        ({"objective": "barlow_twins", "hyper": {}}, "objective 'barlow_twins' takes exactly 2 views, got 3"),
-        (
-            {"machine": MachineConfig(devices=3)},
-            "a batch of 8 is not divisible by 3 devices; give --batch_size a multiple of 3",
-        ),
-        ({"data": DataConfig(channels=1, std=(0.0,))}, r"data.std is \(0.0,\), expected positive values"),
+        ({"views": (ViewConfig(count=1),)}, "give --views.0.count 2"),
+        ({"objective": "vicreg", "hyper": {}}, "takes exactly 2 views, got 3"),
+        ({"machine": MachineConfig(devices=3)}, "give --batch_size a multiple of 3"),
+        ({"data": DataConfig(channels=1, std=(0.0,))}, "expected positive values"),
         ({"data": DataConfig(channels=1, mean=(0.5, 0.5))}, "data.mean has 2 values, expected 1"),
+        ({"data": DataConfig(channels=3, mean=(0.5,) * 3, std=(0.5,))}, "data.std has 1 values, expected 3"),
+        ({"data": replace(STREAM, subset=9)}, "--data.subset"),
+        ({"data": STREAM, "probe": ProbeConfig(epochs=(1.0,))}, "--probe.epochs"),
+        ({"objective": "directclr", "hyper": {}, "views": SIZES}, "takes views of one size, got 8 and 6 px"),
+        ({"objective": "directclr", "hyper": {}, "views": TWO.views}, "takes the representation"),
+        ({"objective": "swav", "hyper": {"full": 3}}, "give --hyper.full 2"),
     ],
 )
-def test_the_error_of_an_invalid_recipe_names_what_to_change(change, expected):
-    with pytest.raises(UserError, match=f"^{expected}") as caught:
+def test_parts_that_do_not_fit_are_an_error_that_names_what_to_change(change, expected):
+    with pytest.raises(UserError) as caught:
         check(replace(TINY, **change))
-    assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match=expected):
-        assemble(replace(TINY, **change))
+    assert expected in str(caught.value)
 
 
-@pytest.mark.parametrize(("images", "suggested"), [(7, 3), (1, 2)])
-def test_fewer_images_than_a_batch_are_an_error(images, suggested):
-    expected = (
-        f"^batch_size is 8, but there are only {images} training images; set --batch_size {suggested}, or add images$"
-    )
-    with pytest.raises(UserError, match=expected):
-        check_num_images(TINY, images)
-
-
-@pytest.mark.parametrize("images", [8, 9])
-def test_a_batch_of_images_is_enough(images):
-    check_num_images(TINY, images)
+def test_fewer_images_than_a_batch_are_an_error():
+    check_num_images(TINY, 8)
+    with pytest.raises(UserError, match="set --batch_size 3, or add images"):
+        check_num_images(TINY, 7)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_two_views_are_enough_for_every_objective(objective):
-    check(replace(with_objective(TINY, objective), views=(ViewConfig(count=2),)))
-
-
-def test_an_objective_that_takes_representations_needs_views_of_one_size():
-    views = (ViewConfig(count=1, size=8), ViewConfig(count=1, size=6))
-    with pytest.raises(UserError, match="takes views of one size, got 8 and 6 px"):
-        check(replace(TINY, views=views, objective="directclr", hyper={}, method={}))
-
-
-@pytest.mark.parametrize(
-    ("projector", "remedy"),
-    [
-        (ProjectorConfig(), "give --projector.widths no value"),
-        (
-            ProjectorConfig(kind="sub-vector", widths=()),
-            "give --projector.kind mlp and give --projector.widths no value",
-        ),
-        (ProjectorConfig(kind="groups"), "give --projector.kind mlp and give --projector.widths no value"),
-    ],
-)
-def test_an_objective_that_takes_representations_allows_no_projector_of_any_kind(projector, remedy):
-    recipe = replace(
-        TINY, views=(ViewConfig(count=2),), objective="directclr", hyper={}, method={}, projector=projector
-    )
-    with pytest.raises(
-        UserError, match=rf"^objective 'directclr' takes the representation, not the embedding; {remedy}$"
-    ):
-        check(recipe)
-    check(with_objective(recipe, "directclr"))
-
-
-KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if kind != "mlp"]
-
-
-@pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "byol", "corinfomax_batch", "tico"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_projector_works_with_every_kind_of_method(kind, objective):
-    recipe = replace(
-        with_objective(TINY, objective),
-        views=(ViewConfig(count=2, size=8),),
-        projector=ProjectorConfig(kind=kind, d0=4, groups=2),
-    )
+def test_every_objective_can_be_built_and_run_on_two_views(objective):
+    recipe = with_objective(replace(TWO, batch_size=64), objective)
+    recipe = replace(recipe, hyper={"d0": 4}) if "directclr" in objective else recipe
     check(recipe)
-    method = build_method(recipe)
-    dry_run(method, recipe)
-    assert from_dict(to_dict(recipe)) == recipe
-    again = build_method(recipe)
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in method.state_dict().items())
-    encoder = build_encoder(recipe)
-    encoder.projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
-
-
-@pytest.mark.parametrize(
-    ("projector", "expected"),
-    [
-        (
-            ProjectorConfig(kind="sub-vector"),
-            "projector.d0 is 360, but representations have [0-9]+ dimensions; choose 1 to",
-        ),
-        (
-            ProjectorConfig(kind="groups", groups=500),
-            "projector.groups is 500, but there are [0-9]+ dimensions; choose 1 to [0-9]+ groups",
-        ),
-    ],
-)
-def test_more_dimensions_than_the_representation_has_are_an_error(projector, expected):
-    recipe = replace(TINY, projector=projector)
-    with pytest.raises(UserError, match=f"^{expected}"):
-        dry_run(build_method(recipe), recipe)
-
-
-def test_random_projectors_are_a_function_of_the_seed():
-    def dropped(seed):
-        method = build_method(replace(TINY, seed=seed, projector=ProjectorConfig(kind="dropout", d0=4)))
-        method.before_step(3)
-        return method.projector[0].dropped
-
-    assert torch.equal(dropped(1), dropped(1))
-    assert not torch.equal(dropped(1), dropped(2))
-
-
-def test_codes_use_only_views_of_full_size():
-    with pytest.raises(UserError, match=r"^hyper.full.* is 3, .*; give --hyper.full 2$"):
-        check(replace(TINY, objective="swav", hyper={"full": 3}, method={}))
+    dry_run(build_method(recipe), recipe)
 
 
 @pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "simsiam", "byol", "dino"])
@@ -234,12 +117,21 @@ def test_views_of_several_sizes_work(objective):
     dry_run(build_method(recipe), recipe)
 
 
-def test_an_unknown_backbone_is_an_error():
-    with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
-        assemble(replace(TINY, backbone=BackboneConfig(name="resnet81")))
+KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if kind != "mlp"]
 
 
-def test_the_digits_recipe_is_deterministic():
-    recipe = replace(RECIPES["digits"], data=replace(RECIPES["digits"].data, mean=(0.3,), std=(0.3,)))
-    a, b = assemble(recipe).method.state_dict(), assemble(recipe).method.state_dict()
-    assert all(torch.equal(a[name], b[name]) for name in a)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_projector_works_with_a_teacher_too(kind):
+    recipe = replace(with_objective(TWO, "byol"), projector=ProjectorConfig(kind=kind, d0=4, groups=2))
+    method, again = build_method(recipe), build_method(recipe)
+    dry_run(method, recipe)
+    assert from_dict(to_dict(recipe)) == recipe
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in method.state_dict().items())
+    build_encoder(recipe).projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
+
+
+@pytest.mark.parametrize("projector", [ProjectorConfig(kind="sub-vector"), ProjectorConfig(kind="groups", groups=500)])
+def test_more_dimensions_than_the_representation_has_are_an_error(projector):
+    recipe = replace(TINY, projector=projector)
+    with pytest.raises(UserError, match="dimensions; choose 1 to"):
+        dry_run(build_method(recipe), recipe)

@@ -2,153 +2,99 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.evaluation.result import Comparison, Evaluation, ProbeScore
-from fullrank.evaluation.verdict import verdict
-from fullrank.report import read_run_summary
-from fullrank.report.answers import QUESTIONS, answers_html, did_it_learn, is_it_better, is_it_healthy
+from fullrank.report.answers import did_it_learn, evaluation_notes, is_it_better, is_it_healthy, notes
 
 
-def improving(losses, agreement, spectrum_row):
+def improving(losses, spectrum_row, **fields):
     steps = range(0, 10 * len(losses), 10)
-    return [
-        replace(spectrum_row(step), held_out_loss=loss, intraclass_correlation=agreement)
-        for step, loss in zip(steps, [None, *losses[1:]], strict=True)
-    ]
+    return [spectrum_row(step, held_out_loss=loss, **fields) for step, loss in zip(steps, losses, strict=True)]
 
 
-def test_without_intervals_the_answer_gives_the_agreement_the_held_out_loss_and_the_accuracy(
-    make_summary, train_row, spectrum_row
+def test_without_intervals_the_answer_gives_agreement_loss_and_accuracy(
+    make_summary, train_row, spectrum_row, score, evaluation
 ):
-    spectrum = improving([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], 0.49, spectrum_row)
-    scores = tuple(
-        ProbeScore(features=name, probe="linear", accuracy=a) for name, a in (("backbone", 0.44), ("raw pixels", 0.268))
-    )
-    evaluation = Evaluation(
-        model="", data="photos", train_images=1, test_images=1, majority=0.2, statement="", scores=scores
-    )
-    answer = did_it_learn(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(evaluation,)))
-    for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "majority class 20.0", "photos"):
+    spectrum = improving([None, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], spectrum_row, agreement=0.49)
+    scores = evaluation(score(value=0.44), score("raw pixels", value=0.268), data="photos")
+    answer = did_it_learn(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(scores,)))
+    for text in ("49.0", "2.25", "44.0", "raw pixels 26.8", "10.0", "photos", "Still improving"):
         assert text in answer.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_the_answer_gives_the_accuracy_on_the_data_of_the_training(make_summary, train_row, spectrum_row):
-    def evaluation(data, accuracy):
-        score = ProbeScore(features="backbone", probe="linear", accuracy=accuracy)
-        return Evaluation(model="", data=data, train_images=1, test_images=1, statement="", scores=(score,))
-
-    evaluations = (evaluation("photos (held out)", 0.44), evaluation("mnist [test]", 0.9))
-    both = make_summary(
-        recipe={"data": {"source": "photos"}}, train=[train_row(1)], spectrum=[spectrum_row()], evaluations=evaluations
-    )
-    assert "photos (held out)" in did_it_learn(both).text
-    assert "mnist" not in did_it_learn(both).text
-    assert "mnist" in did_it_learn(replace(both, evaluations=evaluations[1:])).text
-
-
 @pytest.mark.parametrize(
-    ("losses", "improving_at_the_end"),
+    "losses",
     [
-        ([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5], True),
-        ([9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5], False),
-        ([9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.3, 0.3, 0.4, 0.5], False),  # it rose
-        ([1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], False),
-        ([9.0, 8.0, 1.0], False),  # too few evaluations
+        [9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5],
+        [9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.3, 0.3, 0.4, 0.5],  # it rose
+        [1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+        [9.0, 8.0, 1.0],  # too few evaluations
     ],
 )
-def test_a_run_whose_held_out_loss_still_falls_is_still_improving(
-    make_summary, train_row, spectrum_row, losses, improving_at_the_end
-):
-    answer = did_it_learn(make_summary(train=[train_row(90)], spectrum=improving(losses, 0.5, spectrum_row)))
-    assert ("Still improving" in answer.text) is improving_at_the_end
-
-
-def compared(data="photos", **ends):
-    """Return an evaluation with one comparison: feature set → lower and upper end of the difference of the backbone."""
-    comparisons = tuple(
-        Comparison(
-            probe="kNN", against=name.replace("_", " "), accuracy=0.8, reference=0.8 - (low + high) / 2, difference=(low + high) / 2,
-            low=low, high=high, units=500,
-        )
-        for name, (low, high) in ends.items()
-    )  # fmt: skip
-    sentence = verdict(comparisons)
-    return Evaluation(
-        model="", data=data, train_images=9, test_images=500, statement="", comparisons=comparisons, verdict=sentence
-    )
+def test_other_runs_are_not_still_improving(make_summary, spectrum_row, losses):
+    assert "Still" not in did_it_learn(make_summary(spectrum=improving(losses, spectrum_row))).text
 
 
 @pytest.mark.parametrize(
     ("ends", "word", "level"),
     [((0.1, 0.3), "Yes", "good"), ((-0.3, -0.1), "No", "failed"), ((-0.1, 0.2), "Undecided", "warning")],
 )
-def test_the_untrained_network_decides_whether_a_run_learned(make_summary, spectrum_row, ends, word, level):
-    run = make_summary(
-        spectrum=improving([9.0, 2.0], 0.5, spectrum_row), evaluations=(compared(untrained_backbone=ends),)
-    )
-    answer = did_it_learn(run)
-    assert (answer.word, answer.level) == (word, level)
-    assert f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" in answer.text
+def test_intervals_decide(make_summary, evaluation, ends, word, level):
+    learned = did_it_learn(make_summary(evaluations=(evaluation(untrained_backbone=ends),)))
+    better = is_it_better(make_summary(evaluations=(evaluation(raw_pixels=ends),)))
+    for answer in (learned, better):
+        assert (answer.word, answer.level) == (word, level)
+        assert f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}" in answer.text
+
+
+def test_the_strongest_alternative_decides_and_fine_tuning_is_told(make_summary, evaluation):
+    both = evaluation(untrained_backbone=(0.3, 0.5), initial_weights=(-0.1, 0.1))
+    answer = is_it_better(make_summary(evaluations=(replace(both, finetuned="Worse: by fine-tuning."),)))
+    assert answer.word == "Undecided"
+    assert "initial weights" in answer.text
+    assert "After fine-tuning: Worse: by fine-tuning." in answer.text
 
 
 def test_a_loss_that_falls_is_no_proof(make_summary, spectrum_row):
-    rows = [replace(spectrum_row(step), held_out_loss=loss) for step, loss in ((0, 5.0), (100, 2.0))]
-    readable = [replace(row, probe_images=1000, probe_majority=0.1) for row in rows]
-    chance = [replace(row, probe_images=1000, probe_majority=0.5) for row in rows]  # the online accuracy is 0.5
-    assert (
-        did_it_learn(make_summary(spectrum=rows)).word
-        == did_it_learn(make_summary(spectrum=readable)).word
-        == "Probably"
-    )
+    readable, chance = (improving([5.0, 2.0], spectrum_row, of_probe=(1000, share)) for share in (0.1, 0.5))
+    assert did_it_learn(make_summary(spectrum=improving([5.0, 2.0], spectrum_row))).word == "Probably"
+    assert did_it_learn(make_summary(spectrum=readable)).word == "Probably"
     assert did_it_learn(make_summary(spectrum=chance)).word == "Not clear"
     assert did_it_learn(make_summary(spectrum=chance[::-1])).word == "Probably not"
     assert did_it_learn(make_summary()).word == "Not known"
-    assert "fullrank evaluate" in did_it_learn(make_summary(spectrum=rows)).text
-
-
-def test_the_strongest_alternative_decides_whether_a_run_is_better(make_summary):
-    both = compared(untrained_backbone=(0.3, 0.5), initial_weights=(-0.1, 0.1))
-    answer = is_it_better(make_summary(evaluations=(both,)))
-    assert answer.word == "Undecided"
-    assert "initial weights" in answer.text
-    assert is_it_better(make_summary(evaluations=(compared(raw_pixels=(0.01, 0.2)),))).word == "Yes"
-    assert is_it_better(make_summary(evaluations=(compared(raw_pixels=(-0.2, -0.01)),))).word == "No"
-
-
-def test_the_sentence_on_fine_tuning_is_part_of_the_answer(make_summary):
-    frozen = replace(compared(raw_pixels=(0.01, 0.2)), finetuned="Worse: by fine-tuning, the backbone has 40.0 %.")
-    answer = is_it_better(make_summary(evaluations=(frozen,)))
-    assert answer.word == "Yes"
-    assert answer.text.endswith("After fine-tuning: worse, by fine-tuning, the backbone has 40.0 %.")
-    assert is_it_better(make_summary(evaluations=(replace(frozen, verdict=""),))).word == "No"
 
 
 def test_without_scores_the_answer_is_a_command(make_summary, spectrum_row):
-    unlabelled = make_summary(
-        folder="runs/a", recipe={"data": {"source": "photos"}}, spectrum=[spectrum_row(probe_accuracy=None)]
-    )
-    assert is_it_better(unlabelled).word == "Not known"
-    assert "fullrank evaluate runs/a --labelled SOURCE" in is_it_better(unlabelled).text
-    assert "--labelled" not in is_it_better(replace(unlabelled, spectrum=[spectrum_row()])).text
+    unlabelled = {"folder": "runs/a", "recipe": {"data": {"source": "photos"}}}
+    text = is_it_better(make_summary(**unlabelled, spectrum=[spectrum_row(probe_accuracy=None)])).text
+    assert "fullrank evaluate runs/a --labelled SOURCE" in text
+    assert "--labelled" not in is_it_better(make_summary(**unlabelled, spectrum=[spectrum_row()])).text
 
 
-def test_scores_of_an_older_checkpoint_say_so(make_summary, train_row):
-    older = replace(compared(untrained_backbone=(0.1, 0.2)), step=5)
+def test_scores_of_an_older_checkpoint_say_so(make_summary, train_row, evaluation):
+    older = evaluation(untrained_backbone=(0.1, 0.2), step=5)
     run = make_summary(train=[train_row(9)], evaluations=(older,))
-    assert all("checkpoint of step 5" in find(run).text for find in (did_it_learn, is_it_better))
-    assert "checkpoint" not in is_it_better(replace(run, evaluations=(replace(older, step=9),))).text
+    assert all("checkpoint of step 5" in text for text in (did_it_learn(run).text, is_it_better(run).text))
+    assert any("checkpoint of step 5" in text for text in evaluation_notes(run))
 
 
-def test_data_with_a_similar_name_is_other_data(make_summary):
-    own, other = compared("photos[test]", raw_pixels=(0.1, 0.2)), compared("photos2[test]", raw_pixels=(-0.2, -0.1))
-    for evaluations in ((own, other), (other, own)):
-        assert is_it_better(make_summary(recipe={"data": {"source": "photos"}}, evaluations=evaluations)).word == "Yes"
+def test_health(make_summary, train_row, spectrum_row, alarm_row):
+    def health(**fields):
+        return is_it_healthy(make_summary(**({"recipe": {"epochs": 1}, "train": [train_row(100)]} | fields))).level
+
+    assert health(spectrum=[spectrum_row()]) == "good"
+    assert health(train=[]) == health() == "unknown"
+    assert health(recipe={"epochs": 2}) == "unfinished"
+    assert health(spectrum=[spectrum_row()], alarms=[alarm_row()]) == "warning"
+    assert health(spectrum=[spectrum_row(collapsed_dimensions=3)]) == "warning"
+    few = spectrum_row(collapsed_dimensions=3, samples=600)  # too few to tell
+    assert health(spectrum=[few]) == "good"
+    details = {"samples": 100, "term": "variance", "value": "nan", "lr": 0.1, "warmup": 1.0}
+    ended = alarm_row(alarm="not finite", where="loss", cause="large steps", metric="loss", details=details)
+    assert health(alarms=[ended]) == "failed"
+    assert health(alarms=[ended], train=[train_row(200)]) == "warning"  # the run went on
 
 
-def test_several_runs_have_a_row_of_answers_each(make_run, make_summary):
-    runs = [read_run_summary(make_run("a")), read_run_summary(make_run("b", alarms=1)), make_summary(label="empty")]
-    html = answers_html(runs)
-    assert html.count("<tr>") == 1 + len(runs)
-    words = [[find(run).word for find in QUESTIONS.values()] for run in runs]
-    assert [row[1] for row in words] == ["Yes", "Look at it", "Not known"]
-    assert all(f">{word}</span>" in html for row in words for word in row)
-    assert all(is_it_healthy(run).text for run in runs)
+def test_notes(make_summary, train_row, spectrum_row):
+    run = make_summary(train=[train_row(2)], spectrum=[spectrum_row(probe_accuracy=None, samples=600)], unreadable=3)
+    text = " ".join(notes(run))
+    for part in ("needs labels", "600 images", "3 files cannot be read"):
+        assert part in text

@@ -8,54 +8,40 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
 
 from fullrank.report import read_run_summary, write_report
-from fullrank.report.conformance import render
-from fullrank.report.plot_style import COLORS
-from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.rows import row_to_json
-from fullrank.spectrum import Spectrum
-from fullrank.testing import ConformanceReport, FreeEmbeddings, Measurements
-from fullrank.testing.cost import Cost
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium or google-chrome on the PATH")
 
 HOSTILE = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(21, 24, 29)"
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=["--headless", "--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """`open_page(*runs, width=1000, color_scheme="light")` -> the page of runs, or an existing page; in the end, there
-    were no requests and no errors."""
+    """`open_page(*runs, width=1000, color_scheme="light")` → the page; in the end, there were no requests and no
+    errors."""
     contexts, requests, errors = [], [], []
 
     def open_page(*runs, width=1000, color_scheme="light"):
-        path = runs[0] if runs[0].suffix == ".html" else write_report(runs, tmp_path / "report.html")
+        path = write_report(runs, tmp_path / "report.html")
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=color_scheme)
         contexts.append(context)
         page = context.new_page()
         page.on("request", lambda request: requests.append(request.url) if request.url != path.as_uri() else None)
-        page.on(
-            "console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None
-        )
+        page.on("console", lambda line: errors.append(line.text) if line.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.route(
-            lambda url: url != path.as_uri() and not url.startswith(("data:", "blob:")), lambda route: route.abort()
-        )
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]", state="attached")
         return page
@@ -67,286 +53,121 @@ def open_page(browser, tmp_path):
     assert errors == []
 
 
-def shapes(page, name):
-    return page.evaluate(
-        f"document.querySelector('#figure-{name} .plot').layout.shapes.map(({{x0, x1}}) => ({{x0, x1}}))"
-    )
+def plot(page, name, what):
+    return page.evaluate(f"(plot => {what})(document.querySelector('#figure-{name} .plot'))")
 
 
-def rows_of(page, name, **where):
-    """Return the lines of a figure's CSV with the given values."""
-    with page.expect_download() as download:
-        page.locator(f"#figure-{name} [data-download=csv]").click()
-    assert download.value.suggested_filename == f"{name}.csv"
-    with Path(download.value.path()).open(newline="") as file:
-        return [row for row in csv.DictReader(file) if where.items() <= row.items()]
+def eventually(page, name, what, value):
+    for _ in range(100):  # wait_for_function would need the policy to allow eval
+        if plot(page, name, what) == value:
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"{what} is {plot(page, name, what)}, expected {value}")
 
 
-def traces(page, name):
-    return page.evaluate(
-        f"document.querySelector('#figure-{name} .plot').data.map(({{x, y}}) => ({{x: [...x], y: [...y]}}))"
-    )
+def download(page, name, kind):
+    with page.expect_download() as found:
+        page.locator(f"#figure-{name} [data-download={kind}]").click()
+    assert found.value.suggested_filename == f"{name}.{kind}"
+    return Path(found.value.path())
 
 
 def test_every_figure_is_drawn(open_page, make_run):
     page = open_page(make_run())
-    for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "backbone": 2, "projector": 2}.items():
-        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
+    for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "spectrum": 4, "few_shot": 1}.items():
+        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines, name
 
 
-def test_the_slider_selects_the_spectra(open_page, make_run):
+def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_run):
     run = make_run(T=9, D_b=50)
     expected = read_run_summary(run).spectra.eigenvalues["backbone"]
     page = open_page(run)
-    for k in (8, 0, 5):
-        page.locator("#position").fill(str(k))
-        np.testing.assert_allclose(traces(page, "backbone")[0]["y"], expected[k], rtol=1e-3)
-        assert (
-            f"step {4000 * k // 8:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-            in page.locator("#position-caption").inner_text()
-        )
-    path = "#figure-backbone .trace path.js-line"
-    drawn = page.locator(path).first.get_attribute("d")
-    page.locator("#position").press("ArrowLeft")
-    assert page.locator(path).first.get_attribute("d") != drawn
-
-
-def test_alarms_are_on_every_step_axis_and_in_the_csv(open_page, make_run):
-    run = make_run("a", alarms=2)
-    page = open_page(run, make_run("b"))
-    for name in ("progress", "losses", "eigenvalues"):
-        assert page.locator(f"#figure-{name} .scatterlayer .trace .points path[transform]").count() > 0
-        assert [round(shape["x0"]) for shape in shapes(page, name)] == [900, 910]
-    assert len(rows_of(page, "losses", quantity="alarm")) == 2
-    text = alarm_message(read_run_summary(run).alarms[0])
-    assert rows_of(page, "losses", quantity="alarm")[0] == {
-        "run": "a",
-        "quantity": "alarm",
-        "step": "900",
-        "value": text,
-    }
-
-
-def test_the_step_axes_show_the_slider_but_files_do_not(open_page, make_run):
-    page = open_page(make_run(T=9, alarms=1))
-    page.locator("#position").fill("5")
-    assert [shape["x0"] for shape in shapes(page, "progress")] == [900, 2500]
-    with page.expect_download() as download:
-        page.locator("#figure-progress [data-download=svg]").click()
-    layers = [group for group in ElementTree.parse(download.value.path()).iter() if group.get("class") == "shapelayer"]
-    assert sum(len(layer) for layer in layers) == 1
-    page.locator("#position").fill("8")
-    assert [shape["x0"] for shape in shapes(page, "progress")] == [900]
-
-
-def test_the_line_of_the_slider_has_the_colour_of_a_run_if_it_is_the_only_one_there(open_page, make_run):
-    def lines(page):
-        found = page.evaluate(
-            "document.querySelector('#figure-progress .plot').layout.shapes.map(({ x0, line }) => [x0, line.color])"
-        )
-        return {round(step): colour for step, colour in found}
-
-    equal, longer = make_run("a", T=9), make_run("b", T=9)
-    page = open_page(equal, longer)
-    page.locator("#position").fill("4")
-    (neutral,) = lines(page).values()
-    assert neutral not in COLORS
-    with np.load(longer / "spectrum.npz") as file:
-        np.savez(longer / "spectrum.npz", **(dict(file) | {"steps": 2 * file["steps"]}))
-    page = open_page(equal, longer)
-    page.locator("#position").fill("4")
-    assert lines(page) == {2000: COLORS[0], 4000: COLORS[1]}
+    page.locator("#figure-spectrum .slider-rail-touch-rect").click(position={"x": 2, "y": 5})
+    eventually(page, "spectrum", "plot.layout.sliders[0].active", 0)
+    np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0], rtol=1e-3)
+    page.locator("#relative").check()
+    page.locator("#theme").click()
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
+    np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0] / expected[0, 0], rtol=2e-3)
+    page.locator("#relative").uncheck()
+    page.locator("#figure-spectrum .updatemenu-button").click()
+    eventually(page, "spectrum", "plot.layout.sliders[0].active", 8)
+    np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[8], rtol=1e-3)
 
 
 def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):
-    def shown(page, name):
-        return page.evaluate(
-            f"[...new Set(document.querySelector('#figure-{name} .plot').data.filter(t => t.visible).map(t => t.meta.run))]"
-        )
-
     page = open_page(make_run("a", alarms=1), make_run("b"), make_run("c"))
-    names = ("progress", "losses", "eigenvalues", "backbone", "projector")
     button = page.get_by_role("button", name="b", exact=True)
-    assert button.get_attribute("aria-pressed") == "true"
     button.press("Enter")
     assert button.get_attribute("aria-pressed") == "false"
-    page.locator("#position").fill("3")
-    page.locator("#relative").check()
-    assert [shown(page, name) for name in names] == [["a", "c"]] * 5
-    with page.expect_download() as download:
-        page.locator("#figure-losses [data-download=svg]").click()
-    drawing = ElementTree.parse(download.value.path())
-    assert [
-        text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == "legendtext"
-    ] == ["a", "c"]
-    button.press("Enter")
-    assert [shown(page, name) for name in names] == [["a", "b", "c"]] * 5
-
-
-def test_screen_readers_get_the_description_and_the_buttons(open_page, make_run):
-    page = open_page(make_run())
-    (plot,) = [
-        plot
-        for plot in page.get_by_role("group").all()
-        if "Line chart. loss of run" in (plot.get_attribute("aria-label") or "")
-    ]
-    assert [button.get_attribute("aria-label") for button in plot.get_by_role("button").all()][-1] == "Download as SVG"
-    assert plot.get_by_text("step").count() == plot.locator("[aria-hidden] >> text=step").count() > 0
-
-
-def test_a_click_on_a_curve_moves_the_slider(open_page, make_run):
-    page = open_page(make_run(T=9))
-    at = page.evaluate(
-        "(() => { const plot = document.querySelector('#figure-eigenvalues .plot'), { xaxis, yaxis } = plot._fullLayout;"
-        " const { x, y } = plot.getBoundingClientRect();"
-        " return [x + xaxis._offset + xaxis.d2p(2000), y + yaxis._offset + yaxis.d2p(plot.data[0].y[4])]; })()"
-    )
-    page.mouse.wheel(0, at[1] - 400)
-    page.wait_for_timeout(200)
-    at[1] = at[1] - page.evaluate("scrollY")
-    page.mouse.move(*at)
-    page.wait_for_timeout(200)
-    page.mouse.down()
-    page.mouse.up()
-    playwright.expect(page.locator("#position")).to_have_value("4")
-
-
-def test_spectra_can_be_divided_by_their_largest_eigenvalue(open_page, make_run):
-    run = make_run()
-    page = open_page(run)
-    page.locator("#relative").check()
-    spectrum = read_run_summary(run).spectra.eigenvalues["projector"][-1]
-    np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum / spectrum[0], rtol=2e-3)
-    page.locator("#relative").uncheck()
-    np.testing.assert_allclose(traces(page, "projector")[0]["y"], spectrum, rtol=1e-3)
-
-
-def test_play_shows_all_spectra(open_page, make_run):
-    page = open_page(make_run(T=3))
-    page.evaluate(
-        "window.seen = []; new MutationObserver(() => seen.push(document.querySelector('#position').value))"
-        ".observe(document.querySelector('#position-caption'), { childList: true })"
-    )
-    page.locator("#play").click()
-    playwright.expect(page.locator("#play")).to_have_text("Play")
-    assert page.evaluate("seen") == ["0", "1", "2"]
+    page.wait_for_timeout(500)
+    shown = "[...new Set(plot.data.filter(t => t.visible).map(t => t.meta[0]))]"
+    for name in ("progress", "losses", "eigenvalues", "spectrum"):
+        assert plot(page, name, shown) == ["a", "c"]
+    drawing = ElementTree.parse(download(page, "losses", "svg"))
+    assert {text.text for text in drawing.iter() if text.get("class") == "legendtext"} == {"a", "c"}
+    assert page.locator("#figure-losses .annotation-text", has_text="▼").count() == 1
 
 
 def test_the_csv_has_all_spectra_and_all_curves(open_page, make_run):
-    runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=3, D_b=20, lines=30)]
+    runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=5, D_b=20, lines=30)]
     page = open_page(*runs)
-    eigenvalues = rows_of(page, "backbone")
-    assert len(eigenvalues) == (5 + 3) * 20
+    with download(page, "spectrum", "csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
     for run in runs:
-        spectra = read_run_summary(run).spectra
-        for step, expected in zip(spectra.steps, spectra.eigenvalues["backbone"], strict=True):
-            found = [
-                float(row["eigenvalue"]) for row in eigenvalues if row["run"] == run.name and row["step"] == str(step)
-            ]
-            np.testing.assert_allclose(found, expected, rtol=1e-3)
-    losses = rows_of(page, "losses")
-    assert len(losses) == 2 * 3 * 30
-    assert {row["quantity"] for row in losses} == {"loss", "invariance", "entropy"}
+        for position, expected in zip(("0 %", "25 %", "50 %", "75 %", "100 %"), _spectra(run), strict=True):
+            found = [float(row["value"]) for row in rows if row["run"] == run.name and row["position"] == position]
+            np.testing.assert_allclose(found[:20], expected, rtol=1e-3)
+    with download(page, "losses", "csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 2 * 3 * 30
 
 
-def test_the_svg_is_light(open_page, make_run):
+def _spectra(run):
+    return read_run_summary(run).spectra.eigenvalues["backbone"]
+
+
+def test_the_page_is_dark_or_light_and_prints_light_with_all_details_open(open_page, make_run):
     page = open_page(make_run(), color_scheme="dark")
-    with page.expect_download() as download:
-        page.locator("#figure-backbone [data-download=svg]").click()
-    assert download.value.suggested_filename == "backbone.svg"
-    text = Path(download.value.path()).read_text()
-    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "rgb(255, 255, 255)" in text
-    assert "eigenvalues, backbone" in text
-
-
-def test_the_page_follows_the_system_theme_and_the_button(open_page, make_run):
-    def paper(page):
-        colours = [page.evaluate("getComputedStyle(document.body).backgroundColor")]
-        colours.append(page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor"))
-        assert len(set(colours)) == 1
-        return colours[0]
-
-    run = make_run()
-    light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 29)"
-    page = open_page(run, color_scheme="dark")
-    assert paper(page) == dark
-    page.locator("#theme").click()
-    assert paper(page) == light
-    assert paper(open_page(run, color_scheme="light")) == light
-
-
-def test_a_printed_page_is_light_with_all_details_open(open_page, make_run):
-    page = open_page(make_run(), color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == DARK
+    assert plot(page, "losses", "plot._fullLayout.paper_bgcolor") == DARK
+    assert LIGHT in download(page, "spectrum", "svg").read_text()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(255, 255, 255)"
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", LIGHT)
     assert page.locator("details:not([open])").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("document.querySelector('#figure-losses .plot').layout.paper_bgcolor") == "rgb(21, 24, 29)"
+    eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
     assert page.locator("details[open]").count() == 0
-    assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_a_printed_figure_fits_on_a_page(open_page, make_run, train_row):
-    run = make_run(lines=3)
-    row = row_to_json(train_row(5000, terms={f"term {k}": 1.0 for k in range(8)}))
-    with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
-    page = open_page(run)
-    height = "document.querySelector('#figure-losses').getBoundingClientRect().height"
-    before = page.evaluate(height)
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate(height) < 900 < before
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate(height) == before
-
-
-def test_printed_tables_are_complete(open_page, make_run):
-    runs = [
-        make_run(f"a run of quite a long name, number {i}", recipe={"objective": objective})
-        for i, objective in enumerate("uvwxyz")
-    ]
-    page = open_page(*runs, width=718)  # A4 between its margins
-    page.emulate_media(media="print")
-    cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
-    assert page.evaluate(cut) == 0
-
-
-def test_no_table_of_many_runs_scrolls_sideways(open_page, make_run):
+def test_tables_of_many_runs_are_whole_on_screen_and_paper_and_a_phone_does_not_scroll(open_page, make_run):
     data = {"source": "/a/path/to/a-folder-of-photographs-with-quite-a-long-name/that-goes-on"}
-    settings = ({"seed": i, "data": data, **{f"setting {k}": i % (k + 2) for k in range(9)}} for i in range(8))
+    settings = ({"seed": i, "data": data, **{f"setting {k}": i % (k + 2) for k in range(9)}} for i in range(6))
     runs = [
-        make_run(f"a-run-of-a-campaign-with-a-long-name-seed{i}", T=3, lines=5, recipe=each)
+        make_run(f"a-run-of-a-campaign-with-a-long-name-seed{i}", T=3, lines=5, recipe=each, alarms=i % 2)
         for i, each in enumerate(settings)
     ]
+    cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
     page = open_page(*runs, width=800)
     page.evaluate("document.querySelectorAll('details').forEach(details => { details.open = true; })")
-    cut = "[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth).length"
-    assert page.locator(".scroll").count() > 8
+    assert page.locator(".scroll").count() > 6
     assert page.evaluate(cut) == 0
-
-
-def test_a_phone_does_not_scroll_sideways(open_page, make_run):
-    runs = [make_run("a-run-with-quite-a-long-name-that-goes-on-and-on-and-on"), make_run("b", alarms=2)]
-    page = open_page(*runs, width=400)
-    assert page.evaluate("document.documentElement.scrollWidth") == 400
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 between its margins
+    page.emulate_media(media="print")
+    assert page.evaluate(cut) == 0
+    assert open_page(*runs[:2], width=400).evaluate("document.documentElement.scrollWidth") == 400
 
 
 def test_text_of_a_run_is_not_executed_or_drawn_as_markup(open_page, make_run, train_row, alarm_row):
-    run = make_run(
-        "<img src=x onerror=harmed=1>", recipe={"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}}
-    )
+    recipe = {"name": HOSTILE, "objective": HOSTILE, "data": {"source": HOSTILE}}
+    run = make_run("<img src=x onerror=harmed=1>", recipe=recipe)
+    names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
+    rows = (train_row(5000, terms=dict.fromkeys(names, 1.0)), alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE))
     with (run / "metrics.jsonl").open("a") as file:
-        names = (HOSTILE, "<a href='https://example.org'>link</a>", "%{x}")
-        rows = (
-            train_row(5000, terms=dict.fromkeys(names, 1.0)),
-            alarm_row(5000, HOSTILE, alarm=HOSTILE, where=HOSTILE),
-        )
         file.writelines(json.dumps(row_to_json(row)) + "\n" for row in rows)
     page = open_page(run, make_run("b"))
     assert page.evaluate("window.harmed") is None
     assert page.locator("svg a").count() == 0
-    assert page.locator("#figure-losses .annotation-text").all_text_contents()[-3:] == list(names)
+    assert set(names) <= set(page.locator("#figure-losses .annotation-text").all_text_contents())
 
 
 def test_a_run_with_only_a_recipe_has_a_page(open_page, tmp_path):
@@ -355,25 +176,3 @@ def test_a_run_with_only_a_recipe_has_a_page(open_page, tmp_path):
     page = open_page(tmp_path / "bare")
     assert page.locator("h1").inner_text() == "bare"
     assert page.locator("figure").count() == 0
-
-
-def test_the_page_of_a_conformance_check_draws_its_figures_and_gives_their_numbers(open_page, tmp_path):
-    cost = Cost(samples=((512, 0.001), (1024, 0.004)), dimensions=((64, 0.001), (128, 0.002)), saved_bytes=1000)
-    begun, reached = (Spectrum.from_eigenvalues(torch.tensor(values), n=100) for values in ([4.0, 1.0], [2.0, 1.0]))
-    measured = Measurements(costs={"mine": cost}, spectra={"mine": FreeEmbeddings(before=begun, after=reached)})
-    path = tmp_path / "conformance.html"
-    path.write_text(
-        render(ConformanceReport(name="mine", tensors="Z", results=(), measurements=measured, seconds=1.0)),
-        encoding="utf-8",
-    )
-    page = open_page(path)
-    for name, lines in {"spectrum": 2, "samples": 1, "dimensions": 1}.items():
-        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines
-    with page.expect_download() as download:
-        page.locator("#figure-samples [data-download=csv]").click()
-    with Path(download.value.path()).open(newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["run", "quantity", "samples N", "value"],
-            ["mine", "milliseconds", "512", "1"],
-            ["mine", "milliseconds", "1024", "4"],
-        ]

@@ -1,67 +1,116 @@
 import re
 from importlib.resources import files
 
+import numpy as np
 import pytest
 
-from fullrank.report.figures import describe_figure, escape_label, line_trace, round_significant, spread_indices
+from fullrank.report import figures, read_run_summary
 from fullrank.report.plot_style import COLORS
 
 
-def luminance(colour: str) -> float:
-    """Return the relative luminance of WCAG 2.2."""
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+def contrast(a, b):
+    """Return the contrast of two colours by WCAG 2.2."""
 
+    def luminance(colour):
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-def contrast(a: str, b: str) -> float:
     dark, light = sorted((luminance(a), luminance(b)))
     return (light + 0.05) / (dark + 0.05)
 
 
-def palette(name: str) -> tuple[str, str]:
-    css = files("fullrank.report").joinpath("page.css").read_text()
-    return re.search(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css).groups()
+def test_text_and_colours_of_runs_have_contrast_with_both_pages():
+    css = files("fullrank.report").joinpath("templates/page.css").read_text()
+    palette = {name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((#\w+), (#\w+)\)", css)}
+    for scheme in (0, 1):
+        assert all(contrast(colour, palette["paper"][scheme]) >= 3.0 for colour in COLORS)
+        for paper in ("paper", "raised"):
+            assert all(contrast(palette[ink][scheme], palette[paper][scheme]) >= 4.5 for ink in ("ink", "soft", "link"))
 
 
-@pytest.mark.parametrize("colour", COLORS)
-def test_colours_of_runs_have_contrast_with_both_pages(colour):
-    assert min(contrast(colour, paper) for paper in palette("paper")) >= 3.0
+@pytest.fixture
+def two(make_run):
+    return [read_run_summary(make_run("a", T=9, D_b=50, alarms=2)), read_run_summary(make_run("b", T=3, D_b=50))]
 
 
-@pytest.mark.parametrize("ink", ["ink", "soft", "link"])
-@pytest.mark.parametrize("paper", ["paper", "raised"])
-@pytest.mark.parametrize("scheme", [0, 1])
-def test_text_has_contrast(ink, paper, scheme):
-    assert contrast(palette(ink)[scheme], palette(paper)[scheme]) >= 4.5
+def curve(figure, label, quantity):
+    return next(trace for trace in figure["data"] if trace["meta"] == [label, quantity])
 
 
-def test_runs_beyond_the_palette_have_other_dashes():
-    styles = {
-        (line_trace(i, "run")["line"]["color"], line_trace(i, "run")["line"]["dash"]) for i in range(4 * len(COLORS))
-    }
-    assert len(styles) == 4 * len(COLORS)
+def test_losses_have_a_panel_for_each_term_and_a_colour_for_each_run(two):
+    figure = figures.losses(two)
+    titles = [note["text"] for note in figure["layout"]["annotations"] if note["text"] != "▼"]
+    assert titles == ["<b>loss (the sum of its terms)</b>", "<b>invariance</b>", "<b>entropy</b>"]
+    trace = curve(figure, "a", "entropy")
+    assert trace["x"] == [row.step for row in two[0].train]
+    np.testing.assert_allclose(trace["y"], [row.terms["entropy"] for row in two[0].train], rtol=1e-5)
+    assert {trace["line"]["color"] for trace in figure["data"]} == set(COLORS[:2])
 
 
-@pytest.mark.parametrize(("n", "at_most"), [(1, 5), (5, 5), (1000, 60), (61, 60), (3, 1)])
-def test_downsampling_keeps_the_first_and_the_last(n, at_most):
-    indices = spread_indices(n, at_most)
-    assert indices[0] == 0
-    assert indices[-1] == n - 1
-    assert len(indices) == len(set(indices)) == min(n, max(at_most, 2))
+def test_alarms_are_marked_with_their_message_in_all_figures_over_the_steps(two):
+    for figure in (figures.losses(two), figures.progress(two), figures.eigenvalues(two)):
+        assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [900, 910]
+        marks = [note for note in figure["layout"]["annotations"] if note["text"] == "▼"]
+        assert "effective rank 1.200 of 512" in marks[0]["hovertext"].replace("<br>", " ")
 
 
-def test_rounding_keeps_four_digits():
-    assert round_significant(1234567.0) == 1235000.0
-    assert round_significant(None) is round_significant(float("nan")) is None
+def test_the_held_out_loss_comes_before_the_faint_loss_of_the_batches(make_summary, train_row, spectrum_row):
+    run = make_summary(train=[train_row(1), train_row(2)], spectrum=[spectrum_row(2, held_out_loss=3.0)])
+    held_out, trained = figures.losses([run])["data"]
+    assert (held_out["y"], held_out["opacity"], trained["opacity"]) == ([3.0], 1.0, 0.4)
+    assert held_out["mode"] == "lines+markers"
 
 
-def test_labels_are_escaped_for_plotly():
-    assert escape_label("<a href='x'>%{y}</a>") == "&lt;a href='x'&gt;%&#123;y}&lt;/a&gt;"
+def test_the_frames_are_the_spectra_over_the_training(two):
+    figure = figures.spectrum(two)
+    table = two[0].spectra.eigenvalues["backbone"]
+    assert len(figure["frames"]) == len(figure["layout"]["sliders"][0]["steps"]) == 9
+    for k, frame in enumerate(figure["frames"]):
+        np.testing.assert_allclose(frame["data"][0]["y"], table[k], rtol=1e-3)
+        nearest = np.abs(two[1].spectra.steps - two[0].spectra.steps[k]).argmin()
+        np.testing.assert_allclose(frame["data"][1]["y"], two[1].spectra.eigenvalues["backbone"][nearest], rtol=1e-3)
+    assert [trace["meta"][1] for trace in figure["data"]] == ["eigenvalue"] * 4 + ["first eigenvalue"] * 4
 
 
-def test_description_has_the_ends_of_each_curve():
-    trace = line_trace(0, "a") | {"x": [0, 5, 9], "y": [None, 2.0, 1.5], "meta": {"run": "a", "quantity": "loss"}}
-    faint = line_trace(0, "a", faint=True) | {"x": [0], "y": [3.0], "meta": {"run": "a", "quantity": "noise"}}
-    figure = {"data": [trace, faint], "layout": {"xaxis": {"title": {"text": "step"}}}}
-    assert describe_figure(figure) == "Line chart. loss of a: 2 at step 5, 1.5 at 9."
+def test_one_location_alone_and_collapsed_spectra_are_drawn(make_summary, make_spectra):
+    run = make_summary(spectra=make_spectra([0, 5], projector=np.array([[1.0, 0.1, 0.0], [0.0, 0.0, 0.0]])))
+    figure = figures.spectrum([run])
+    assert {(trace["xaxis"], trace["yaxis"]) for trace in figure["data"]} == {("x", "y")}
+    assert figures.eigenvalues([run])["data"][0]["y"] == [1.0, None]
+
+
+def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(make_summary, score, evaluation):
+    scores = [
+        score(name, "few-shot", value, labels=n, low=value - 0.1, high=value + 0.2)
+        for name, start in (("backbone", 0.4), ("raw pixels", 0.2))
+        for n, value in ((5, start), (2, start + 0.1), (10, start + 0.2))
+    ]
+    figure = figures.few_shot([make_summary(evaluations=(evaluation(*scores),))])
+    assert [trace["name"] for trace in figure["data"]] == ["backbone", "raw pixels"]
+    assert [(t["x"], t["y"]) for t in figure["data"]] == [([2, 5, 10], [0.5, 0.4, 0.6]), ([2, 5, 10], [0.3, 0.2, 0.4])]
+    np.testing.assert_allclose(figure["data"][0]["error_y"]["array"], [0.2] * 3)
+    np.testing.assert_allclose(figure["data"][0]["error_y"]["arrayminus"], [0.1] * 3)
+
+
+def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary, score, evaluation):
+    def run(label, data, rise):
+        scores = (score(probe="few-shot", value=0.4 + rise * n, labels=n) for n in (2, 5))
+        return make_summary(label=label, evaluations=(evaluation(*scores, data=data),))
+
+    figure = figures.few_shot([run("a", "x", 0), run("b", "y", 0), run("c", "x", 0.1)])
+    assert [(trace["name"], trace["legendgroup"]) for trace in figure["data"]] == [("a", "0"), ("c", "2")]
+
+
+def test_a_long_curve_keeps_its_peaks():
+    y = np.sin(np.arange(10_000.0))
+    y[5_000], y[7_000] = 100.0, np.nan
+    kept = figures.envelope(y, 200)
+    assert len(kept) <= 200
+    assert {5_000, 7_000} <= set(kept)
+
+
+def test_there_is_no_figure_without_values(make_summary):
+    empty = [make_summary(), make_summary(label="b")]
+    for draw in (figures.losses, figures.progress, figures.eigenvalues, figures.spectrum, figures.few_shot):
+        assert draw(empty) is None

@@ -2,15 +2,20 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
+import torch
 from plotly.offline import get_plotlyjs
 
 from fullrank.errors import UserError
+from fullrank.images import as_images
+from fullrank.models import load
 from fullrank.report import write_report
+from fullrank.report.neighbour_rows import SHOWN, find_rows
+from fullrank.report.page import NEIGHBOUR_BYTES, render
 from fullrank.run.rows import row_to_json
 
 HOSTILE = "</script><script>window.harmed = true</script><img src=x onerror='window.harmed = true'>"
@@ -19,11 +24,10 @@ HOSTILE = "</script><script>window.harmed = true</script><img src=x onerror='win
 class Page(HTMLParser):
     """The tags of a page with their attributes, and the content of its scripts."""
 
-    def __init__(self, path):
+    def __init__(self, text):
         super().__init__()
-        self.tags, self.scripts, self.headings, self.inside = [], [], [], ""
-        self.text = path.read_text(encoding="utf-8")
-        self.feed(self.text)
+        self.tags, self.scripts, self.headings, self.inside, self.text = [], [], [], "", text
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -43,34 +47,21 @@ class Page(HTMLParser):
     def all(self, tag):
         return [attrs for name, attrs in self.tags if name == tag]
 
-    @property
-    def data(self):
-        return json.loads(self.scripts[0])
-
 
 @pytest.fixture
 def page(make_run, tmp_path):
-    return lambda *runs, **keywords: Page(write_report(runs or [make_run()], tmp_path / "report.html", **keywords))
+    return lambda *runs, **keywords: Page(
+        write_report(runs or [make_run()], tmp_path / "report.html", **keywords).read_text(encoding="utf-8")
+    )
 
 
 def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
-    assert whole.headings == [
-        *(
-            "Summary",
-            "Accuracy, agreement and rank",
-            "Alarms",
-            "Spectrum",
-            "Metrics",
-            "Loss",
-            "Evaluation",
-            "Images",
-            "Recipe",
-        ),
-        "Environment",
-    ]
-    assert list(whole.data["figures"]) == ["progress", "losses", "eigenvalues", "backbone", "projector"]
-    assert len(whole.data["positions"]) == len(whole.data["figures"]["backbone"]["frames"]) == 12
+    trained = ["Summary", "Accuracy, agreement and rank", "Alarms", "Spectrum", "Metrics", "Loss"]
+    assert whole.headings == [*trained, "Evaluation", "Images", "Recipe", "Environment"]
+    assert list(json.loads(whole.scripts[0])) == ["progress", "spectrum", "eigenvalues", "losses", "few_shot"]
+    assert [attrs["href"] for attrs in whole.all("a")][:2] == ["#summary", "#accuracy,-agreement-and-rank"]
+    assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
 
 
 @pytest.mark.parametrize(
@@ -89,35 +80,20 @@ def test_a_partial_run_lacks_only_the_sections_of_the_missing_file(page, make_ru
     assert f"{missing} is missing" in partial.text
 
 
-def test_the_page_has_no_external_references(page):
+def test_the_page_has_no_external_references_and_allows_only_its_two_scripts(page):
     whole = page()
-    links = [
-        attrs.get(key, "")
-        for _, attrs in whole.tags
-        for key in ("src", "href", "srcset", "action", "data", "poster")
-        if key in attrs
-    ]
+    keys = ("src", "href", "srcset", "action", "data", "poster")
+    links = [attrs[key] for _, attrs in whole.tags for key in keys if key in attrs]
     assert links
     assert all(link.startswith(("#", "data:")) for link in links)
-    styles = re.findall(r"<style>(.*?)</style>", whole.text, re.DOTALL)
-    assert not any(word in style for style in styles for word in ("url(", "@import"))
-
-
-def test_the_content_security_policy_allows_only_the_two_scripts(page):
-    whole = page()
-    (policy,) = [
-        attrs["content"] for attrs in whole.all("meta") if attrs.get("http-equiv") == "Content-Security-Policy"
-    ]
+    assert not re.search(r"<style>[^<]*(url\(|@import)", whole.text)
+    (policy,) = [attrs["content"] for attrs in whole.all("meta") if "http-equiv" in attrs]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    assert rules["default-src"] == "'none'"
-    assert rules["img-src"] == "data:"
+    assert (rules["default-src"], rules["img-src"]) == ("'none'", "data:")
     plotly = gzip.decompress(base64.b64decode(whole.scripts[1])).decode()
     assert plotly == get_plotlyjs()
-    hashes = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-        for script in (whole.scripts[2], plotly)
-    ]
-    assert rules["script-src"].split() == hashes
+    digests = (hashlib.sha256(script.encode()).digest() for script in (whole.scripts[2], plotly))
+    assert rules["script-src"].split() == [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
 def test_text_of_a_run_is_escaped(page, make_run, train_row, alarm_row):
@@ -128,150 +104,80 @@ def test_text_of_a_run_is_escaped(page, make_run, train_row, alarm_row):
         file.writelines(json.dumps(row_to_json(row)) + "\n" for row in rows)
     for several in (page(run), page(run, make_run("b"))):
         assert len(several.all("script")) == 3
-        assert not [attrs for tag, attrs in several.tags if "onerror" in attrs]
+        assert not [attrs for _, attrs in several.tags if "onerror" in attrs]
         assert all(attrs["src"].startswith("data:image/") for attrs in several.all("img"))
-        assert HOSTILE in several.data["figures"]["losses"]["data"][-1]["meta"]["quantity"]
-
-
-def test_the_page_is_small(page, make_run, make_picture):
-    run = make_run("wide", T=100, D_b=2048, D=8192, lines=5_000)
-    (run / "views.png").write_bytes(make_picture(1200, 900))
-    assert (run / "views.png").stat().st_size > 500_000
-    assert len(page(run).text.encode()) < 5_000_000
-    many = [make_run(f"wide {i}", T=100, D_b=2048, D=8192, lines=500, seed=i) for i in range(3)] * 4
-    assert len(page(*many).text.encode()) < 5_000_000
-
-
-def test_a_small_picture_is_unchanged_and_a_large_one_reduced(page, make_run, make_picture):
-    small, large = make_run("small"), make_run("large")
-    (large / "views.png").write_bytes(make_picture(2000, 1600))
-    (image,) = page(small).all("img")
-    assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == (small / "views.png").read_bytes()
-    (image,) = page(large).all("img")
-    assert image["src"].startswith("data:image/jpeg;base64,")
-    assert len(image["src"]) < 900_000
-
-
-def test_equal_pictures_are_shown_once(page, make_run, make_picture):
-    a, b, c = (make_run(name) for name in "abc")
-    (b / "views.png").write_bytes(make_picture(seed=1))
-    captions = re.findall(r"<figcaption>(.*?)Images of", page(a, b, c).text)
-    assert [re.sub("<[^>]+>", "", caption) for caption in captions] == ["a, c. ", "b. "]
-    (whole,) = re.findall(r"<figcaption>(.*?)Images of", page(a, c).text)
-    assert whole == ""
-
-
-def test_pictures_and_figures_have_descriptions(page):
-    whole = page()
-    assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
-    descriptions = [attrs["aria-label"] for attrs in whole.all("div") if attrs.get("class") == "plot"]
-    assert len(descriptions) == 5
-    assert all(text.startswith("Line chart. ") for text in descriptions)
-
-
-def test_without_images_the_page_has_no_pixel_of_the_data(page):
-    no_images = page(images=False)
-    assert no_images.all("img") == []
-    assert "data:image" not in no_images.text
-    assert "Images" not in no_images.headings
-
-
-def labels(page):
-    """Return the labels of the runs in the summary."""
-    summary = page.text[page.text.index("<h2>Summary") : page.text.index("<h2>Comparison")]
-    return re.findall(r'<th scope="row"[^>]*><span class="run"[^>]*>(.*?)</span></th>', summary)
-
-
-def test_equal_labels_get_the_differences_between_recipes(page, make_run):
-    runs = [
-        make_run("same"),
-        make_run("deep/same", recipe={"objective": "vicreg"}),
-        make_run("other", recipe={"seed": 3}),
-    ]
-    assert labels(page(*runs)) == ["same: frossl", "same: vicreg", "other"]
-
-
-def test_equal_labels_of_equal_recipes_are_numbered(page, make_run):
-    assert labels(page(make_run("same"), make_run("deep/same"))) == ["same (1)", "same (2)"]
-
-
-def test_several_runs_have_a_comparison_and_one_button_each(page, make_run):
-    several = page(make_run("a"), make_run("b"))
-    assert "Comparison" in several.headings
-    assert [attrs["data-run"] for attrs in several.all("button") if "data-run" in attrs] == ["0", "1"]
-    assert not [attrs for attrs in page(make_run("c")).all("button") if "data-run" in attrs]
-
-
-def test_the_complete_recipe_can_be_read_back(page, make_run):
-    run = make_run(recipe={"name": "ünï & <co>"})
-    text = re.search(r"Complete recipe of run</summary><pre[^>]*>(.*?)</pre>", page(run).text, re.DOTALL).group(1)
-    unescaped = (
-        text.replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&quot;", '"')
-        .replace("&#x27;", "'")
-        .replace("&amp;", "&")
-    )
-    assert json.loads(unescaped) == json.loads((run / "recipe.json").read_text())
-
-
-def test_the_same_runs_give_the_same_page_in_a_new_directory(make_run, tmp_path):
-    run, out = make_run(), tmp_path / "new" / "report.html"
-    first = write_report([run], out).read_text()
-    assert write_report([run], out).read_text() == first
-
-
-def test_no_run_and_a_directory_as_output_are_errors(make_run, tmp_path):
-    with pytest.raises(UserError, match="no run"):
-        write_report([], tmp_path / "report.html")
-    with pytest.raises(UserError, match="folder"):
-        write_report([make_run()], tmp_path)
-
-
-def test_an_existing_page_is_kept_unless_overwritten(make_run, tmp_path):
-    out = tmp_path / "report.html"
-    out.write_text("mine")
-    with pytest.raises(UserError, match="exists"):
-        write_report([tmp_path / "no run"], out, overwrite=False)
-    with pytest.raises(UserError, match="is not a run directory"):
-        write_report([tmp_path / "no run"], out)
-    assert out.read_text() == "mine"
-    write_report([make_run()], out)
-    assert "<h1>run</h1>" in out.read_text()
+        assert HOSTILE in json.loads(several.scripts[0])["losses"]["data"][-1]["meta"][1]
 
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        {"backbone": {"name": "x", "arguments": [1]}},
-        {"projector": {"kind": [1], "widths": [2]}},
-        {"objective": "\ud800"},
-        {"epochs": float("nan")},
-    ],
+    [{"backbone": {"arguments": [1]}}, {"projector": {"kind": [1]}}, {"objective": "\ud800"}, {"epochs": float("nan")}],
 )
-def test_a_strangers_recipe_is_shown_or_refused_without_a_crash(tmp_path, recipe):
+def test_a_strangers_recipe_is_shown_without_a_crash(tmp_path, recipe):
     (tmp_path / "recipe.json").write_text(json.dumps({"name": "x"} | recipe))
     assert write_report([tmp_path], tmp_path / "report.html").stat().st_size > 0
 
 
-def test_a_long_run_with_many_terms_makes_a_page_below_5_mb_that_says_that_curves_are_thinned(make_run):
-    run = make_run(lines=10_000, T=60, D_b=2048, D=1024)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for number, row in enumerate(rows):
-        row["step"] = number
-        if "terms" in row:
-            row["terms"] |= {f"term {k}": math.sin(number * (k + 1)) for k in range(10)}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    page = write_report([run], run / "report.html")
-    assert page.stat().st_size < 5e6
-    assert "Of a curve of up to 10,000 points, the figure shows the smallest and the largest value" in page.read_text(
-        encoding="utf-8"
-    )
+def test_wide_spectra_long_logs_and_many_runs_make_a_page_below_5_mb(page, make_run, make_picture):
+    run = make_run("wide", T=100, D_b=2048, D=8192, lines=5_000)
+    (run / "views.png").write_bytes(make_picture(1200, 900))
+    assert (run / "views.png").stat().st_size > 500_000
+    assert len(page(run).text) < 5_000_000
+    many = [make_run(f"{i}", T=60, D_b=512, D=512, lines=500, recipe={"seed": i}, seed=i) for i in range(4)] * 12
+    assert len(page(*many).text) < 5_000_000
 
 
-def test_50_long_runs_make_a_page_below_5_mb(make_run):
-    recipes = [{"seed": seed, "objective": objective} for seed in range(25) for objective in ("frossl", "vicreg")]
-    runs = [make_run(f"run-{i}", lines=1000, T=40, D_b=512, D=512, recipe=recipe) for i, recipe in enumerate(recipes)]
-    page = write_report(runs, runs[0] / "report.html")
-    assert page.stat().st_size < 5e6
-    assert page.read_bytes().count(b'id="plotly"') == 1
+def test_a_small_picture_is_unchanged_a_large_one_reduced_and_equal_ones_shown_once(page, make_run, make_picture):
+    a, b, large = (make_run(name) for name in ("a", "b", "large"))
+    (large / "views.png").write_bytes(make_picture(2000, 1600))
+    first, second = page(a, b, large).all("img")
+    assert base64.b64decode(first["src"].removeprefix("data:image/png;base64,")) == (a / "views.png").read_bytes()
+    assert second["src"].startswith("data:image/jpeg;base64,")
+    assert len(second["src"]) < 900_000
+
+
+def test_without_images_the_page_has_no_pixel_of_the_data(page):
+    without = page(images=False)
+    assert "data:image" not in without.text
+    assert "Images" not in without.headings
+
+
+def test_evaluate_stores_neighbours_that_the_report_shows(make_summary):
+    images = torch.randint(256, (20, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images[13] = images[0]
+    found = find_rows(load("timm-untrained:test_resnet"), as_images(images), source="photos")
+    first, nearest = found.rows[0][:2]
+    assert nearest.similarity == pytest.approx(1, abs=1e-3)
+    assert first.picture == nearest.picture
+    assert first.name != nearest.name
+    run = make_summary(neighbours=found)
+    assert len(Page(render([run])).all("img")) == len(found.rows) * (SHOWN + 1)
+    assert Page(render([run], images=False)).all("img") == []
+    assert len(render([run] * 500)) < len(render([make_summary()] * 500)) + 1.5 * NEIGHBOUR_BYTES
+
+
+def test_several_runs_have_verdicts_a_comparison_and_one_button_each(page, make_run):
+    several = page(make_run("a"), make_run("b", alarms=1))
+    assert "Comparison" in several.headings
+    assert [attrs["data-run"] for attrs in several.all("button") if "data-run" in attrs] == ["0", "1"]
+    words = re.findall(r'<span class="answer \w+">([\w ]+)</span>', several.text)
+    assert words == ["Not known", "Yes", "Not known", "Not known", "Look at it", "Not known"]
+    assert "of <b>" not in several.text
+
+
+def test_the_complete_recipe_can_be_read_back(page, make_run):
+    run = make_run(recipe={"name": "ünï & <co>"})
+    (text,) = re.findall(r"Complete recipe of run</summary><pre[^>]*>(.*?)</pre>", page(run).text, re.DOTALL)
+    assert json.loads(unescape(text)) == json.loads((run / "recipe.json").read_text())
+
+
+def test_an_existing_page_is_kept_unless_overwritten_and_the_same_runs_give_the_same_page(make_run, tmp_path):
+    out = tmp_path / "report.html"
+    out.write_text("mine")
+    run = make_run()
+    for runs, overwrite, problem in (([run], False, "exists"), ([], True, "no run"), ([tmp_path], True, "no recipe")):
+        with pytest.raises(UserError, match=problem):
+            write_report(runs, out, overwrite=overwrite)
+    assert out.read_text() == "mine"
+    first = write_report([run], out).read_text(encoding="utf-8")
+    assert write_report([run], tmp_path / "new" / "report.html").read_text(encoding="utf-8") == first

@@ -1,345 +1,126 @@
-import re
-from dataclasses import replace
-from html import unescape
-
 import numpy as np
 import pytest
+from markupsafe import Markup
 
-from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.report import document, read_run_summary, scores, tables
-from fullrank.report.answers import answers_html
+from fullrank.report import read_run_summary, tables
 from fullrank.report.plot_style import COLORS, DASHES
-from fullrank.run.alarm_messages import alarm_message
-
-HOSTILE = "<script>alert(1)</script>\"' & co"
 
 
-def cells(html):
-    """Return the text of the cells of each row."""
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall("<tr>(.*?)</tr>", html)]
-    return [[" ".join(unescape(re.sub("<[^>]+>", "", cell)).split()) for cell in row] for row in rows]
+def text(cell):
+    return Markup(str(cell).replace("<br>", " ")).striptags().replace("\N{NO-BREAK SPACE}", " ")
 
 
-def columns(html):
-    """Return the text of the cells of each row, by the name of the column."""
-    head, *rows = cells(html)
-    return [dict(zip(head, row, strict=True)) for row in rows]
+def records(table):
+    """Return each row by the names of the columns."""
+    return [{text(name): text(cell) for name, cell in zip(table.head, row, strict=True)} for row in table.rows]
 
 
-def test_every_run_has_a_different_border():
+def test_every_run_has_a_different_border_or_colour():
     n = len(COLORS) * len(DASHES)
-    assert len(document.BORDERS) == len(DASHES)
-    assert len({document.label_html(i, "run") for i in range(n)}) == n
+    assert len({tables.run_label(i, "run") for i in range(n)}) == n
 
 
-def test_summary_has_one_row_per_run(make_run):
-    rows = cells(
-        tables.summary_table(
-            [read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]
-        )
-    )
-    assert [row[:2] for row in rows] == [["run", "objective"], ["a", "frossl"], ["b", "vicreg"]]
+def test_the_summary_of_several_runs_has_their_differences(make_run):
+    runs = [read_run_summary(make_run("a")), read_run_summary(make_run("b", recipe={"objective": "vicreg"}))]
+    (table,) = tables.summary(runs)
+    assert records(table) == [{"run": "a", "objective": "frossl"}, {"run": "b", "objective": "vicreg"}]
+    assert "duration 2:03:04" in table.caption
 
 
-def test_comparison_has_differences_last_metrics_and_accuracies(make_run):
-    projectors = {"none": {"kind": "mlp", "widths": []}, "diagonal": {"kind": "diagonal", "widths": []}}
-    runs = [
-        read_run_summary(make_run(name, recipe={"projector": p}, slope=1 + i))
-        for i, (name, p) in enumerate(projectors.items())
-    ]
-    rows = columns(tables.comparison_table(runs))
+def test_the_comparison_has_differences_last_measures_and_scores_of_the_backbone(make_run):
+    kinds = {"none": {"kind": "mlp", "widths": []}, "diagonal": {"kind": "diagonal", "widths": []}}
+    runs = [read_run_summary(make_run(name, recipe={"projector": kind})) for name, kind in kinds.items()]
+    rows = records(tables.comparison(runs)[0])
     assert [row["difference"] for row in rows] == ["projector none", "projector diagonal"]
-    for run, row in zip(runs, rows, strict=True):
-        assert row["effective rank, backbone"] == f"{run.spectrum[-1].backbone.effective_rank:.1f} of 96"
-        assert row["collapsed dimensions, backbone ↓"] == "0"
-        assert row["online accuracy ↑"] == "90.0 %"
-    accuracies = columns(scores.accuracy_comparison(runs))
-    assert [row["linear (SGD) ↑"] for row in accuracies] == ["87.1 ± 0.4 % n = 3"] * 2  # of the backbone
+    assert rows[0]["effective rank, backbone"] == f"{runs[0].spectrum[-1].backbone.effective_rank:.1f} of 96"
+    assert rows[0]["linear (SGD), photos[test] ↑"] == "87.0 ± 0.4 % (n = 3)"
+    assert tables.comparison(runs[:1]) == []
 
 
-def test_comparison_omits_columns_without_values(make_run):
-    runs = [read_run_summary(make_run(name, without=("evaluation.json", "spectrum.npz"))) for name in "ab"]
-    row = columns(tables.comparison_table(runs))[0]
-    assert list(row) == [
-        "run",
-        "training",
-        "online accuracy ↑",
-        "effective rank, backbone",
-        "effective rank, projector",
-    ]
+def test_measures_of_different_objectives_are_not_compared(make_summary, spectrum_row):
+    def run(objective):
+        recipe = {"objective": objective, "data": {"source": "photos"}}
+        return make_summary(label=objective, recipe=recipe, spectrum=[spectrum_row(held_out_loss=2.0, agreement=0.5)])
+
+    (table,) = tables.comparison([run("frossl"), run("vicreg")])
+    assert "agreement of the views ↑" in table.head
+    assert "held-out loss ↓" not in table.head
+    assert "No held-out loss: it depends on settings that differ (objective)." in table.caption
+    assert "held-out loss ↓" in tables.comparison([run("frossl"), run("frossl")])[0].head
 
 
-def test_comparison_has_a_dash_for_a_missing_value(make_run):
-    runs = [
-        read_run_summary(make_run("whole")),
-        read_run_summary(make_run("partial", without=("evaluation.json", "spectrum.npz"))),
-    ]
-    partial = columns(tables.comparison_table(runs))[1]
-    assert partial["collapsed dimensions, backbone ↓"] == "–"
+def test_alarms_have_their_remedy_with_flags_as_code(make_summary, alarm_row):
+    runs = [make_summary(alarms=[alarm_row(1234)]), make_summary(label="b")]
+    (row,) = records(tables.alarms(runs)[0])
+    assert (row["step"], row["alarm"]) == ("1 234", "dimensional collapse")
+    assert '<code class="flag">--hyper.variance</code>' in tables.alarms(runs)[0].rows[0][-1]
+    assert tables.alarms(runs[1:]) == []
 
 
-def test_comparison_does_not_repeat_labels(make_run):
-    runs = [read_run_summary(make_run(name, recipe={"objective": name})) for name in ("frossl", "vicreg")]
-    assert "difference" not in columns(tables.comparison_table(runs))[0]
+def test_the_metrics_of_the_last_spectrum_equal_their_formulas(make_summary, make_spectra):
+    eigenvalues = np.array([[9.0] * 4, [4.0, 1.0, 1.0, 0.0]])
+    run = make_summary(spectra=make_spectra([0, 10], samples=1000, backbone=eigenvalues))
+    metrics = tables.last_metrics(run, "backbone")
+    q = np.sqrt(eigenvalues[1, :3]) / np.sqrt(eigenvalues[1]).sum()
+    assert metrics["effective_rank"].value == pytest.approx(np.exp(-(q * np.log(q)).sum()))
+    assert metrics["participation_ratio"].value == pytest.approx(2.0)
+    assert not any(metric.warning for metric in metrics.values())
+    (table,) = tables.metrics([run])
+    assert table.head[:2] == ["metric of the run", "backbone"]
+    assert "rank_me" not in metrics  # it needs the mean, which a file of eigenvalues does not hold
 
 
-def test_comparison_marks_metrics_of_few_images(make_run):
-    runs = [read_run_summary(make_run(name, D_b=96)) for name in "ab"]
-    few = [replace(run, spectra=replace(run.spectra, samples=np.full(len(run.spectra.steps), 300))) for run in runs]
-    html = tables.comparison_table(few)
-    assert columns(html)[0]["collapsed dimensions, backbone ↓"].endswith("†")
-    assert "300 samples" in html
-    assert "†" not in tables.comparison_table(runs)
+def test_few_samples_have_a_mark_and_a_note(make_summary, make_spectra):
+    spectra = make_spectra([0], samples=12, backbone=np.ones((1, 4)))
+    (table,) = tables.metrics([make_summary(spectra=spectra)])
+    assert "†" in text(table.rows[0][1])
+    assert any("12 samples of 4 dimensions" in note for note in table.notes)
 
 
-def evaluated(make_summary, label, **accuracies):
-    """Return a run with one kNN score for each data set, and a majority rate of 20 %."""
-    evaluations = tuple(
-        Evaluation(
-            model=label,
-            data=data,
-            train_images=9,
-            test_images=9,
-            majority=0.2,
-            statement="",
-            scores=(ProbeScore(features="backbone", probe="kNN", accuracy=accuracy),),
-        )
-        for data, accuracy in accuracies.items()
+@pytest.mark.parametrize("values", [np.zeros((1, 3)), np.ones((1, 1))])
+def test_complete_collapse_and_a_single_dimension_still_have_metrics(make_summary, make_spectra, values):
+    (table,) = tables.metrics([make_summary(spectra=make_spectra([0], backbone=values))])
+    assert text(table.rows[0][1]).startswith(f"{values.sum():g}")
+    nan = make_spectra([0], backbone=np.array([[np.nan, 1.0]]))
+    assert tables.metrics([make_summary(spectra=nan)]) == tables.metrics([make_summary()]) == []
+
+
+def test_scores_of_different_images_have_different_tables(make_summary, score, evaluation):
+    own = evaluation(score(value=0.9, low=0.85, high=0.95), score("raw pixels", value=0.3), data="a")
+    other = evaluation(score(probe="knn", value=0.7), data="b")
+    runs = [make_summary(label="x", evaluations=(own, other)), make_summary(label="y", evaluations=(own,))]
+    first, second = tables.scores(runs)
+    assert [text(row[0]) for row in first.rows] == ["linear (SGD) x", "linear (SGD) y"]
+    row = records(first)[0]
+    assert (row["backbone"], row["raw pixels"], row["majority class"]) == ("90.0 % 85.0 to 95.0", "30.0 %", "10.0 %")
+    assert "on b" in second.caption
+
+
+def test_results_by_class_are_of_the_main_probe_and_for_a_few_runs(make_summary, score, evaluation):
+    recalls, confusion = {"a": 0.5, "b": 1.0}, ((1, 1), (0, 2))
+    scores = evaluation(
+        score(probe="knn", per_class={"a": 0.0, "b": 0.0}), score(per_class=recalls, confusion=confusion)
     )
-    return make_summary(label=label, evaluations=evaluations)
-
-
-def test_scores_of_different_data_never_share_a_column(make_summary):
-    runs = [
-        evaluated(make_summary, "a", mnist=0.443),
-        evaluated(make_summary, "b", cifar=0.238),
-        evaluated(make_summary, "c", cifar=0.3),
-    ]
-    mnist, cifar = scores.accuracy_comparison(runs).split("</table>")[:2]
-    assert "on mnist" in mnist
-    assert "on cifar" in cifar
-    assert [(row["run"], row["kNN ↑"]) for row in columns(mnist)] == [("a", "44.3 %")]
-    assert [(row["run"], row["kNN ↑"]) for row in columns(cifar)] == [("b", "23.8 %"), ("c", "30.0 %")]
-    assert [row["majority class"] for row in columns(cifar)] == ["20.0 %"] * 2
-    html = scores.evaluation_table(runs)
-    assert html.count("<table") == 2
-    assert all(f"Accuracy on {data}" in html for data in ("mnist", "cifar"))
-
-
-def test_the_headline_is_a_linear_probe_on_all_labels(make_summary):
-    names = (
-        "linear, 2 labels per class",
-        "linear, 1 % of the labels",
-        "kNN",
-        "linear (SGD), lr 0.1, top 5",
-        "linear (SGD), lr 0.1",
-    )
-    found = tuple(ProbeScore(features="backbone", probe=name, accuracy=0.1 * i) for i, name in enumerate(names))
-    evaluation = Evaluation(model="run", train_images=8, test_images=2, statement="", scores=found)
-    assert scores.headline_score(make_summary(evaluations=(evaluation,))).startswith(
-        "Accuracy, linear (SGD), lr 0.1: 40.0"
-    )
-
-
-def test_a_run_with_several_data_sets_has_a_table_for_each(make_summary):
-    both = evaluated(make_summary, "a", mnist=0.443, cifar=0.238)
-    found = scores.accuracy_comparison([both, both]).split("</table>")[:2]
-    assert [columns(table)[0]["kNN ↑"] for table in found] == ["44.3 %", "23.8 %"]
-    assert scores.accuracy_comparison([both]) == ""
-
-
-def test_scores_of_an_older_checkpoint_are_a_note(make_run):
-    run = read_run_summary(make_run())
-    (evaluation,) = run.evaluations
-    older = replace(run, evaluations=(replace(evaluation, step=2000),))
-    assert "checkpoint of step 2" in tables.evaluation_list([older])
-    assert "checkpoint of step" not in tables.evaluation_list(
-        [replace(run, evaluations=(replace(evaluation, step=4000),))]
-    )
-
-
-def measured(make_summary, spectrum_row, label, **recipe):
-    row = replace(
-        spectrum_row(100), intraclass_correlation=0.5, held_out_loss=3.0, probe_images=128, probe_majority=0.12
-    )
-    base = {
-        "objective": "frossl",
-        "hyper": {"log": True},
-        "batch_size": 8,
-        "views": [{"size": 8}],
-        "data": {"source": "a", "train": "x"},
-    }
-    return make_summary(label=label, recipe=base | recipe, spectrum=[row])
-
-
-@pytest.mark.parametrize(
-    ("changes", "left_out"),
-    [
-        ({"epochs": 7, "seed": 3, "optimizer": {"lr": 0.1}}, set()),
-        ({"objective": "vicreg"}, {"held-out loss"}),
-        ({"hyper": {"log": False}}, {"held-out loss"}),
-        ({"batch_size": 16}, {"held-out loss"}),
-        ({"views": [{"size": 16}]}, {"held-out loss", "agreement of the views"}),
-        ({"data": {"source": "b", "train": "x"}}, {"held-out loss", "agreement of the views", "online accuracy"}),
-    ],
-)
-def test_measures_are_compared_only_under_equal_conditions(make_summary, spectrum_row, changes, left_out):
-    runs = [measured(make_summary, spectrum_row, "a"), measured(make_summary, spectrum_row, "b", **changes)]
-    html = tables.comparison_table(runs)
-    heads = {head.rstrip(" ↑↓") for head in cells(html)[0]}
-    names = {"held-out loss", "agreement of the views", "online accuracy"}
-    assert names - heads == left_out
-    assert all(f"No {name}" in html for name in left_out)
-
-
-def test_a_single_run_says_what_is_better_and_what_the_online_accuracy_rests_on(make_summary, spectrum_row):
-    run = measured(make_summary, spectrum_row, "a")
-    rows = {row["measure"]: row for row in columns(tables.measures_table(run))}
-    assert {name: row["better"] for name, row in rows.items()} == {
-        "agreement of the views": "higher",
-        "held-out loss": "lower",
-        "online accuracy": "higher",
-        "effective rank, backbone": "–",
-        "effective rank, projector": "–",
-    }
-    assert "128 images" in rows["online accuracy"]["at the end"]
-    assert "majority class 12.0 %" in rows["online accuracy"]["at the end"]
-
-
-def test_a_single_run_has_no_comparison(make_run):
-    assert tables.comparison_table([read_run_summary(make_run())]) == ""
-
-
-def test_evaluation_has_the_baselines_next_to_the_backbone(make_run):
-    rows = cells(scores.evaluation_table([read_run_summary(make_run("a"))]))
-    assert rows[0] == ["probe", "backbone", "raw pixels", "untrained backbone", "majority class"]
-    assert rows[1] == ["linear (SGD)", "87.1 ± 0.4 % n = 3", "39.1 ± 0.2 % n = 3", "44.8 ± 0.6 % n = 3", "10.0 %"]
-    assert rows[2] == ["kNN", "84.2 %", "33.9 %", "–", "10.0 %"]
-    assert rows[3][:2] == ["linear, 2 labels per class", "51.3 ± 3.1 % n = 10"]
-
-
-def test_evaluations_of_several_runs_are_grouped_by_probe(make_run):
-    rows = cells(scores.evaluation_table([read_run_summary(make_run("a")), read_run_summary(make_run("b"))]))
-    assert [row[0] for row in rows[:4]] == ["probe, run", "linear (SGD) a", "linear (SGD) b", "kNN a"]
-
-
-def test_without_an_evaluation_there_is_no_table(make_summary):
-    assert scores.evaluation_table([make_summary()]) == tables.evaluation_list([make_summary()]) == ""
+    run = make_summary(evaluations=(scores,))
+    (found,) = tables.by_class([run])
+    assert {row[0]: row[1] for row in map(list, found.table.rows)}["recall, a"].startswith("50.0")
+    assert (found.classes, found.confusion) == (["a", "b"], confusion)
+    assert tables.by_class([run] * 50) == []
 
 
 def test_recipes_are_compared_entry_by_entry(make_summary):
-    a = make_summary(
-        label="a", recipe={"objective": "frossl", "hyper": {"log": True}, "views": [{"size": 32}], "seed": 0}
-    )
-    b = make_summary(label="b", recipe={"objective": "vicreg", "hyper": {}, "views": [{"size": 96}], "seed": 0})
-    assert cells(tables.recipe_table([a, b])) == [
-        ["entry", "a", "b"],
-        ["objective", '"frossl"', '"vicreg"'],
-        ["hyper.log", "true", "–"],
-        ["views.0.size", "32", "96"],
-        ["hyper", "–", "{}"],
+    runs = [make_summary(recipe={"seed": seed, "epochs": 5}) for seed in range(6)]
+    (few,) = tables.recipe(runs[:2])
+    assert [[text(cell) for cell in row] for row in few.rows] == [["seed", "0", "1"]]
+    (many,) = tables.recipe(runs)
+    assert [text(name) for name in many.head] == ["entry", "seed"]
+    assert len(many.rows) == 6
+    assert tables.recipe(runs[:1]) == []
+
+
+def test_equal_labels_get_the_differences_of_their_recipes_or_a_number(make_summary):
+    recipes = [{"objective": "frossl"}, {"objective": "vicreg"}, {"objective": "vicreg"}]
+    runs = [make_summary(label="same", recipe=recipe) for recipe in recipes]
+    assert [run.label for run in tables.make_labels_unique([*runs, make_summary(label="other")])] == [
+        *("same: frossl", "same: vicreg (1)", "same: vicreg (2)", "other")
     ]
-    assert tables.recipe_table([a]) == tables.recipe_table([a, a]) == ""
-
-
-def test_notes_about_all_runs_have_no_labels(make_summary):
-    a, b = (
-        make_summary(label="a", file_notes=("Both lack x.", "Only a.")),
-        make_summary(label="b", file_notes=("Both lack x.",)),
-    )
-    items = [re.sub("<[^>]+>", "", item) for item in re.findall("<li>(.*?)</li>", tables.notes_list([a, b]))]
-    assert items == ["Both lack x.", "a: Only a."]
-
-
-def test_alarms_are_listed_with_observation_and_remedy(make_summary, train_row, alarm_row):
-    alarms = [alarm_row(5, alarm="divergence", where="projector"), alarm_row(1234)]
-    runs = [
-        make_summary(label=label, train=[train_row(9)], alarms=[alarm])
-        for label, alarm in zip("ab", alarms, strict=True)
-    ]
-    rows = columns(tables.alarm_table(runs))
-    assert [(row["step"], row["epoch"], row["run"], row["alarm"]) for row in rows] == [
-        ("5", "0.05", "a", "divergence"),
-        ("1 234", "12.34", "b", "dimensional collapse"),
-    ]
-    assert [f"{row['alarm']}, {row['observation']}" for row in rows] == [alarm_message(alarm) for alarm in alarms]
-    assert all(row["remedy"] for row in rows)
-    assert "run" not in columns(tables.alarm_table(runs[:1]))[0]
-    assert tables.alarm_table([make_summary(train=[train_row(9)])]) == "<p>No alarm was raised.</p>"
-    assert tables.alarm_table([make_summary()]) == ""
-
-
-@pytest.mark.parametrize(
-    ("remedy", "flags"),
-    [
-        ("add one (--projector.widths)", ["--projector.widths"]),
-        ("raise its weight among --hyper.{invariance,log}", ["--hyper.{invariance,log}"]),
-        ("lower --optimizer.lr (now 0.3), or lengthen --schedule.warmup.", ["--optimizer.lr", "--schedule.warmup"]),
-        ("lower the rate", []),
-    ],
-)
-def test_flags_of_a_remedy_are_code(remedy, flags):
-    assert re.findall(r"<code[^>]*>(.*?)</code>", tables._mark_flags(remedy)) == flags
-
-
-def test_text_of_a_run_is_escaped(make_summary, train_row, alarm_row):
-    score = ProbeScore(features=HOSTILE, probe=HOSTILE, accuracy=0.5)
-    run = make_summary(
-        label=HOSTILE,
-        recipe={
-            "objective": HOSTILE,
-            HOSTILE: HOSTILE,
-            "backbone": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE}},
-            "data": {"source": HOSTILE},
-        },
-        train=[train_row(1)],
-        alarms=[alarm_row(1, HOSTILE, alarm=HOSTILE, where=HOSTILE)],
-        evaluations=tuple(
-            Evaluation(
-                model="m",
-                data=data,
-                train_images=1,
-                test_images=1,
-                statement=HOSTILE,
-                scores=(score,),
-                left_out=(HOSTILE,),
-            )
-            for data in (HOSTILE, "other")
-        ),
-        file_notes=(HOSTILE,),
-    )
-    alarms_and_facts = (tables.summary_table, tables.alarm_table, answers_html, tables.notes_list, tables.recipe_table)
-    accuracies = (tables.comparison_table, scores.accuracy_comparison, scores.evaluation_table, tables.evaluation_list)
-    for runs in ([run], [run, make_summary(label="other")]):
-        assert not [build for build in (*alarms_and_facts, *accuracies) if "<script" in build(runs)]
-    assert "<script" not in document.json_details(HOSTILE, run.recipe)
-    assert "&lt;script&gt;" in document.json_details(HOSTILE, run.recipe)
-
-
-def test_no_table_of_runs_is_wider_than_its_limit_and_none_loses_a_value(make_summary):
-    runs = [
-        make_summary(label=f"run {i}", recipe={"seed": i, **{f"entry {k}": i + k for k in range(20)}})
-        for i in range(50)
-    ]
-    html = tables.recipe_table(runs)
-    found = [cells(table) for table in html.split("</table>")[:-1]]
-    assert all(len(table[0]) <= document.MAX_COLUMNS + 1 for table in found)
-    assert all([row[0] for row in table] == ["run", *(run.label for run in runs)] for table in found)
-    assert {name: row for table in found for name, row in zip(table[0][1:], table[8][1:], strict=True)} == {
-        "seed": "7", **{f"entry {k}": str(7 + k) for k in range(20)}
-    }  # fmt: skip
-
-
-def test_facts_that_all_runs_share_are_said_once(make_summary):
-    runs = [
-        make_summary(label=label, recipe={"objective": label, "data": {"source": "a/long/path"}})
-        for label in ("frossl", "vicreg")
-    ]
-    html = tables.summary_table(runs)
-    assert html.count("a/long/path") == 1
-    assert cells(html) == [["run", "objective"], ["frossl", "frossl"], ["vicreg", "vicreg"]]
-
-
-def test_an_interval_stands_below_its_accuracy():
-    score = ProbeScore(features="backbone", probe="kNN", accuracy=0.5, low=0.456, high=0.5449)
-    assert re.sub("<[^>]+>", " ", scores.score_cell(score)).split() == ["50.0", "%", "45.6", "to", "54.5"]

@@ -22,9 +22,7 @@ from fullrank.run.collapse_detector import (
     find_collapse,
     not_finite_alarm,
     replay_alarms,
-    steps_per_epoch,
 )
-from fullrank.run.metrics import MetricsWriter
 from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
@@ -106,8 +104,8 @@ def test_an_alarm_is_one_line():
         recipe={"optimizer": {"lr": 0.5}},
     )
     assert alarm_message(alarm) == (
-        "dimensional collapse, projector: effective rank 1.100 of 128 dimensions on 1280 held-out images, expected 2 or more; "
-        "probably because the steps are too large"
+        "dimensional collapse, projector: effective rank 1.100 of 128 dimensions on 1280 held-out images, expected 2 "
+        "or more; probably because the steps are too large"
     )
     assert alarm_remedy(alarm) == "lower --optimizer.lr (now 0.5), or lengthen --schedule.warmup"
 
@@ -129,7 +127,7 @@ def test_alarms_do_not_depend_on_later_rows(numbers, cut):
     ]
 
 
-@pytest.mark.parametrize("n", [60, 99, 100, 150, 200, 1000])
+@pytest.mark.parametrize("n", [60, 100, 1000])
 def test_noise_in_all_directions_has_no_collapsed_dimension_for_any_number_of_images(n):
     spectrum = Spectrum.from_embeddings(torch.randn(n, 100, generator=torch.Generator().manual_seed(0)))
     assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == 0
@@ -153,17 +151,12 @@ def test_collapsed_dimensions_count_if_there_are_enough_images(collapsed, n, exp
     assert (collapsed_share(spectrum.collapsed_dimensions(), 8, n) > MAX_COLLAPSED_SHARE) is expected
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_very_few_images_have_no_collapsed_dimension(n):
-    assert collapsed_share(0, 100, n) == 0
-
-
 def find(Z, where="projector"):
     return find_collapse(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)), where)
 
 
 @pytest.mark.parametrize("D", [1, 2, 4, 128])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 20])
+@pytest.mark.parametrize("n", [1, 4, 20])
 @pytest.mark.parametrize("where", ["backbone", "projector"])
 def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D, where):
     assert find(torch.randn(n, D, generator=torch.Generator().manual_seed(0)), where) is None
@@ -171,7 +164,7 @@ def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D, w
 
 def test_eight_images_are_enough_to_find_a_collapse_in_four_dimensions():
     line, point = torch.randn(8, 1, generator=torch.Generator().manual_seed(0)) * torch.ones(4), torch.ones(8, 4)
-    assert [find(Z).alarm for Z in (line, point)] == ["dimensional collapse", "complete collapse"]
+    assert [find(Z)["alarm"] for Z in (line, point)] == ["dimensional collapse", "complete collapse"]
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**5))
@@ -189,62 +182,27 @@ def test_a_single_term_is_not_dominant():
     assert dominant_term({"one": 99.0, "two": -0.5, "three": 0.5}) is None
 
 
+NAN = {"term": "variance", "value": "nan"}
+
+
 @pytest.mark.parametrize(
-    ("step", "where", "details", "recipe", "message", "remedy"),
+    ("step", "where", "details", "objective", "message", "remedy"),
     [
-        (
-            3,
-            "loss",
-            {"term": "variance", "value": "nan"},
-            Recipe(),
-            "the loss is not finite at step 3: term 'variance' is nan",
-            "lower",
-        ),
-        (
-            3,
-            "weights",
-            {"tensor": "backbone.w"},
-            Recipe(),
-            "weights 'backbone.w' are not finite after step 3",
-            "32-true",
-        ),
-        (
-            1,
-            "loss",
-            {"term": "a", "value": "inf"},
-            Recipe(),
-            "term 'a' is inf; probably because of the precision bfloat16, the objective",
-            r"(--hyper)",
-        ),
-        (
-            0,
-            "embeddings",
-            {"images": "held-out images"},
-            Recipe(objective="a.py:loss"),
-            "of held-out images are not",
-            "fullrank check a.py:loss",
-        ),
-        (1, "weights", {"tensor": "w"}, Recipe(), "because the steps are too large", "(now 0.5 epochs)"),
+        (3, "loss", NAN, "frossl", "not finite at step 3: term 'variance' is nan", "lower"),
+        (3, "weights", {"tensor": "b.w"}, "frossl", "weights 'b.w' are not finite after step 3", "32-true"),
+        (1, "loss", NAN, "frossl", "probably because of the precision bfloat16, the objective", "(--hyper)"),
+        (0, "embeddings", {"images": "images"}, "a.py:loss", "of images are not", "fullrank check a.py:loss"),
+        (1, "weights", {"tensor": "w"}, "frossl", "because the steps are too large", "(now 0.5 epochs)"),
     ],
 )
-def test_an_alarm_for_numbers_that_are_not_finite(step, where, details, recipe, message, remedy):
-    recipe = replace(recipe, schedule=ScheduleConfig(warmup=0.5))
+def test_an_alarm_for_numbers_that_are_not_finite(step, where, details, objective, message, remedy):
+    recipe = Recipe(objective=objective, schedule=ScheduleConfig(warmup=0.5))
     alarm = not_finite_alarm(step, 0.1, where, recipe, precision="bf16-mixed", **details)
     assert (alarm.alarm, alarm.where) == ("not finite", where)
     assert message in alarm_message(alarm)
     assert remedy in alarm_remedy(alarm)
-
-
-@pytest.mark.parametrize("step", [1, 30])
-def test_the_precision_is_the_first_remedy_in_bfloat16_and_no_remedy_in_float32(step):
-    bfloat16, float32 = (
-        not_finite_alarm(step, 0.1, "loss", Recipe(), precision=precision, term="a", value="nan")
-        for precision in ("bf16-mixed", "32-true")
-    )
-    flags = re.findall(r"--[\w.]+|bfloat16|steps|objective", f"{alarm_message(bfloat16)}; {alarm_remedy(bfloat16)}")
-    assert flags[0] == "bfloat16"
-    assert next(flag for flag in flags if flag.startswith("--")) == "--machine.precision"
-    assert not re.search("bfloat16|precision", f"{alarm_message(float32)}; {alarm_remedy(float32)}")
+    exact = not_finite_alarm(step, 0.1, where, recipe, precision="32-true", **details)
+    assert "precision" not in alarm_message(exact) + alarm_remedy(exact)
 
 
 def deviating_row(step, **changes):
@@ -254,32 +212,17 @@ def deviating_row(step, **changes):
 @pytest.mark.parametrize(("metric", "word"), [("image_deviation", "same view"), ("pixel_deviation", "single colour")])
 def test_views_without_variance_are_reported_at_the_first_row(metric, word):
     (alarm,) = detect_collapse([deviating_row(0, **{metric: 0.0})], burn_in_end=BURN_IN_END)
-    assert (alarm.step, alarm.alarm, alarm.where, alarm.metric, alarm.cause) == (
-        0,
-        "constant views",
-        "views",
-        metric,
-        "views",
-    )
+    assert (alarm.step, alarm.alarm, alarm.where, alarm.metric) == (0, "constant views", "views", metric)
     assert word in alarm_message(alarm)
-    assert "custom_transforms" in alarm_remedy(alarm)
-    assert (
-        detect_collapse([deviating_row(0, image_deviation=0.01, pixel_deviation=0.01)], burn_in_end=BURN_IN_END) == []
-    )
+    assert detect_collapse([deviating_row(0, image_deviation=0.01)], burn_in_end=BURN_IN_END) == []
 
 
 @pytest.mark.parametrize("where", ["backbone", "projector"])
-@pytest.mark.parametrize("loss", [0.0, 7.0])
-def test_equal_embeddings_are_reported_at_the_first_training_row_whatever_the_loss(where, loss):
+def test_equal_embeddings_are_reported_at_the_first_row_whatever_the_loss(where):
     variance = {"backbone": 0.3, "projector": 0.3} | {where: 1e-14}
-    row = replace(train_row(1, {"variance": loss}), relative_variance=variance)
+    row = replace(train_row(1, {"variance": 0.0}), relative_variance=variance)
     (alarm,) = detect_collapse([deviating_row(0), row], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where, alarm.metric) == (1, "complete collapse", where, "batch_variance")
-    assert "same output" in alarm_message(alarm)
-    assert alarm_remedy(alarm)
-
-
-def test_equal_held_out_embeddings_are_reported_before_the_end_of_burn_in():
     row = spectrum_row(0, {"relative_variance": 0.0}, {"relative_variance": 0.0})
     (alarm,) = detect_collapse([row, replace(row, step=10)], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where) == (0, "complete collapse", "backbone")
@@ -289,55 +232,20 @@ def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
     equal = replace(train_row(5, {"variance": 1.0}), relative_variance={"backbone": 0.0, "projector": 0.0})
     before = replace(train_row(1, {"variance": 1.0}), relative_variance={"backbone": 0.2, "projector": 0.2})
     rows = {"views": [deviating_row(0, image_deviation=0.0), equal], "network": [equal], "large steps": [before, equal]}
-    assert {cause: detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause for cause, log in rows.items()} == dict(
-        zip(rows, rows, strict=True)
-    )
+    for cause, log in rows.items():
+        assert detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause == cause
 
 
-def test_a_row_without_the_new_fields_raises_no_alarm():
-    assert (
-        detect_collapse(
-            [spectrum_row(0, {"relative_variance": None}, {}), train_row(1, {"variance": 1.0})], burn_in_end=BURN_IN_END
-        )
-        == []
-    )
-
-
-@pytest.fixture
-def run(tmp_path):
-    """`run(steps, …)`: a run of 10 epochs with 39 steps each, and a backbone of effective rank 1.1 from the start."""
-
-    def build(steps, *, per_epoch=39):
-        write_json(tmp_path / "recipe.json", to_dict(Recipe(epochs=10, schedule=ScheduleConfig(warmup=0.5))))
-        log = MetricsWriter(tmp_path, after=-1)
-        for step in steps:
-            log.write(replace(spectrum_row(step, {"effective_rank": 1.1}, {}), epoch=round(step / per_epoch, 4)))
-        log.close()
-        return Run(tmp_path)
-
-    return build
-
-
-def test_the_log_of_a_run_is_replayed_with_its_recipe(run):
-    replayed = run([0, 10, 59, 60, 390])
-    assert steps_per_epoch(replayed.metrics) == 39
-    assert burn_in_end_of_log(replayed.metrics, replayed.recipe) == 3 * 20
-    (alarm,) = replay_alarms(replayed)
-    assert (alarm.step, alarm.alarm, alarm.where) == (60, "dimensional collapse", "backbone")
-    assert f"(now {Recipe().optimizer.lr:g})" in alarm_remedy(alarm)
-
-
-@pytest.mark.parametrize(("steps", "per_epoch"), [([], 39), ([0], 39), ([0, 10], 10**9)])
-def test_a_log_that_does_not_show_the_steps_of_an_epoch_has_the_minimal_burn_in(steps, per_epoch, run):
-    replayed = run(steps, per_epoch=per_epoch)
-    assert burn_in_end_of_log(replayed.metrics, replayed.recipe) == 50
-    assert replay_alarms(replayed) == []
+@pytest.mark.parametrize(("steps", "alarms"), [([0, 10, 59, 60, 390], [60]), ([0], []), ([], [])])
+def test_the_log_of_a_run_is_replayed_with_its_recipe(steps, alarms, tmp_path):
+    write_json(tmp_path / "recipe.json", to_dict(Recipe(epochs=10, schedule=ScheduleConfig(warmup=0.5))))
+    rows = [replace(spectrum_row(k, {"effective_rank": 1.1}, {}), epoch=round(k / 39, 4)) for k in steps]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row_to_json(row)) + "\n" for row in rows))
+    run = Run(tmp_path)
+    assert burn_in_end_of_log(run.metrics, run.recipe) == (60 if alarms else 50)
+    assert [alarm.step for alarm in replay_alarms(run)] == alarms
 
 
 def test_alarms_in_the_log_are_ignored():
-    assert (
-        CollapseDetector(0).update(
-            AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", cause="")
-        )
-        == []
-    )
+    row = AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", cause="")
+    assert CollapseDetector(0).update(row) == []

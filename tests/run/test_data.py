@@ -7,12 +7,11 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, MemoryImages, dataloader
+from fullrank.images import Images, MemoryImages
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.folder import FolderImages
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, assemble, build_method
-from fullrank.run.data import SeededBatches, load_batches, open_data, resolve_num_workers, write_preview
+from fullrank.run.data import SeededBatches, load_batches, open_data
 from fullrank.views import ViewConfig
 
 CPU = torch.device("cpu")
@@ -97,12 +96,6 @@ def test_statistics_are_measured_on_the_training_images_and_written_into_the_rec
     assert complete.data.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), abs=1e-4)
 
 
-def test_given_statistics_are_used(even):
-    complete, parts, _, _ = opened(even, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
-    assert (complete.data.mean, complete.data.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    assert torch.equal(parts.views.mean, torch.tensor([0.1, 0.2, 0.3]))
-
-
 def test_images_of_several_sizes_stay_on_disk(mixed):
     _, _, data, lines = opened(mixed)
     assert not isinstance(data.train, MemoryImages)
@@ -111,16 +104,6 @@ def test_images_of_several_sizes_stay_on_disk(mixed):
         lines[1]
         == "images stay on disk and are decoded when needed: 12 of 10×10 to 20×30 px (--data.storage memory loads them)"
     )
-
-
-def test_with_a_size_images_of_several_sizes_are_loaded_into_memory(mixed):
-    _, _, data, _ = opened(mixed, size=9)
-    assert data.train.pixels.shape == (12, 3, 9, 9)
-
-
-def test_storage_memory_is_an_error_if_it_is_impossible(mixed):
-    with pytest.raises(UserError, match="size"):
-        opened(mixed, storage="memory")
 
 
 def test_images_stay_on_disk_if_one_image_outside_the_sample_has_another_size(tmp_path):
@@ -132,12 +115,6 @@ def test_images_stay_on_disk_if_one_image_outside_the_sample_has_another_size(tm
     _, _, data, lines = opened(source)
     assert not isinstance(data.train, MemoryImages)
     assert "several sizes (--data.size S --data.storage memory" in lines[1]
-
-
-def test_storage_disk_decodes_from_disk(even):
-    _, _, data, lines = opened(even, storage="disk")
-    assert not isinstance(data.train, MemoryImages)
-    assert "images stay on disk and are decoded when needed: 12 of 12×10 to 12×10 px" in lines[1]
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
@@ -162,13 +139,6 @@ def test_images_in_memory_and_on_disk_have_the_same_order(even):
     assert in_memory[0].data.mean == pytest.approx(on_disk[0].data.mean, abs=1e-3)
 
 
-def test_batches_use_the_seed_and_batch_size_of_the_recipe(even):
-    complete, parts, data, _ = opened(even)
-    found = list(load_batches(complete, parts.views, data, CPU, start=1, stop=3))
-    expected = list(dataloader(data.train, parts.views, seed=complete.seed, batch_size=4, start=1, stop=3))
-    assert all(torch.equal(xs[0], ys[0]) for (xs, _), (ys, _) in zip(found, expected, strict=True))
-
-
 @pytest.mark.parametrize(("samples", "expected"), [(0, 60), (7, 7), (10_000, 359)])
 def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
     """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""
@@ -176,11 +146,6 @@ def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
     _, _, data, _ = opened("digits", channels=1, backbone=small, epochs=100, spectrum=SpectrumConfig(samples=samples))
     assert data.held_out.shape == (expected, 1, 8, 8)
     assert data.held_out_labels.shape == (expected,)
-
-
-def test_the_evaluations_are_planned_for_the_images_that_exist(even):
-    plans = [opened(even, epochs=100, spectrum=SpectrumConfig(samples=samples))[2].plan for samples in (12, 10_000)]
-    assert plans[0] == plans[1]
 
 
 def test_held_out_images_are_chosen_by_the_seed():
@@ -200,62 +165,12 @@ def test_training_and_held_out_images_are_disjoint():
     assert not any(tuple(row) in train for row in data.held_out.flatten(1).tolist())
 
 
-def test_fewer_images_than_a_batch_are_an_error(even):
-    with pytest.raises(UserError, match="there are only 12 training images; set --batch_size 6"):
-        opened(even, batch_size=64)
-
-
-def test_unreadable_images_are_skipped_and_counted(tmp_path):
-    source = folder(tmp_path / "some", [(12, 10)] * 30)
-    (tmp_path / "some" / "train" / "cat" / "000.png").write_bytes(b"no picture")
-    _, _, data, _ = opened(source)
-    assert (data.num_images, data.decode_errors.failed) == (29, 1)
-
-
 def test_too_many_decode_errors_are_an_error(tmp_path):
     source = folder(tmp_path / "many", [(12, 10)] * 12)
     for k in range(4):
         (tmp_path / "many" / "train" / ("cat", "dog")[k % 2] / f"{k:03}.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"could not be read|cannot be read"):
         opened(source)
-
-
-def test_a_stream_needs_the_number_of_images_per_epoch():
-    with pytest.raises(UserError, match=r"hf:uoft-cs/cifar10 has no known length; .* --data.num_images"):
-        opened("hf:uoft-cs/cifar10", storage="streaming")
-
-
-def test_classes_without_names_are_counted_up_to_the_largest_label(even):
-    _, _, data, _ = opened(even)
-    nameless = replace(data, classes=(), held_out_labels=torch.tensor([4, -1]))
-    assert nameless.num_classes == 5
-    unlabelled = replace(data.train, labels=torch.full((12,), -1))
-    assert (
-        replace(data, classes=(), train=unlabelled, sample=unlabelled, held_out_labels=torch.tensor([-1])).num_classes
-        == 2
-    )
-
-
-@pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_the_preview_has_a_row_for_each_of_a_few_images(even, tmp_path, storage):
-    complete, parts, data, _ = opened(even, storage=storage)
-    write_preview(tmp_path / "views.png", complete, parts.views, data)
-    with Image.open(tmp_path / "views.png") as picture:
-        width, height = picture.size
-    assert width * 8 == pytest.approx(height * 3, rel=0.03)  # eight images, each with two views
-
-
-def test_negative_workers_mean_all_cores_but_one(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    assert [resolve_num_workers(asked) for asked in (0, 3, -1)] == [0, 3, 7]
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
-    assert resolve_num_workers(-1) == 1
-
-
-def test_all_images_are_counted_in_one_place(even):
-    _, _, data, _ = opened(even)
-    assert isinstance(data.decode_errors, DecodeErrors)
-    assert data.decode_errors.attempts >= 24
 
 
 def test_seeded_batches_seed_each_step_and_measure_only_the_wait():
@@ -309,8 +224,8 @@ def test_images_of_floats_need_four_bytes_per_value(tmp_path, even, monkeypatch)
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_only_the_subset_and_the_validation_images_are_opened(even, monkeypatch, storage):
-    original, names = FolderImages.open, set()
-    monkeypatch.setattr(FolderImages, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
+    original, names = Images.open, set()
+    monkeypatch.setattr(Images, "open", lambda self, index: names.add(self.name(index)) or original(self, index))
     complete, parts, data, lines = opened(even, subset=8, validation=0.25, storage=storage)
     assert "3 of 12 training images held out for validation" in lines[0]
     assert data.num_images == len(data.train) == 8

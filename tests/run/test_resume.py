@@ -8,7 +8,6 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -18,10 +17,9 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import DataConfig, Recipe, SpectrumConfig, build_method, with_objective
+from fullrank.recipes import DataConfig, Recipe, with_objective
 from fullrank.run import Run
-from fullrank.run.data import open_data
-from fullrank.run.run_logger import RunLogger
+from fullrank.run.logger import RunLogger
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
 
@@ -48,12 +46,7 @@ def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_pat
     ("objective", "method", "optimizer"),
     [
         ("moco", {}, {"name": "adam", "beta2": 0.95, "decay_all": True}),
-        (
-            "dino",
-            {"temperature_warmup": 0.8, "freeze": 0.3},
-            {"clip_norm": 0.5, "last_weight_decay": 0.4, "frozen": ("conv1",)},
-        ),
-        ("swav", {"queue": 300, "queue_start": 0.3, "freeze": 0.2}, {}),
+        ("dino", {"temperature_warmup": 0.8, "freeze": 0.3}, {"clip_norm": 0.5, "last_weight_decay": 0.4}),
         ("simsiam", {}, {"name": "sgd", "constant_predictor": True, "layer_decay": 0.8}),
     ],
 )
@@ -103,7 +96,7 @@ def test_a_killed_run_from_disk_is_bitwise_equal_for_any_number_of_workers(
     assert_same(whole.path, path)
 
 
-@pytest.mark.parametrize("precision", ["auto", "64-true"])
+@pytest.mark.parametrize("precision", ["64-true"])
 def test_dropout_continues_with_the_same_random_numbers(precision, small, train, tmp_path, power_cut, assert_same):
     arguments = small.backbone.arguments | {"drop_rate": 0.2, "drop_path_rate": 0.3}
     backbone, machine = replace(small.backbone, arguments=arguments), replace(small.machine, precision=precision)
@@ -151,54 +144,6 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(
     assert_same(run.path, tmp_path / "run")
 
 
-def test_resuming_a_finished_run_changes_nothing(run, copy, assert_same):
-    fullrank.pretrain(resume=copy, console=QUIET)
-    assert_same(run.path, copy)
-
-
-def test_an_incomplete_last_row_is_dropped(run, copy, assert_same):
-    shutil.rmtree(run_step(copy, 22))
-    with (copy / "metrics.jsonl").open("a") as log:
-        log.write('{"step": 23, "ki')
-    fullrank.pretrain(resume=copy, console=QUIET)
-    assert_same(run.path, copy)
-
-
-def test_the_durations_of_all_parts_are_added(copy):
-    before = Run(copy).path.joinpath("environment.json").read_text()
-    shutil.rmtree(run_step(copy, 22))
-    fullrank.pretrain(resume=copy, console=QUIET)
-    after = (copy / "environment.json").read_text()
-    for name in ("duration_seconds", "cpu_seconds"):
-        seconds = [float(re.search(rf'"{name}": ([\d.]+)', text)[1]) for text in (before, after)]
-        assert seconds[1] > seconds[0]
-
-
-def test_the_cpu_seconds_of_a_run_of_an_older_version_stay_unknown(copy):
-    path = copy / "environment.json"
-    environment = json.loads(path.read_text())
-    del environment["cpu_seconds"]
-    path.write_text(json.dumps(environment))
-    for _ in range(2):
-        shutil.rmtree(run_step(copy, 22))
-        fullrank.pretrain(resume=copy, console=QUIET)
-        after = json.loads(path.read_text())
-        assert after["duration_seconds"] > environment["duration_seconds"]
-        assert after["cpu_seconds"] == 0
-
-
-def test_resume_accepts_the_recipe_of_the_run(run, copy, small):
-    assert fullrank.pretrain(small, resume=copy, console=QUIET).path == copy
-
-
-def test_a_run_continues_on_the_devices_of_the_given_recipe(run, copy, small, assert_same):
-    path = copy / "recipe.json"
-    path.write_text(path.read_text().replace('"devices": 1', '"devices": 2'))
-    shutil.rmtree(run_step(copy, 22))
-    fullrank.pretrain(small, resume=copy, console=QUIET)  # which asks for one
-    assert_same(run.path, copy)
-
-
 def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
     other = replace(small, epochs=3, optimizer=replace(small.optimizer, lr=0.5))
     with pytest.raises(
@@ -216,17 +161,7 @@ def test_an_edited_recipe_is_an_error(copy):
         fullrank.pretrain(resume=copy, console=QUIET)
 
 
-def test_missing_images_are_an_error(on_disk, photos, train, tmp_path):
-    shutil.copytree(photos, tmp_path / "photos")
-    data = replace(on_disk.data, source=str(tmp_path / "photos"), workers=0)
-    run = train(replace(on_disk, data=data, epochs=1), tmp_path / "run")
-    for path in (tmp_path / "photos" / "cat").iterdir():
-        path.unlink()
-    with pytest.raises(UserError, match=r"trained on 48 images, but .*photos now has 24; "):
-        fullrank.pretrain(resume=run.path, console=QUIET)
-
-
-@pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("state.pt", 1000), ("meta.json", 5)])
+@pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("meta.json", 5)])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
     damaged.write_bytes(damaged.read_bytes()[:length])
@@ -266,77 +201,9 @@ def test_nothing_is_said_if_nothing_has_changed(copy):
     assert not re.search(r"lost|missing|instead|rounding|again", resume(copy))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
-def test_a_flipped_byte_in_a_checkpoint_is_found(copy, file):
-    path = run_step(copy, 22) / file
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"{file} cannot be read .*checksum.*previous checkpoint"):
-        fullrank.pretrain(resume=copy, console=QUIET)
-    if file == "model.safetensors":
-        with pytest.raises(UserError, match="checksum"):
-            fullrank.load(copy)
-
-
-@pytest.mark.parametrize("damage", ["missing", "empty", "damaged"])
-def test_only_recipe_and_checkpoint_are_needed(run, copy, damage, assert_same):
-    shutil.rmtree(run_step(copy, 22))
-    for name in (
-        "environment.json",
-        "metrics.jsonl",
-        "spectrum.npz",
-        "views.png",
-        "tensorboard",
-        "decode_errors.jsonl",
-    ):
-        path = copy / name
-        if name == "tensorboard":
-            shutil.rmtree(path)
-        elif damage == "missing" or name == "views.png":
-            path.unlink(missing_ok=True)
-        else:
-            path.write_text("{" if damage == "damaged" and name != "metrics.jsonl" else "")
-    text = resume(copy)
-    for name in ("environment.json", "metrics.jsonl", "spectrum.npz"):
-        assert re.search(rf"{name} (is|was) .*(missing|empty|damaged)", text), text
-    assert "steps 1 to 16 is lost" in text
-    assert (copy / "views.png").exists()
-    assert same_weights(run, Run(copy))
-    assert [row.step for row in Run(copy).metrics.train] == list(range(17, 23))
-    assert Run(copy).environment["seed"] == 0
-    if damage != "missing":
-        assert (copy / "spectrum.npz.damaged").exists()
-
-
-def test_a_log_without_rows_is_an_error_where_it_is_read(copy):
-    (copy / "metrics.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"metrics\.jsonl has no rows, but the run has a checkpoint of step 22"):
-        _ = Run(copy).metrics
-
-
-def test_a_log_or_spectra_that_end_early_are_said(copy):
-    path = copy / "metrics.jsonl"
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if json.loads(line)["step"] <= 9))
-    with np.load(copy / "spectrum.npz") as file:
-        np.savez(copy / "spectrum.npz", **{name: file[name][:4] for name in file.files})
-    text = resume(copy)
-    assert "metrics.jsonl ends at step 9: the log of the steps 10 to 22 is lost" in text
-    assert "spectrum.npz lacks 6 of the 10 spectra up to step 22" in text
-
-
-def test_a_run_that_has_lost_its_checkpoints_is_not_overwritten(copy):
-    log = (copy / "metrics.jsonl").read_text()
-    shutil.rmtree(copy / "checkpoints")
-    with pytest.raises(UserError, match=r"no checkpoint, but its log reaches step 22 .* due at step 6"):
-        fullrank.pretrain(resume=copy, console=QUIET)
-    assert (copy / "metrics.jsonl").read_text() == log
-
-
 def test_more_epochs_continue_a_finished_run(run, copy, small):
     text = resume(copy, epochs=3)
     assert "now has 3 epochs instead of 2" in text
-    assert "equals neither" in text
     longer = Run(copy)
     assert (longer.recipe.epochs, longer.checkpoint().step) == (3, 33)
     rows = {row.step: row for row in longer.metrics.train}
@@ -349,24 +216,6 @@ def test_more_epochs_continue_a_finished_run(run, copy, small):
     assert "instead" not in resume(copy)
     with pytest.raises(UserError, match="already has 33 steps"):
         fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
-
-
-def test_more_epochs_keep_the_images_of_the_spectra(run, copy, small):
-    automatic = replace(small, spectrum=SpectrumConfig(every=11))
-    resume(copy, recipe=automatic, epochs=3)
-    counts = {row.step: row.backbone.samples for row in Run(copy).metrics.spectrum}
-    assert set(counts.values()) == {100}, "the evaluations before had 100 images"
-    assert max(counts) == 33
-    _, data = open_data(replace(automatic, epochs=3), build_method(automatic), notify=lambda line: None)
-    assert data.plan.samples != 100, "a new run of three epochs would have other evaluations"
-
-
-def test_a_run_that_was_killed_after_more_epochs_were_given_continues_with_them(copy, power_cut):
-    with power_cut(after=24):
-        fullrank.pretrain(resume=copy, epochs=3, console=QUIET)
-    assert Run(copy).checkpoint().step == 22
-    assert "now has 3 epochs instead of 2" in resume(copy)
-    assert Run(copy).checkpoint().step == 33
 
 
 def test_fields_that_do_not_decide_the_weights_may_change(run, copy, small):
@@ -397,7 +246,7 @@ def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small,
     for _ in range(2):
         fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
         assert_same(run.path, path)
-    with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3\).*--epochs 3"):
+    with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3\)"):
         fullrank.pretrain(replace(small, epochs=3), out=path, resume_or_start=True, console=QUIET)
 
 

@@ -1,72 +1,54 @@
 """`fullrank check`: test whether an objective meets the requirements."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pydantic
 import tyro
+from rich.console import Console
 
 from fullrank.cli.flags import call, parse
-from fullrank.cli.heavy import heavy_imports
+from fullrank.config import config
 from fullrank.errors import UserError
-from fullrank.files import atomic_write
-from fullrank.recipes import import_function, keywords, objective_signature, resolve_objective
-from fullrank.terminal import stderr
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fullrank.testing import ConformanceReport
-
-STYLES = {"passed": "green", "failed": "bold red", "info": "dim"}
+from fullrank.recipes.user_code import find_objective, import_function, keywords
+from fullrank.run.terminal import stderr
+from fullrank.testing import check
 
 
-@dataclass(frozen=True)
+@config
 class Options:
     """Options of the check."""
 
-    processes: int = 4
+    processes: Annotated[int, pydantic.Field(ge=1, le=64)] = 4
     """Largest number of processes; the check compares 1, 2, 4, … processes with each other."""
-    out: Path | None = None
-    """Write an HTML page with figures."""
-    overwrite: bool = False
-    """Replace an existing page."""
+
+
+USUAL = Options()
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse the arguments, run the checks and print the results; SystemExit(1) if a check failed."""
     if not arguments or arguments[0].startswith("-"):
         call(explain, arguments, command="check")
-        return
     name, *rest = arguments
     if ":" in name:
         import_function(name, notify=stderr().print)
-    options, hyperparameters = parse_flags(name, rest)
-    if options.processes < 1:
-        raise UserError(f"--processes is {options.processes}, expected 1 or more")
-    with heavy_imports():
-        from rich.console import Console
+    objective = find_objective(name)
+    Hyper: Any = keywords(objective)
 
-        from fullrank.report.conformance import render
-        from fullrank.testing import check
+    @dataclass(frozen=True)
+    class Flags:
+        options: Annotated[Options, tyro.conf.arg(name="")]
+        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the objective; its docstring explains them."""
 
-    objective = resolve_objective(name)
-    with atomic_write(options.out, overwrite=options.overwrite) if options.out else nullcontext() as draft:
-        with stderr().status("") as status:
-            report = check(
-                objective,
-                name=name,
-                hyper=hyperparameters,
-                processes=process_counts(options.processes),
-                progress=status.update,
-            )
-        if draft:
-            draft.write_text(render(report), encoding="utf-8")
-    print_results(report, Console())
-    if options.out:
-        print(f"page: {options.out}")
+    flags = parse(Flags, rest, command=f"check {name}", default=Flags(USUAL, Hyper()), description=f"Test {name}.")
+    largest = flags.options.processes
+    processes = sorted({largest, *(2**k for k in range(largest.bit_length()))})
+    with stderr().status("") as status:
+        report = check(objective, name=name, hyper=vars(flags.hyper), processes=processes, progress=status.update)
+    Console().print(report)
     if not report.passed:
         raise SystemExit(1)
 
@@ -75,7 +57,7 @@ def explain(
     objective: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OBJECTIVE")],
     /,
     *,
-    options: Annotated[Options, tyro.conf.arg(name="")] = Options(),
+    options: Annotated[Options, tyro.conf.arg(name="")] = USUAL,
 ) -> None:
     """Test an objective, yours or one of the library, in less than a minute.
 
@@ -90,50 +72,3 @@ def explain(
         options: options of the check.
     """
     raise UserError(f"the first argument must be the objective; for example: fullrank check {objective} …")
-
-
-def parse_flags(name: str, arguments: Sequence[str]) -> tuple[Options, dict[str, Any]]:
-    """Parse the options, and the flags of the objective's hyperparameters."""
-    Hyper: Any = keywords(objective_signature(name))
-
-    @dataclass(frozen=True)
-    class Flags:
-        options: Annotated[Options, tyro.conf.arg(name="")]
-        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the objective; its docstring explains them."""
-
-    flags = parse(
-        Flags, arguments, command=f"check {name}", default=Flags(Options(), Hyper()), description=f"Test {name}."
-    )
-    return flags.options, vars(flags.hyper)
-
-
-def process_counts(largest: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, … up to `largest`, and `largest`.
-
-    >>> process_counts(4), process_counts(6)
-    ((1, 2, 4), (1, 2, 4, 6))
-    """
-    return tuple(sorted({largest, *(2**k for k in range(largest.bit_length()))}))
-
-
-def print_results(report: "ConformanceReport", console: "Console") -> None:
-    """Print one line for each result, and the remedy for a failed check."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from fullrank.report.conformance import SIGNS, summary
-
-    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(max_width=30)
-    table.add_column()
-    for result in report.results:
-        text = Text(result.measured)
-        if result.status == "failed":
-            text.append(f"\nexpected: {result.expected}" + (f"\nremedy: {result.remedy}" if result.remedy else ""))
-        table.add_row(
-            Text(f"{SIGNS[result.status]} {result.status}", style=STYLES[result.status]), Text(result.name), text
-        )
-    console.print(table)
-    console.print(Text(summary(report)))

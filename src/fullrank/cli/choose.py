@@ -7,11 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from fullrank.arguments import CHOICE_SUFFIXES, check_source, check_suffix
+from fullrank.arguments import CHOICE_SUFFIXES, check_source
 from fullrank.cli.flags import call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.sources import ReadFlags, ReadOptions
 from fullrank.errors import UserError, printable
+from fullrank.files import check_suffix
 from fullrank.terminal import stderr
 
 Models = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]

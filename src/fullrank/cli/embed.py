@@ -3,12 +3,13 @@
 from functools import partial
 from pathlib import Path
 
-from fullrank.arguments import EMBEDDING_SUFFIXES, check_suffix
 from fullrank.cli.flags import Model, call
-from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.errors import printable
+from fullrank.files import check_suffix
+from fullrank.images import DecodeErrors
+from fullrank.models.embed import SUFFIXES
+from fullrank.models.embed import embed as embed_images
 from fullrank.terminal import stderr
 
 
@@ -35,12 +36,8 @@ def embed(
         read: how images are read, and where the backbone runs.
         network: the network of a file that another library wrote.
     """
-    check_suffix(out, EMBEDDING_SUFFIXES)
+    check_suffix(out, SUFFIXES)
     read.check(model)
-    with heavy_imports():
-        from fullrank.images import DecodeErrors
-        from fullrank.models.embeddings import embed as embed_images
-
     console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
     loaded = load_model(model, network)
     embed_images(
@@ -55,8 +52,6 @@ def embed(
         overwrite=overwrite,
         notify=partial(console.print, markup=False, soft_wrap=True),
     )
-    for name, reason in decode_errors.reasons.items():
-        console.print(printable(f"skipped {name}: {reason}"), markup=False, soft_wrap=True)
 
 
 run = partial(call, embed, command="embed")

@@ -154,7 +154,7 @@ def evaluate(
         console.print(f"scores: {out}", markup=False, soft_wrap=True)
     elif loaded.path and selected == slice(None):
         from fullrank.report import write_report
-        from fullrank.report.store_neighbours import update_neighbours
+        from fullrank.report.neighbour_rows import update_neighbours
 
         with console.status("nearest neighbours"):
             update_neighbours(

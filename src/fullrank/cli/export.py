@@ -3,11 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from fullrank.arguments import check_export, parse_model
 from fullrank.cli.flags import Model, call
-from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
-from fullrank.errors import UserError
+from fullrank.models.export import export as export_model
 from fullrank.terminal import stderr
 
 
@@ -35,14 +33,6 @@ def export(
         overwrite: replace the file if it exists.
         network: the network of a file that another library wrote.
     """
-    if check_export(out) and push_to_hub is not None:
-        raise UserError(
-            f"--push-to-hub uploads a folder, but --out is the file {out}; give a folder: --out {out.with_suffix('')}"
-        )
-    parse_model(model)
-    with heavy_imports():
-        from fullrank.models.exporting import export as export_model
-
     notify = partial(stderr().print, markup=False, soft_wrap=True)
     export_model(load_model(model, network), out, push_to_hub=push_to_hub, overwrite=overwrite, notify=notify)
 

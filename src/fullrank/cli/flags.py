@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -47,13 +48,14 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
     check_arguments(arguments, command=command)
     run = functools.partial(tyro.cli, what, args=list(arguments), prog=f"fullrank {command}", **options)
     output = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # then tyro draws no frames
-            return run()
-    except SystemExit as stop:
-        if stop.code:
-            raise UserError(f"{one_line(output.getvalue())}; see fullrank {command} --help") from None
-    return run()  # again, to print the help on the terminal
+    with warnings.catch_warnings(action="ignore"):  # about types that tyro cannot check; pydantic does
+        try:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):  # then tyro draws no frames
+                return run()
+        except SystemExit as stop:
+            if stop.code:
+                raise UserError(f"{one_line(output.getvalue())}; see fullrank {command} --help") from None
+        return run()  # again, to print the help on the terminal
 
 
 def check_arguments(arguments: Sequence[str], *, command: str) -> None:

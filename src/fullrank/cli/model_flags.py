@@ -1,19 +1,17 @@
 """The MODEL of a command, with the flags that describe the network of a file of another library."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import field
+from typing import Annotated, Literal
 
 import tyro
 
-from fullrank.cli.heavy import heavy_imports
+from fullrank.config import config
 from fullrank.methods.config import BackboneConfig, Json
+from fullrank.models import Model, load
 from fullrank.terminal import stderr
 
-if TYPE_CHECKING:
-    from fullrank.models import Model
 
-
-@dataclass(frozen=True)
+@config
 class BackboneOptions:
     """The network of a file that another library wrote."""
 
@@ -26,7 +24,7 @@ class BackboneOptions:
     """Further arguments of `timm.create_model`, as JSON."""
 
 
-@dataclass(frozen=True)
+@config
 class ModelOptions:
     """The network of a file that another library wrote, and its preprocessing."""
 
@@ -45,7 +43,7 @@ ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
 """The fields of `ModelOptions` as flags without a prefix."""
 
 
-def load_model(model: str, options: ModelOptions) -> "Model":
+def load_model(model: str, options: ModelOptions) -> Model:
     """Load a MODEL, and print what is known about the weights of another library."""
     config = options.backbone
     changed = config != BackboneOptions()
@@ -54,9 +52,6 @@ def load_model(model: str, options: ModelOptions) -> "Model":
         if changed
         else None
     )
-    with heavy_imports():
-        from fullrank.models import load
-
     loaded = load(
         model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std
     )

@@ -1,4 +1,4 @@
-"""`fullrank neighbours`: what lies close together in a set of images, and what lies alone; a page and Parquet files."""
+"""`fullrank neighbours`: what lies close together in a set of images, and what lies alone; Parquet files."""
 
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,6 @@ from fullrank.cli.sources import ReadFlags, ReadOptions
 from fullrank.errors import UserError, printable
 from fullrank.terminal import stderr
 
-PAGE = "neighbours.html"
-"""The page in the folder of `--out`."""
 LISTED = 10
 """Lines of each list in the terminal."""
 
@@ -28,9 +26,6 @@ def neighbours(
     split: str | None = None,
     k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 10,
     duplicates: float = 0.98,
-    map_images: int = 2000,
-    images: bool = True,
-    seed: int = 0,
     batch_size: int = 512,
     read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
@@ -43,14 +38,11 @@ def neighbours(
 
     Args:
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
-        out: write a folder: neighbours.html, images.parquet, duplicates.parquet and, with --query, queries.parquet.
+        out: write a folder: images.parquet, duplicates.parquet and, with --query, queries.parquet.
         query: image files whose neighbours are asked for.
         split: name of the split to search; by default all splits.
         k: number of neighbours of each image.
         duplicates: least correlation of the pixels of near-duplicates, on thumbnails of 16x16 pixels.
-        map_images: number of images on the map (t-SNE), chosen at random; 0 draws no map.
-        images: show pictures on the page; --no-images writes a page without any pixel of the data.
-        seed: seed of the map.
         batch_size: images per forward pass.
         overwrite: replace existing files.
         read: how images are read, and where the backbone runs.
@@ -68,13 +60,9 @@ def neighbours(
         from fullrank.evaluation.neighbourhood import neighbours as find
         from fullrank.evaluation.neighbourhood.result import FILES
         from fullrank.images import DecodeErrors
-        from fullrank.report.neighbours import summary, write_neighbours_page
+        from fullrank.report.neighbours import summary
 
-    if (
-        out is not None
-        and not overwrite
-        and (taken := [out / name for name in (PAGE, *FILES) if (out / name).exists()])
-    ):
+    if out is not None and not overwrite and (taken := [out / name for name in FILES if (out / name).exists()]):
         raise UserError(f"{taken[0]} exists already; choose another folder, or replace it with --overwrite")
     loaded, console = load_model(model, network), stderr()
     decode_errors = DecodeErrors(max_error_fraction=read.max_error_fraction)
@@ -86,8 +74,7 @@ def neighbours(
             split=split,
             k=k,
             duplicates=duplicates,
-            map_images=map_images if out is not None else 0,
-            seed=seed,
+            map_images=0,
             batch_size=batch_size,
             device=read.accelerator,
             workers=read.workers,
@@ -97,7 +84,6 @@ def neighbours(
         if out is not None:
             status.update("writing")
             found.write(out, overwrite=overwrite)
-            write_neighbours_page(found, out / PAGE, images=images, overwrite=overwrite)
     for name, reason in decode_errors.reasons.items():
         console.print(printable(f"skipped {name}: {reason}"), markup=False, soft_wrap=True)
     lines = summary(found)
@@ -120,7 +106,7 @@ def neighbours(
     for line in lines:
         Console().print(printable(line), markup=False, highlight=False, soft_wrap=True)
     if out is not None:
-        console.print(f"written: {printable(str(out / PAGE))}", markup=False, soft_wrap=True)
+        console.print(f"written: {printable(str(out))}", markup=False, soft_wrap=True)
 
 
 run = partial(call, neighbours, command="neighbours")

@@ -1,25 +1,27 @@
 """`fullrank pretrain`: train by the recipe of the command line, or continue a run, and write the report."""
 
-import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
-from fullrank.arguments import check_source
+import tyro
+
 from fullrank.cli.flags import check_arguments, parse
-from fullrank.cli.heavy import heavy_imports
-from fullrank.cli.pretrain_options import Options, ResumeOptions
-from fullrank.cli.pretrain_recipe import pop_flag, read_arguments
+from fullrank.distributed import rank
 from fullrank.errors import UserError
-from fullrank.recipes import RECIPES, Recipe, read_recipe
-from fullrank.signatures import objective_names
-from fullrank.terminal import stderr
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from fullrank.models.initial_weights import named_backbone, read_start
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
+from fullrank.recipes.recipe import leaves
+from fullrank.recipes.resolve import PHOTOS, find_recipe, with_view_groups
+from fullrank.recipes.user_code import find_builder, find_objective, keywords
+from fullrank.report import write_report
+from fullrank.run import Run
+from fullrank.run.pretrain import pretrain, preview
+from fullrank.run.terminal import stderr
 
 USAGE = """usage: fullrank pretrain SOURCE | RECIPE [flags]
        fullrank pretrain --resume RUN [--epochs N] [--data SOURCE]
@@ -49,131 +51,164 @@ Objectives: {objectives}
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is not a field of the recipe, or a short name of one."""
+
+    objective: str | None = None
+    """Another objective, with its published recipe if there is one; package.module:function is your own function."""
+    method_builder: str | None = None
+    """Your function package.module:builder, which builds the method around the objective."""
+    data: str | None = None
+    """Short for --data.source: the source of the images; with --resume, if they have moved."""
+    split: str | None = None
+    """Short for --data.train: the name of the split to train on."""
+    init: str | None = None
+    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The
+    network, its channels and its normalisation are those of the model, and the learning rate is a tenth."""
+    labelled: str | None = None
+    """Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them during
+    training; no label reaches the backbone."""
+    hours: float | None = None
+    """Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are chosen and
+    printed."""
+    out: Path | None = None
+    """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
+    overwrite: bool = False
+    """Replace the run or the file in --out."""
+    resume: Path | None = None
+    """Continue this run, from its newest checkpoint, bit for bit; what decides the weights cannot be changed."""
+    resume_or_start: bool = False
+    """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued
+    again."""
+    preview: bool = False
+    """Write a picture of images and their views, and do not train."""
+    devices: int | None = None
+    """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
+    trust: bool = False
+    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your
+    rights."""
+    wandb: bool = False
+    """Log to Weights & Biases too."""
+    wandb_project: str | None = None
+    """Log to this project of Weights & Biases; the default is fullrank."""
+    wandb_name: str | None = None
+    """Name of the run at Weights & Biases; the default is the name of the run directory."""
+
+
 def run(arguments: Sequence[str]) -> None:
-    """Parse and pretrain."""
+    """Parse, train or write the preview, and report."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        objectives = fill(
-            ", ".join(objective_names()), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12
-        ).strip()
-        print(USAGE.format(count=len(RECIPES), objectives=objectives), end="")
+        objectives = fill(", ".join(OBJECTIVES), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12)
+        print(USAGE.format(count=len(RECIPES), objectives=objectives.strip()), end="")
         return
     console = stderr()
-    check_arguments(arguments, command="pretrain")
-    resume, arguments = pop_flag(arguments, "--resume")
-    if resume is not None:
-        resume_run(Path(resume), arguments, console)
-        return
-    if arguments[0].startswith("-"):
-        raise UserError(
-            f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank pretrain digits {arguments[0]} …"
-        )
-    recipe, options = read_arguments(arguments, console)
-    if options.hours is not None and any(argument.partition("=")[0] == "--epochs" for argument in arguments):
-        raise UserError("--hours chooses the epochs, and cannot be combined with --epochs; leave one of them out")
-    start_run(recipe, options, console)
-
-
-def start_run(recipe: Recipe, options: Options, console: "Console") -> None:
-    """Train and write the report, or write the preview."""
-    check_source(recipe.data.source)
-    if recipe.probe.labelled:
-        check_source(recipe.probe.labelled)
-    with heavy_imports():
-        from fullrank.run.pretrain import pretrain, preview
-
+    recipe, options, overrides = read_flags(arguments, console.print)
     if options.preview:
-        console.print(
-            f"views: {preview(recipe, out=options.out, overwrite=options.overwrite, trust=options.trust, console=console)}"
-        )
+        start = options.init and read_start(options.init, backbone=named_backbone(overrides))
+        recipe = resolve(recipe, overrides, start=start or None, notify=console.print)
+        path = preview(recipe, options.out, overwrite=options.overwrite, trust=options.trust, console=console)
+        console.print(f"views: {path}")
         return
-    run = pretrain(
-        recipe,
-        out=options.out,
-        hours=options.hours,
-        resume_or_start=options.resume_or_start,
-        overwrite=options.overwrite,
-        devices=options.devices,
-        trust=options.trust,
-        wandb=options.wandb_options,
-        console=console,
-    )
-    finish_run(run.path, console)
+    wandb = {name: value for name in ("project", "name") if (value := getattr(options, f"wandb_{name}"))}
+    names = ("data", "init", "labelled", "hours", "out", "overwrite", "resume", "resume_or_start", "devices", "trust")
+    given = {name: getattr(options, name) for name in names}
+    if options.resume and isinstance(recipe, Recipe):
+        given["epochs"] = overrides.pop("epochs", None)
+        recipe, overrides = (resolve(recipe, overrides) if overrides else None), {}
+    done = pretrain(recipe, wandb=wandb or options.wandb, console=console, **given, **overrides)
+    if not rank():
+        finish(done, console.print)
 
 
-def resume_run(path: Path, arguments: Sequence[str], console: "Console") -> None:
-    """Continue a run; a recipe passed with --resume must equal the stored one in what decides the weights."""
-    if not os.path.isdir(path):
-        read_recipe(path / "recipe.json")  # raises the error of a run that does not exist
-    data = labelled = epochs = None
-    if arguments and not arguments[0].startswith("-"):
-        recipe, options = read_arguments(arguments, console)
-        if options.out or options.overwrite or options.preview or options.resume_or_start or options.hours:
-            raise UserError(
-                f"--resume continues the run in {path}; remove --out, --overwrite, --preview, --resume-or-start and --hours"
-            )
-        if any(argument.partition("=")[0] == "--epochs" for argument in arguments):
-            epochs = recipe.epochs
-    else:
-        recipe, options = read_resume_options(path, arguments)
-        data, labelled, epochs = options.data, options.labelled, options.epochs
-    for source in (data, options.labelled):
-        if source is not None:
-            check_source(source)
-    with heavy_imports():
-        from fullrank.run.pretrain import pretrain
+def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[str | Recipe, Options, dict[str, Any]]:
+    """Parse a command line that begins with a recipe or a source, or has --resume RUN.
 
-    run = pretrain(
-        recipe,
-        data=data,
-        labelled=labelled,
-        epochs=epochs,
-        resume=path,
-        devices=options.devices,
-        trust=options.trust,
-        wandb=options.wandb_options,
-        console=console,
-    )
-    finish_run(run.path, console)
-
-
-def read_resume_options(path: Path, arguments: Sequence[str]) -> tuple[Recipe | None, ResumeOptions]:
-    """Parse the flags after --resume RUN, and return the stored recipe with their values, or None if they leave the
-    recipe as it is.
+    Returns:
+        The words for the recipe, or with --resume alone the recipe of the run; the options; and the value of each field
+        of the recipe for which there is a flag.
 
     Raises:
-        UserError: a flag cannot be changed when a run is resumed.
+        UserError: a flag or value is wrong, or there is no such recipe.
     """
-    try:
-        flags = parse(ResumeOptions, arguments, command="pretrain --resume RUN")
-    except UserError as error:
-        raise UserError(f"--resume uses the recipe stored in {path}: {error}") from error
-    if flags.log_every is flags.keep_checkpoints is flags.workers is flags.micro_batch is None:
-        return None, flags
-    recipe = read_recipe(path / "recipe.json")
-    for section, name in (
-        (None, "log_every"),
-        (None, "keep_checkpoints"),
-        ("data", "workers"),
-        ("machine", "micro_batch"),
-    ):
-        if (value := getattr(flags, name)) is not None:
-            change = {name: value} if section is None else {section: replace(getattr(recipe, section), **{name: value})}
-            recipe = replace(recipe, **change)
-    return recipe, flags
+    check_arguments(arguments, command="pretrain")
+    source, words = arguments[0], flag_words(arguments)
+    if source.startswith("-") and "resume" not in words:
+        expected = f"for example: fullrank pretrain digits {source} …"
+        raise UserError(f"the first argument must be a recipe or a path, got {source}; {expected}")
+    if source.startswith("-"):
+        source = base = read_recipe(Path(words["resume"]) / "recipe.json")
+    else:
+        arguments = arguments[1:]
+        source = words["data"] if source == PHOTOS and "data" in words else source
+        base = find_recipe(source)
+    chosen = {name: words[name] for name in ("objective", "method_builder") if name in words}
+    for name in chosen.values():
+        if ":" in name:
+            import_function(name, notify=notify)
+    if base is None and {"help", "h"} & {argument.lstrip("-") for argument in arguments}:
+        base = resolve(source, chosen, notify=notify)
+    shape = resolve(base or Recipe(), chosen)  # has the flags of this objective, and of each group of views
+    shape = import_code(replace(with_view_groups(shape, words), custom_transforms=()), "trust" in words, notify)
+    Hyper: Any = keywords(find_objective(shape.objective))
+    MethodOptions: Any = keywords(find_builder(shape.method_builder, shape.objective))
+
+    @dataclass(frozen=True)
+    class Flags:
+        options: Annotated[Options, tyro.conf.arg(name="")]
+        recipe: Annotated[Recipe, tyro.conf.arg(name="")]
+        hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the objective (--objective NAME chooses another objective)."""
+        method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
+        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another
+        method)."""
+
+    flags = parse(
+        Flags,
+        arguments,
+        command=f"pretrain {shape.name}",
+        default=Flags(Options(), shape, Hyper(**shape.hyper), MethodOptions(**shape.method)),
+        description=f"Pretrain with {shape.objective}. --objective NAME chooses another one, --resume RUN goes on.",
+    )
+    values = dict(leaves(flags.recipe)) | dict(leaves(flags.hyper, "hyper.")) | dict(leaves(flags.method, "method."))
+    flags_of = {name: name.replace("data.reading.", "data.") for name in values if not hasattr(Options, name)}
+    overrides = {name: values[name] for name, flag in flags_of.items() if negated(flag) in words or flag in words}
+    for name in overrides.get("custom_transforms", ()):
+        import_function(name, notify=notify)
+    split = {} if flags.options.split is None else {"data.reading.train": flags.options.split}
+    return source, flags.options, chosen | overrides | split
 
 
-def finish_run(path: Path, console: "Console") -> None:
-    """Write the report of a finished run and print the next command, in the first process only."""
-    from fullrank.distributed import rank
-    from fullrank.report import write_report
-    from fullrank.run import Run
+def flag_words(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the names of flags, without hyphens, with the words after them.
 
-    if rank():
-        return
-    write_report([path], path / "report.html")
-    labelled = read_recipe(path / "recipe.json").probe.labelled
-    rows = Run(path).metrics.spectrum
+    >>> flag_words(["digits", "--objective", "vicreg", "--batch-size=64", "--trust"])
+    {'objective': 'vicreg', 'batch_size': '64', 'trust': ''}
+    """
+    words = {}
+    for argument, after in zip(arguments, (*arguments[1:], ""), strict=True):
+        flag, equals, value = argument.partition("=")
+        if flag.startswith("--"):
+            words[flag[2:].replace("-", "_")] = value if equals else after
+    return words
+
+
+def negated(flag: str) -> str:
+    """Return the flag that switches another one off.
+
+    >>> negated("hyper.log"), negated("overwrite")
+    ('hyper.no_log', 'no_overwrite')
+    """
+    parent, dot, name = flag.rpartition(".")
+    return f"{parent}{dot}no_{name}"
+
+
+def finish(run: Run, notify: Callable[[str], Any]) -> None:
+    """Write the report of a finished run, and say what to do next."""
+    report = run.path / "report.html"
+    write_report([run.path], report)
+    labelled, rows = run.recipe.probe.labelled, run.metrics.spectrum
     if not labelled and rows and rows[-1].probe_accuracy is None:
         labelled = "SOURCE"  # the images of the run have no labels
-    command = shlex.join(["fullrank", "evaluate", str(path), *(["--labelled", labelled] if labelled else [])])
-    console.print(f"run: {path}\nreport: {path / 'report.html'}\nnext: {command}", soft_wrap=True)
+    command = shlex.join(["fullrank", "evaluate", str(run.path), *(["--labelled", labelled] if labelled else [])])
+    notify(f"run: {run.path}\nreport: {report}\nnext: {command}")

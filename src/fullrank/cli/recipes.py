@@ -8,7 +8,7 @@ import tyro
 from fullrank.cli.flags import call
 from fullrank.errors import pick
 from fullrank.recipes import RECIPES, to_dict
-from fullrank.recipes.summary import list_recipes
+from fullrank.recipes.catalog import list_recipes
 
 
 def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
@@ -21,10 +21,7 @@ def recipes(name: tyro.conf.Positional[str | None] = None, /) -> None:
     Args:
         name: name of a recipe.
     """
-    if name is not None:
-        print(json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
-        return
-    print("\n".join(list_recipes()))
+    print("\n".join(list_recipes()) if name is None else json.dumps(to_dict(pick(name, RECIPES, "recipe")), indent=2))
 
 
 run = partial(call, recipes, command="recipes")

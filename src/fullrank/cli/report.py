@@ -5,9 +5,8 @@ from pathlib import Path
 
 import tyro
 
-from fullrank.arguments import check_run
 from fullrank.cli.flags import call
-from fullrank.cli.heavy import heavy_imports
+from fullrank.report import write_report
 
 
 def report(
@@ -21,11 +20,6 @@ def report(
         images: show images and their views; use --no-images if you may not publish them.
         overwrite: replace an existing page.
     """
-    for run in runs:
-        check_run(run)
-    with heavy_imports():
-        from fullrank.report import write_report
-
     print(write_report(runs, out, images=images, overwrite=overwrite))
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from fullrank.arguments import check_source, parse_model
+from fullrank.arguments import check_source
 from fullrank.images.reading import USUAL, Reading
+from fullrank.models import parse_model
 from fullrank.recipes import DataConfig, read_recipe
 
 if TYPE_CHECKING:

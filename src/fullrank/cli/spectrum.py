@@ -4,12 +4,13 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from fullrank.arguments import SPECTRUM_SUFFIXES, check_suffix, parse_model
+from fullrank.arguments import SPECTRUM_SUFFIXES
 from fullrank.cli.flags import Model, call
 from fullrank.cli.heavy import heavy_imports
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
+from fullrank.models import parse_model
 from fullrank.terminal import stderr
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from rich.table import Table
 
-from fullrank.report.figures import mask_rounding_errors, spread_indices
+from fullrank.report.figures import mask_rounding_errors, spread
 from fullrank.report.plot_style import COLORS, subplots
 from fullrank.run import SpectrumHistory
 from fullrank.run.spectrum_history import LOCATIONS
@@ -82,7 +82,7 @@ def table(spectra: SpectrumHistory, part: str, *, title: str, width: int = 120) 
     result = Table(title=title, title_justify="left")
     for column in ("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown)):
         result.add_column(column, justify="right", no_wrap=True)
-    for t in spread_indices(len(values), ROWS):
+    for t in spread(len(values), ROWS):
         result.add_row(
             f"{spectra.steps[t]:,}", f"{rank[t]:.3g}", f"{collapsed[t]:.0f}", *(f"{value:.3g}" for value in values[t])
         )

@@ -14,7 +14,7 @@ from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.cli.sweep_arguments import SweepArguments, SweepOptions, split_arguments
 from fullrank.errors import UserError, pick
 from fullrank.recipes import Recipe
-from fullrank.recipes.recipe import with_devices
+from fullrank.recipes import with_devices
 from fullrank.sweep.cell import EvaluationPlan, Setting
 from fullrank.sweep.grid import Axes, combinations, grid_plan, seeds_of, with_marks
 from fullrank.terminal import stderr

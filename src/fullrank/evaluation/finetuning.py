@@ -38,10 +38,8 @@ from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
 from fullrank.methods import build_backbone
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.hub_folder import CARD, CONFIG, WEIGHTS, write_hub_folder
-from fullrank.models.model import ModelLike
-from fullrank.models.model_card import classifier_section
+from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, choose_splits
 from fullrank.run.evaluations import read_evaluations
 
@@ -391,7 +389,7 @@ def write_network(
         initial=None,
     )
     write_hub_folder(
-        tuned, folder, overwrite=overwrite, notify=notify, card=classifier_section(CLASSIFIER, len(head.bias))
+        tuned, folder, overwrite=overwrite, notify=notify, classes=len(head.bias)
     )
     tensors = {"weight": head.weight.detach().cpu().contiguous(), "bias": head.bias.detach().cpu().contiguous()}
     with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:

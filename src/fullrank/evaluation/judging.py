@@ -26,8 +26,7 @@ from fullrank.evaluation.supervised import Supervised
 from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.model import ModelLike
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, choose_splits, held_out_images
 from fullrank.recipes import read_recipe
 from fullrank.run import Run

@@ -7,6 +7,7 @@ from fullrank.images.dataloaders import batch_indices, crop_batches, dataloader
 from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, fits
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.hub import StreamedImage, StreamedImages, open_stream
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
@@ -14,7 +15,6 @@ from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
 from fullrank.images.splits import hold_out
-from fullrank.images.streaming import StreamedImage, StreamedImages, open_stream
 
 __all__ = [
     "Batch",

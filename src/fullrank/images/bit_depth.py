@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image
 
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.decode import unnamed_bands
+from fullrank.images.decode import RawImage, unnamed_bands
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.frames import count_frames
-from fullrank.images.source import Images, RawImage
+from fullrank.images.source import Images
 
 DEPTHS = (8, 10, 12, 14, 16)
 FEW_LEVELS = 32
@@ -38,7 +38,7 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
 
     Args:
         images: The images; 8-bit images are only opened, not decoded.
-        bits: The user's choice; 0: what the source knows, or else the sample decides.
+        bits: The user's choice; 0: the sample decides.
         channels: Channels to which the images will be decoded; with 1 or 3, a band of transparency is blended.
         sample: Number of images to look at, evenly spaced.
 
@@ -46,7 +46,6 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     >>> find_bit_depth(open_images("digits")["all"])
     BitDepth(bits=0, notes=())
     """
-    bits = bits or images.bits
     values, levels, colours, blended, several = np.zeros(2**16, dtype=bool), set(), 0, 0, 0
     for index in evenly_spaced(len(images), sample):
         name = images.name(index)

@@ -12,13 +12,13 @@ from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import decode, upright_size
+from fullrank.images.decode import RawImage, decode, upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.hub import StreamedImages
 from fullrank.images.load import MemoryImages
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
-from fullrank.images.source import Images, RawImage
-from fullrank.images.streaming import StreamedImages
+from fullrank.images.source import Images
 from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.apply import to_device
 

@@ -9,10 +9,10 @@ from jaxtyping import Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import unnamed_bands, upright_size
+from fullrank.images.decode import RawImage, unnamed_bands, upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
 from fullrank.images.load import MemoryImages, decode_chunks, decode_to_tensor
-from fullrank.images.source import Images, RawImage
+from fullrank.images.source import Images
 
 Size = tuple[int, int]  # width, height
 GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of Pillow's grayscale modes

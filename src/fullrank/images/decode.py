@@ -2,21 +2,23 @@
 
 import io
 import math
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 import numpy as np
+from jaxtyping import Real
 from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from fullrank.errors import UserError
 from fullrank.images import dicom, tiff
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
-from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.reading import MAX_PIXELS
-from fullrank.images.source import Pixels, RawImage
+
+RawImage = Image.Image | np.ndarray
+"""A Pillow image, or an array (H, W, C)."""
+Pixels = Real[np.ndarray, "H W C"]
+"""uint8, or float32 in [0, 1] for images of more than 8 bits."""
 
 ROUNDING = 1e-6  # resized floats may exceed 1 by the rounding of float32
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R 601, as in Pillow's conversion to mode L
@@ -92,37 +94,6 @@ def _open_array(data: bytes, name: str, max_pixels: int) -> np.ndarray:
 def _check_pixels(name: str, width: int, height: int, max_pixels: int) -> None:
     if width * height > max_pixels:
         raise ImageDecodeError(name, f"{width}×{height} are more pixels than data.max_pixels = {max_pixels}")
-
-
-def open_cell(
-    cell: Any, name: str, *, root: str | None = None, below: Sequence[str] | None = None, max_pixels: int = MAX_PIXELS
-) -> RawImage:
-    """Open the undecoded cell of an image column: the bytes of a file, or the path of a file.
-
-    Args:
-        cell: bytes, or a dict with `bytes` and `path`.
-        name: Name of the image in errors.
-        root: The folder to which a path is relative.
-        below: Real paths of the folders that may contain the file; None allows every folder. A table may come from a
-            stranger.
-        max_pixels: Refuse an image with more pixels.
-
-    Raises:
-        ImageDecodeError: the image is unreadable, or its file is outside `below`.
-    """
-    with convert_errors(name):
-        data, path = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (cell, None)
-        if data is None:
-            if not path:
-                raise ImageDecodeError(name, "the row has no image")
-            data = read_regular_file(
-                os.path.join(root or "", path), max_bytes=BYTES_PER_PIXEL * max_pixels, below=below
-            )
-        if len(data) > BYTES_PER_PIXEL * max_pixels:
-            raise ImageDecodeError(
-                name, f"the image has {len(data)} bytes, more than an image of data.max_pixels can need"
-            )
-        return open_bytes(data, name, max_pixels=max_pixels)
 
 
 def decode(

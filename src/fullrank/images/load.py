@@ -10,12 +10,12 @@ from jaxtyping import Int8, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import decode
+from fullrank.images.decode import RawImage, decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form, to_unit
 from fullrank.images.preprocess import Preprocess, to_tensor
-from fullrank.images.source import Images, RawImage
+from fullrank.images.source import Images
 
 CHUNK = 512  # number of images per task of a worker in `load_images`
 

@@ -16,7 +16,7 @@ from huggingface_hub.constants import HF_HOME
 
 from fullrank.errors import UserError
 from fullrank.files import atomic_write
-from fullrank.images.columns import Column, Rows, read_columns
+from fullrank.images.columns import Column, Table, read_columns
 from fullrank.images.files import check_regular
 from fullrank.images.reading import MAX_EXPANSION
 
@@ -39,7 +39,7 @@ def parquet_columns(file: str) -> dict[str, Column]:
         raise read_error(file, error) from error
 
 
-def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> Rows:
+def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion: int = MAX_EXPANSION) -> Table:
     """Read some columns of the files of one split.
 
     The size of a compressed file says little about the size of its rows, so the size is counted while reading. Columns
@@ -63,8 +63,8 @@ def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion:
                     break
             else:
                 table = pa.Table.from_batches(batches, schema=None if batches else pq.read_schema(files[0]))
-                return Rows(table).select(columns)
-        return Rows(files=[cached]).select(columns)
+                return Table(table).select(columns)
+        return Table(files=[cached]).select(columns)
     except UserError:
         raise
     except Exception as error:  # Arrow raises many types for damaged files

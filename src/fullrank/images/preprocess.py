@@ -8,9 +8,8 @@ from jaxtyping import Float, Real
 from PIL import Image
 from torch import Tensor
 
-from fullrank.images.decode import decode
+from fullrank.images.decode import RawImage, decode
 from fullrank.images.pixel_values import to_unit
-from fullrank.images.source import RawImage
 
 MAX_ASPECT = 64
 

@@ -1,6 +1,8 @@
 """Open images by their source URI, and choose the training and the test split."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -9,13 +11,37 @@ import numpy as np
 
 from fullrank.arguments import MEMORY, existing_path, parse_uri
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.folder import EXTENSIONS, folder_splits, walk
+from fullrank.images.folder import EXTENSIONS, open_folder, walk
 from fullrank.images.reading import USUAL, Reading
-from fullrank.images.source import DigitImages, Images
+from fullrank.images.source import Images, digits
 from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_training
 
-FILES: dict[str, Literal["csv", "tar"]] = {".csv": "csv", ".tsv": "csv", ".tar": "tar"}
+Kind = Literal["images", "parquet", "arrow", "csv", "tar"]
+FILES: dict[str, Kind] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tar": "tar",
+    ".parquet": "parquet",
+}
 """Suffix of a source that is one file → its kind."""
+NO_COLUMNS = {
+    "images": ("a folder of images", ("image_column", "label_column", "group_column", "split_column")),
+    "tar": ("tar shards", ("image_column", "group_column", "split_column")),
+}
+"""Kind of a source without columns → what it is, and the fields of `Reading` that it cannot use."""
+
+_opened: dict[tuple[str, Reading], dict[str, Images]] | None = None
+
+
+@contextmanager
+def open_once() -> Iterator[None]:
+    """Read each source once inside the context: one command asks several times for the same folder."""
+    global _opened
+    outer, _opened = _opened, {} if _opened is None else _opened
+    try:
+        yield
+    finally:
+        _opened = outer
 
 
 def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | None = None) -> dict[str, Images]:
@@ -44,17 +70,38 @@ def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | No
     >>> {split: len(images) for split, images in open_images("digits").items()}
     {'all': 1797}
     """
-    source = str(source)
+    key = str(source), replace(reading, train=None, test=None)
+    splits = _open(*key) if _opened is None or key not in _opened else _opened[key]
+    if _opened is not None:
+        _opened[key] = splits
+    return dict(splits) if split is None else {split: pick(split, splits, f"split of {source}")}
+
+
+def _open(source: str, reading: Reading) -> dict[str, Images]:
     scheme, rest = parse_uri(source)
     if scheme == "digits":
-        splits: dict[str, Images] = {ALL: DigitImages()}
-    elif scheme == "hf":
-        from fullrank.images.table import hub_folders, load_from_hub, table_splits
+        return {ALL: digits()}
+    if scheme == "hf":
+        from fullrank.images.hub import open_hub
 
-        splits = table_splits(source, load_from_hub(rest), roots=hub_folders(rest), reading=reading)
-    else:
-        splits = _open_path(source, rest, scheme, reading)
-    return splits if split is None else {split: pick(split, splits, f"split of {source}")}
+        return open_hub(source, rest, reading)
+    found = find_files(rest, scheme, follow_links=reading.follow_links)
+    what, unused = NO_COLUMNS.get(found.kind, ("", ()))
+    for flag in unused:  # a group column that was silently ignored would let one patient be in training and test images
+        if (name := getattr(reading, flag)) is not None:
+            raise UserError(
+                f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave the flag out, "
+                "or give a table of paths (.csv or .parquet)"
+            )
+    if found.kind == "images":
+        return open_folder(source, found.root, found.files, reading, found.notes)
+    if found.kind == "tar":
+        from fullrank.images.shards import open_shards
+
+        return open_shards(source, found.root, found.files, reading)
+    from fullrank.images.table import open_tables
+
+    return open_tables(source, found.kind, found.root, found.files, reading)
 
 
 def absolute_source(source: str) -> str:
@@ -67,43 +114,9 @@ def absolute_source(source: str) -> str:
     path = os.path.expanduser(rest)
     if source == MEMORY or scheme not in ("", "folder", "parquet") or not os.path.exists(path):
         return source
-    absolute = str(
-        Path(path).absolute()
-    )  # not os.path.abspath, because `link/..` need not be the folder that contains the link
+    # not os.path.abspath, because `link/..` need not be the folder that contains the link
+    absolute = str(Path(path).absolute())
     return f"{scheme}:{absolute}" if scheme else absolute
-
-
-def _open_path(source: str, path: str, scheme: str, reading: Reading) -> dict[str, Images]:
-    found = find_files(path, scheme, follow_links=reading.follow_links)
-    labels, max_pixels = reading.labels, reading.max_pixels
-    if found.kind == "images":
-        refuse_columns(source, "a folder of images", reading, ("image_column", "label_column", *COLUMNS))
-        return folder_splits(source, found.root, found.files, labels=labels, notes=found.notes, max_pixels=max_pixels)
-    if found.kind == "tar":
-        from fullrank.images.shards import open_shards
-
-        refuse_columns(source, "tar shards", reading, ("image_column", *COLUMNS))
-        key = reading.label_column
-        return open_shards(source, found.root, found.files, labels=labels, label=key, max_pixels=max_pixels)
-    from fullrank.images.table import open_tables
-
-    return open_tables(source, found.kind, found.root, found.files, reading)
-
-
-COLUMNS = ("group_column", "split_column")
-
-
-def refuse_columns(source: str, what: str, reading: Reading, columns: tuple[str, ...]) -> None:
-    """Raise UserError if the reading names a column that a source cannot have.
-
-    A group column that was silently ignored would let the images of one patient be in training and test images.
-    """
-    for flag in columns:
-        if (name := getattr(reading, flag)) is not None:
-            raise UserError(
-                f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave the flag out, "
-                "or give a table of paths (.csv or .parquet)"
-            )
 
 
 @dataclass(frozen=True)
@@ -114,56 +127,39 @@ class Found:
 
     root: Path
     files: list[str]
-    kind: Literal["images", "parquet", "arrow", "csv", "tar"]
+    kind: Kind
     notes: tuple[str, ...] = ()
 
 
 def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Found:
-    """Return the root folder, and the image or Parquet files below this folder."""
+    """Return the files of a path; among the files below a folder, images count before tables."""
     root = existing_path(path)
-    if root.is_file():
-        if root.suffix.lower() == ".parquet" and scheme != "folder":
-            return Found(root.parent, [root.name], "parquet")
-        if (kind := FILES.get(root.suffix.lower())) and not scheme:
-            return Found(root.parent, [root.name], kind)
-        raise UserError(
-            f"'{path}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-            "a table of paths (.csv, .tsv), or .tar shards"
-        )
     if not root.is_dir():
-        raise UserError(
-            f"'{path}' is neither a file nor a folder; give a folder of images, a .parquet file or a folder of .parquet files"
-        )
+        kind = FILES.get(root.suffix.lower()) if root.is_file() else None
+        if kind is None or scheme == "folder" or (scheme == "parquet" and kind != "parquet"):
+            raise UserError(
+                f"'{path}' is {'a' if root.is_file() else 'no'} file; give a folder of images (unpack an archive first), a "
+                ".parquet file, a folder of .parquet files, a table of paths (.csv, .tsv), or .tar shards"
+            )
+        return Found(root.parent, [root.name], kind)
     found = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
-    notes = (
-        (
-            f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links follows them)",
-        )
-        if found.links_out
-        else ()
-    )
-    by_kind: dict[str, list[str]] = {"arrow": [], "parquet": [], "tar": [], "images": []}
+    links = f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
+    notes = (links,) if found.links_out else ()
+    by_kind: dict[str, list[str]] = {"images": [], "parquet": [], "arrow": [], "tar": []}
     for file in found.files:
-        suffix = Path(file).suffix.lower()
-        by_kind[suffix[1:] if suffix in (".arrow", ".parquet", ".tar") else "images"].append(file)
-    arrow, tables, tar, images = by_kind.values()
-    if arrow and not tables and not images and scheme == "":
-        return Found(root, arrow, "arrow", notes)
-    if tar and not tables and not images and not arrow and scheme == "":
-        return Found(root, tar, "tar", notes)
-    if scheme == "parquet" or (tables and not images and scheme != "folder"):
-        kind, expected = "parquet", "Parquet files (.parquet)"
-    else:
-        kind, expected = (
-            "images",
-            f"images ({' '.join(sorted(EXTENSIONS))})" + (" or Parquet files (.parquet)" if not scheme else ""),
-        )
-    if tables and images and not scheme:
-        raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
-    if not by_kind[kind]:
+        suffix = os.path.splitext(file)[1].lower()[1:]
+        by_kind[suffix if suffix in by_kind else "images"].append(file)
+    kinds: tuple[Kind, ...] = ("images", "parquet", "arrow", "tar")
+    wanted = {"folder": "images", "parquet": "parquet"}.get(scheme)
+    kind: Kind | None = next((each for each in kinds if by_kind[each] and wanted in (None, each)), None)
+    if kind is None:
         empty = "" if any(root.iterdir()) else " is empty:"
+        expected = "Parquet files (.parquet)" if scheme == "parquet" else f"images ({' '.join(sorted(EXTENSIONS))})"
+        expected += "" if scheme else " or Parquet files (.parquet)"
         note = "; ".join(("", *notes))
         raise UserError(f"folder '{path}'{empty} contains no {expected}; give a folder with such files{note}")
+    if not scheme and by_kind["images"] and by_kind["parquet"]:
+        raise UserError(f"'{path}' contains images and Parquet files; choose with folder:{path} or parquet:{path}")
     return Found(root, by_kind[kind], kind, notes)
 
 

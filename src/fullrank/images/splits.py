@@ -1,14 +1,13 @@
-"""Recognise the names of splits; hold out images for the test and for validation, and take a subset of the training
-images.
-"""
+"""Splits: recognise their names, hold out images for the test and for validation, take a subset for training."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, printable
 from fullrank.images.source import Images
 
 ALL = "all"  # name of the only split of a source without named splits
@@ -35,6 +34,38 @@ def split_of_file(path: str) -> str | None:
     if match := _SHARD.match(file) or _WORD.match(file.lower()):
         return match["split"]
     return next((folder.lower() for folder in reversed(folders) if is_split(folder)), None)
+
+
+def by_split(names: Sequence[str | None]) -> dict[str, np.ndarray]:
+    """Return the rows of each split, given the name of the split of each row; rows without a name are the split
+    `"other"`, and without any name there is only the split `"all"`.
+
+    >>> by_split(["test", None, "test"])
+    {'other': array([1]), 'test': array([0, 2])}
+    """
+    if not any(name is not None for name in names):
+        return {ALL: np.arange(len(names))}
+    found, codes = np.unique([OTHER if name is None else name for name in names], return_inverse=True)
+    return {printable(str(name)): np.flatnonzero(codes == k) for k, name in enumerate(found)}
+
+
+def splits_of_folders(tops: Sequence[str | None]) -> list[str | None]:
+    """Return the split of each file, given its top folder: folders with the name of a split, if all folders have one,
+    or at least two (a class may have the name "train").
+    """
+    named = {top for top in tops if top is not None and is_split(top)}
+    if len(named) < 2 and named != set(tops) - {None}:
+        return [None] * len(tops)
+    return list(tops)
+
+
+def named_source(source: str, split: str) -> str:
+    """Return the source URI with the split.
+
+    >>> named_source("photos", "train"), named_source("photos", "all")
+    ('photos[train]', 'photos')
+    """
+    return source if split == ALL else f"{source}[{split}]"
 
 
 def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:

@@ -1,4 +1,4 @@
-"""Images as a user holds them: files, Pillow images, arrays and tensors, one or many."""
+"""The few images that a user gives to a model: paths, Pillow images, arrays and tensors, one or many."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,20 +10,17 @@ from PIL import Image
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import open_bytes
+from fullrank.images.decode import RawImage, open_bytes
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.files import BYTES_PER_PIXEL, read_regular_file
 from fullrank.images.load import MemoryImages
+from fullrank.images.memory import describe, to_numpy
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import MAX_PIXELS
-from fullrank.images.source import Images, RawImage
-
-UserImage = str | os.PathLike | RawImage | Tensor
-"""A path; a Pillow image; an array (H, W) or (H, W, C), or a tensor (C, H, W), with uint8 values or floats in [0,
-1]."""
+from fullrank.images.source import Images
 
 ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
-EXPECTED = "a path, a Pillow image, an array (H, W, C), a tensor (C, H, W), or several of these"
+SINGLE = "a path, a Pillow image, an array (H, W, C), a tensor (C, H, W), or several of these"
 
 
 def split_images(images: Any) -> Sequence[Any]:
@@ -32,7 +29,6 @@ def split_images(images: Any) -> Sequence[Any]:
     Raises:
         UserError: there is no image, or the argument is no image.
 
-    >>> import torch
     >>> len(split_images(np.zeros((8, 8, 3), np.uint8))), len(split_images(torch.zeros(5, 3, 8, 8)))
     (1, 5)
     """
@@ -46,10 +42,8 @@ def split_images(images: Any) -> Sequence[Any]:
         return _Opened(images)
     else:
         found = list(images) if isinstance(images, Iterable) and not isinstance(images, bytes | dict) else None
-    if found is None:
-        raise UserError(f"images is {_describe(images)}, expected {EXPECTED}")
     if not found:
-        raise UserError(f"images is empty, expected {EXPECTED}")
+        raise UserError(f"images is {'empty' if found == [] else describe(images)}, expected {SINGLE}")
     return found
 
 
@@ -61,7 +55,7 @@ def read_pixels(image: Any, preprocess: Preprocess, *, number: int = 0) -> Tenso
     """
     name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {number}"
     try:
-        return preprocess.pixels(_open(image, name, preprocess.channels), name=str(name))
+        return preprocess.pixels(_open(image, str(name), preprocess.channels), name=str(name))
     except ImageDecodeError as error:
         raise _unreadable(error) from error
 
@@ -70,66 +64,38 @@ def _unreadable(error: ImageDecodeError) -> UserError:
     return UserError(f"'{error.name}' cannot be read: {error.reason}; leave out or repair this image")
 
 
-def _open(image: Any, name: Any, channels: int) -> RawImage:
+def _open(image: Any, name: str, channels: int) -> RawImage:
     if isinstance(image, Image.Image):
         return image
     if isinstance(image, str | os.PathLike):
         return _read_file(Path(os.fsdecode(image)))
     if not isinstance(image, np.ndarray | Tensor):
-        raise UserError(f"{name} is {_describe(image)}, expected {EXPECTED}")
+        raise UserError(f"{name} is {describe(image)}, expected {SINGLE}")
     usual, shape, is_tensor = {1, 3, channels}, tuple(image.shape), isinstance(image, Tensor)
     if len(shape) == 3 and shape[0 if is_tensor else 2] not in usual and shape[2 if is_tensor else 0] in usual:
-        expected = (
-            "(C, H, W); use .permute(2, 0, 1)"
-            if is_tensor
-            else "(H, W, C); use .transpose(1, 2, 0), or torch.from_numpy"
-        )
-        raise UserError(f"{name} is {_describe(image)}, expected {expected}")
-    if isinstance(image, Tensor):
-        pixels = image.detach().cpu()
-        pixels = pixels.float() if pixels.is_floating_point() else pixels  # numpy has no bfloat16
-        return _read_floats((pixels.permute(1, 2, 0) if pixels.ndim == 3 else pixels).numpy(), name)
-    return _read_floats(image, name)
-
-
-def _read_file(path: Path) -> RawImage:
-    try:
-        if path.is_dir():
-            raise UserError(
-                f"'{path}' is a folder, expected image files; fullrank.embed(model, '{path}') embeds all images of a folder"
-            )
-        return open_bytes(read_regular_file(path, max_bytes=BYTES_PER_PIXEL * MAX_PIXELS), str(path))
-    except FileNotFoundError:
-        raise UserError(f"no file '{path}', expected {EXPECTED}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL character
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}; give a readable image file"
-        ) from error
-
-
-def _read_floats(pixels: np.ndarray, name: Any) -> np.ndarray:
-    """Return an array, its floats in [0, 1] as uint8 if they are 8-bit values, else as float32; `decode` checks the
-    rest.
-    """
-    if not np.issubdtype(pixels.dtype, np.floating) or not pixels.size:
+        expected = "(C, H, W); use .permute(2, 0, 1)" if is_tensor else "(H, W, C); use .transpose(1, 2, 0)"
+        raise UserError(f"{name} is {describe(image)}, expected {expected}")
+    pixels = to_numpy(image)
+    pixels = pixels.transpose(1, 2, 0) if is_tensor and pixels.ndim == 3 else pixels
+    if pixels.dtype.kind != "f" or not pixels.size:
         return pixels
-    low, high = pixels.min(), pixels.max()
-    if not (low >= 0 and high <= 1):  # also true for NaN
-        raise UserError(
-            f"{name} has {pixels.dtype} values from {low:.4g} to {high:.4g}, expected [0, 1] or uint8; "
-            "give the pixels before any normalisation, which is a part of the model"
-        )
+    if not (pixels.min() >= 0 and pixels.max() <= 1):  # also true for NaN
+        found = f"{pixels.dtype} values from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise UserError(f"{name} has {found}, expected [0, 1] or uint8, before any normalisation, which the model does")
     levels = pixels.astype(np.float64) * 255
     rounded = np.round(levels)
     return rounded.astype(np.uint8) if np.abs(levels - rounded).max() < ROUNDING else pixels.astype(np.float32)
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, np.ndarray | Tensor):
-        return f"{'an array' if isinstance(value, np.ndarray) else 'a tensor'} of shape {tuple(value.shape)}"
-    return f"{value!r:.60} ({type(value).__name__})"
+def _read_file(path: Path) -> RawImage:
+    try:
+        return open_bytes(read_regular_file(path, max_bytes=BYTES_PER_PIXEL * MAX_PIXELS), str(path))
+    except FileNotFoundError:
+        raise UserError(f"no file '{path}', expected {SINGLE}") from None
+    except (OSError, ValueError) as error:  # ValueError: a folder, a FIFO, or a NUL character
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"'{path!s}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 class _Opened(Sequence):

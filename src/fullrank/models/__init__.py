@@ -2,9 +2,7 @@
 its preprocessing.
 """
 
-from fullrank.models.device import resolve_device
-from fullrank.models.load import load
-from fullrank.models.model import Model
-from fullrank.models.runs import load_run
+from fullrank.models.loading import check_run, load, load_run, parse_model
+from fullrank.models.model import Model, ModelLike, resolve_device
 
-__all__ = ["Model", "load", "load_run", "resolve_device"]
+__all__ = ["Model", "ModelLike", "check_run", "load", "load_run", "parse_model", "resolve_device"]

@@ -13,26 +13,22 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.arguments import parse_model
+from fullrank.config import from_json
 from fullrank.errors import UserError
-from fullrank.methods.config import BackboneConfig
-from fullrank.models import Model, load
-from fullrank.models.model import ModelLike
-from fullrank.models.network import first_convolutions
-from fullrank.models.outside_weights import convert_by_timm, shape_of
-from fullrank.models.weight_files import describes_network
+from fullrank.methods import BackboneConfig
+from fullrank.models.loading import describes_network, load, parse_model
+from fullrank.models.model import HasPath, Model, first_convolutions
+from fullrank.models.weights import convert_by_timm, is_counter, listing, shape_of
 from fullrank.recipes import Recipe, build_encoder
 from fullrank.recipes.start import Start, normalization_for
-from fullrank.structure import structure
 
 SIZE_ARGUMENTS = ("img_size", "dynamic_img_size")
 """Arguments of a network that depend on the size of the views, which a recipe sets by itself."""
 MIN_SHARE = 0.5
 """A MODEL must have at least this share of the tensors of the backbone; else it is another network."""
-MOST_NAMES = 20
 
 
-def read_start(model: ModelLike, *, backbone: BackboneConfig | None = None) -> Start:
+def read_start(model: str | Path | HasPath, *, backbone: BackboneConfig | None = None) -> Start:
     """Load a MODEL, and return what a recipe takes over from it.
 
     Args:
@@ -42,11 +38,12 @@ def read_start(model: ModelLike, *, backbone: BackboneConfig | None = None) -> S
     Raises:
         UserError: the model does not exist, cannot be read, or needs a `backbone`.
     """
-    text = str(getattr(model, "path", model))
-    loaded = load_with(text, backbone)
+    text = str(model.path if isinstance(model, HasPath) else model)
+    loaded, (kind, name, _) = _load_with(text, backbone), parse_model(text)
+    names = {"run": f"{Path(name).absolute()}@{loaded.step}", "file": f"file:{Path(name).absolute()}"}
     arguments = {name: value for name, value in loaded.spec.arguments.items() if name not in SIZE_ARGUMENTS}
     return Start(
-        model=absolute_model(text, loaded),
+        model=names.get(kind, text),
         hash=hash_weights(loaded.backbone.state_dict()),
         backbone=replace(loaded.spec, arguments=arguments),
         channels=loaded.preprocess.channels,
@@ -69,24 +66,14 @@ def named_backbone(fields: Mapping[str, Any]) -> BackboneConfig | None:
         return given
     parts = {name.removeprefix("backbone."): value for name, value in fields.items() if name.startswith("backbone.")}
     parts |= {"name": given} if given is not None else {}
-    return structure(parts, BackboneConfig, "backbone") if parts.get("name") else None
+    return from_json(BackboneConfig, parts, "backbone") if parts.get("name") else None
 
 
-def load_with(model: str, backbone: BackboneConfig | None) -> Model:
+def _load_with(model: str, backbone: BackboneConfig | None) -> Model:
     """Load a MODEL; `backbone` is the network of a file of another library, and is ignored for other models."""
     kind, name, _ = parse_model(model)
-    network: dict[str, Any] = (
-        {"backbone": backbone} if kind == "file" and backbone and not describes_network(Path(name)) else {}
-    )
-    return load(model, **network)
-
-
-def absolute_model(model: str, loaded: Model) -> str:
-    """Return a MODEL with an absolute path, and with the step of the checkpoint of a run."""
-    kind, name, _ = parse_model(model)
-    if kind == "run":
-        return f"{Path(name).absolute()}@{loaded.step}"
-    return f"file:{Path(name).absolute()}" if kind == "file" else model
+    outside = kind == "file" and not describes_network(Path(name))
+    return load(model, backbone=backbone if outside else None)
 
 
 def hash_weights(weights: Mapping[str, Tensor]) -> str:
@@ -96,11 +83,10 @@ def hash_weights(weights: Mapping[str, Tensor]) -> str:
     ('a4571335', 'ee53a03a')
     """
     digest = hashlib.sha256()
-    for name in sorted(weights):
-        if not name.endswith("num_batches_tracked"):
-            values = weights[name].detach().cpu().contiguous()
-            digest.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
-            digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    for name in sorted(name for name in weights if not is_counter(name)):
+        values = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -131,7 +117,7 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
     """
     if not recipe.init:
         return {}, []
-    loaded = load_with(recipe.init, recipe.backbone)
+    loaded = _load_with(recipe.init, recipe.backbone)
     weights = loaded.backbone.state_dict()
     if recipe.init_hash and (found := hash_weights(weights)) != recipe.init_hash:
         raise UserError(
@@ -140,22 +126,27 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
         )
     network = build_encoder(recipe).backbone
     fitted, lines = fit(network, weights)
-    wanted = [name for name in network.state_dict() if not is_counter(name)]
-    taken = [name for name in wanted if name in fitted]
-    if len(taken) < MIN_SHARE * len(wanted):
+    shapes = {name: tensor for name, tensor in network.state_dict().items() if not is_counter(name)}
+    taken = [name for name in shapes if name in fitted]
+    if len(taken) < MIN_SHARE * len(shapes):
         raise UserError(
-            f"{recipe.init} has {len(taken)} of {len(wanted)} tensors of the recipe's backbone {recipe.backbone.name}, which is another "
-            f"network than its {loaded.spec.name}; leave out --backbone.name, or give init=… to `pretrain` instead of to the recipe"
+            f"{recipe.init} has {len(taken)} of {len(shapes)} tensors of the recipe's backbone {recipe.backbone.name}, "
+            f"which is another network than its {loaded.spec.name}; "
+            "leave out --backbone.name, or give init=… to `pretrain` instead of to the recipe"
         )
-    random = [f"{name} ({_why(name, network, weights)})" for name in wanted if name not in fitted]
+    random = [
+        f"{name} ({f'{shape_of(weights[name])} instead of {shape_of(tensor)}' if name in weights else 'absent'})"
+        for name, tensor in shapes.items()
+        if name not in fitted
+    ]
     unused = [name for name in weights if name not in network.state_dict()]
-    heading = f"starts with {len(taken)} of {len(wanted)} tensors of {recipe.init} (hash {recipe.init_hash[:12]})"
-    heading += f"; random: {_list(random)}" if random else ""
-    heading += f"; not used: {_list(unused)}" if unused else ""
+    heading = f"starts with {len(taken)} of {len(shapes)} tensors of {recipe.init} (hash {recipe.init_hash[:12]})"
+    heading += f"; random: {listing(random, 20)}" if random else ""
+    heading += f"; not used: {listing(unused, 20)}" if unused else ""
     lines = [f"{heading}; the projector is random", *lines]
     if any(isinstance(module, _BatchNorm) for module in network.modules()):
         lines.append(
-            "BatchNorm: the running statistics are those of the model; training normalises by each batch, and updates them"
+            "BatchNorm: the running statistics are those of the model; training normalises by its batches, and updates"
         )
     return fitted, lines
 
@@ -181,21 +172,5 @@ def fit(network: nn.Module, weights: Mapping[str, Tensor]) -> tuple[dict[str, Te
             if name in converted and converted[name].shape == wanted[name].shape:
                 lines.append(f"{name}: resampled by timm from {shape_of(weights[name])} to {shape_of(wanted[name])}")
                 weights[name] = converted[name]
-    return {
-        name: tensor for name, tensor in weights.items() if name in wanted and tensor.shape == wanted[name].shape
-    }, lines
-
-
-def is_counter(name: str) -> bool:
-    """Return whether a tensor counts the batches of a BatchNorm."""
-    return name.endswith("num_batches_tracked")
-
-
-def _why(name: str, network: nn.Module, weights: Mapping[str, Tensor]) -> str:
-    return (
-        f"{shape_of(weights[name])} instead of {shape_of(network.state_dict()[name])}" if name in weights else "absent"
-    )
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    other = set(differing())
+    return {name: tensor for name, tensor in weights.items() if name in wanted and name not in other}, lines

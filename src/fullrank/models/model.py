@@ -1,8 +1,11 @@
 """A loaded MODEL: a frozen backbone with its preprocessing, and where it came from."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import Preprocess
+from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
 from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
-from fullrank.methods import BackboneConfig
+from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import Recipe
 
 
@@ -29,7 +32,7 @@ class Model:
     spec: BackboneConfig
     """The arguments with which timm builds the backbone."""
     untrained: Callable[[], nn.Module]
-    """Builds the same network with random weights; for a run, with the initial weights of the run."""
+    """Builds the same network with random weights; for a run, those from which a run without `init` starts."""
     projector: nn.Module | None = None
     """The projector of a run."""
     recipe: Recipe | None = None
@@ -41,11 +44,9 @@ class Model:
     classes: tuple[str, ...] = ()
     """The names of the classes of the images that a run was trained on, () if they are unknown."""
     note: str = ""
-    """What is known about the weights of another library: their names in the file, and the tensors that were not
-    used."""
+    """Which weights of another library were found, under which names, and which were not used."""
     initial: Callable[[], nn.Module] | None = None
-    """Builds the same network with the weights that a run began with; None if these were random, or if the model is no
-    run."""
+    """Builds the same network with the weights of the `init` of a run; None for other models."""
 
     @torch.inference_mode()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:
@@ -60,8 +61,6 @@ class Model:
         Raises:
             UserError: there is no image, or an image cannot be read.
         """
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise UserError(f"batch_size is {batch_size!r:.60}, expected a positive integer")
         device = next((tensor.device for tensor in self.backbone.parameters()), torch.device("cpu"))
         parts, pixels, images = [], [], split_images(images)
         for number, image in enumerate(images, start=1):
@@ -70,6 +69,18 @@ class Model:
                 parts.append(self.backbone(self.preprocess.normalize(torch.stack(same_form(pixels)).to(device))))
                 pixels = []
         return torch.cat(parts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `timm.create_model` alone builds the network."""
+        return self.spec.stem == "standard" and self.spec.last_residual
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The texts by which a file of weights names its network and its preprocessing."""
+        spec = {name: json.dumps(getattr(self.spec, name)) for name in ("arguments", "last_residual")}
+        preprocess = {"preprocess": json.dumps(vars(self.preprocess)), "classes": json.dumps(self.classes)}
+        return {"name": self.spec.name, "stem": self.spec.stem, **spec, **preprocess}
 
 
 @runtime_checkable
@@ -82,3 +93,86 @@ class HasPath(Protocol):
 
 ModelLike = str | Path | HasPath | Model
 """A MODEL (see `load`), a `Run`, or a loaded model."""
+
+
+def with_depth(model: Model, *images: Images | MemoryImages) -> Model:
+    """Return the model with the bits that the values of 16-bit images use: else 12-bit images are nearly black.
+
+    A run, and a file of `fullrank export`, keep the bits of their training. All images are read with one range, the
+    largest. For scores, give the training images alone, so that nothing depends on the test images.
+    """
+    if model.recipe is not None or (model.name.startswith("file:") and not model.note):
+        return model
+    opened = [part for part in images if isinstance(part, Images)]
+    bits = max((find_bit_depth(part, channels=model.preprocess.channels).bits for part in opened), default=0)
+    return replace(model, preprocess=replace(model.preprocess, bits=bits)) if bits else model
+
+
+def resolve_device(accelerator: str | torch.device = "auto") -> torch.device:
+    """Return the device with this name; 'auto' is a GPU if there is a GPU.
+
+    Raises:
+        UserError: the device is not available.
+    """
+    if isinstance(accelerator, torch.device):
+        return accelerator
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if accelerator == "auto":
+        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
+    if not available.get(accelerator.partition(":")[0]):
+        names = ", ".join(name for name, is_available in available.items() if is_available)
+        raise UserError(f"device '{accelerator}' is not available; choose from auto, {names}")
+    return torch.device(accelerator)
+
+
+def build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
+    """Build the network with random weights, equal at each call; torch's global generator is unchanged."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return build_backbone(spec, channels=channels)
+
+
+def timm_preprocess(data: Mapping[str, Any]) -> Preprocess:
+    """Return the preprocessing with the size, resize, mean and standard deviation of timm's data configuration.
+
+    The filter is bilinear; timm's evaluation may use another one.
+
+    Raises:
+        UserError: a value does not fit.
+    """
+    channels, size, _ = data["input_size"]
+    resize = math.floor(size / data["crop_pct"]) if data["crop_mode"] == "center" else size
+    mean, std = (tuple(map(float, data[name])) for name in ("mean", "std"))
+    return checked(Preprocess(int(channels), int(size), mean, std, resize=resize if resize > size else 0), "timm")
+
+
+def checked(preprocess: Preprocess, what: str) -> Preprocess:
+    """Return a preprocessing of a stranger's file unchanged.
+
+    Raises:
+        UserError: its size or its statistics do not fit.
+    """
+    C, size, resize, mean, std = (getattr(preprocess, name) for name in ("channels", "size", "resize", "mean", "std"))
+    if not (1 <= C <= 2**12 and 1 <= size <= 2**14 and (resize == 0 or size <= resize <= 2**15)):
+        expected = "1 to 4096 channels, a size of 1 to 16384 px, and a resize of 0 or at least the size"
+        raise UserError(f"{what}: channels is {C}, size is {size} and resize is {resize}, expected {expected}")
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != C or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
+            kind = "positive values" if name == "std" else "values"
+            raise UserError(f"{what}: {name} is {values}, expected {C} {kind}, one per channel (--{name})")
+    return preprocess
+
+
+def first_convolutions(network: nn.Module) -> list[str]:
+    """Return the names of the weights that take the channels of the image, as timm describes the network.
+
+    >>> first_convolutions(timm.create_model("test_resnet"))
+    ['conv1.0.weight']
+    """
+    names = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv") or ()
+    return [f"{name}.weight" for name in ([names] if isinstance(names, str) else names)]
+
+
+def summarize(error: Exception) -> str:
+    """Return the shortened message of an error, or the name of its type if the message is empty."""
+    return shorten(str(error), 160, placeholder=" …") or type(error).__name__

@@ -8,9 +8,10 @@ from fullrank.arguments import MEMORY
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source_uri import absolute_source
 from fullrank.images.splits import TRAIN
-from fullrank.models import Model
+from fullrank.models.model import Model
 from fullrank.recipes import DataConfig
 
 Data = Any
@@ -30,24 +31,33 @@ class LabelledSplits:
 
 
 def choose_splits(
-    model: Model, data: Data | None, *, train: str | None, test: str | None, seed: int, train_subset: bool = False
+    model: Model,
+    data: Data | None,
+    reading: Reading | None = None,
+    *,
+    train: str | None = None,
+    test: str | None = None,
+    seed: int = 0,
+    train_subset: bool = False,
 ) -> LabelledSplits:
     """Return the training and the test images of a source, or of opened images, of which a fifth is held out.
 
     Of a run with `data.validation`, the validation images take the place of the test images, and none of them is a
-    training image; this does not hold if `data` or `test` is given, so that the test images can be used once, at the
-    end. The training images of the probes are all others, or with `train_subset` those on which the backbone was
+    training image; this does not hold if `data` or a test split is given, so that the test images can be used once, at
+    the end. The training images of the probes are all others, or with `train_subset` those on which the backbone was
     trained.
 
     Raises:
-        UserError: the source or a split does not exist, or `train`, `test` or `train_subset` does not fit the source or
-            the run.
+        UserError: the source or a split does not exist, or a split or `train_subset` does not fit the source or the
+            run.
     """
-    source, config = resolve_source(model, data)
-    validation = 0.0 if test else config.validation
-    if validation and train not in (None, config.reading.train):
+    given = replace(reading or USUAL, **{key: name for key, name in (("train", train), ("test", test)) if name})
+    source, config = resolve_source(model, data, given)
+    validation = 0.0 if given.test else config.validation
+    if validation and model.recipe and given.train not in (None, model.recipe.data.reading.train):
         raise UserError(
-            f"--train is {train}, but the run's validation images are of its own training split; give --test too, or no --train"
+            f"--train is {given.train}, but the run's validation images are of its own training split; "
+            "give --test too, or no --train"
         )
     if train_subset and not config.subset:
         raise UserError(
@@ -55,28 +65,23 @@ def choose_splits(
         )
     reduction: Any = {"validation": validation, "subset": config.subset if train_subset else 0}
     if isinstance(source, Images | MemoryImages):
+        if given.train or given.test:
+            raise UserError("opened images have no named splits; give a source, or leave out the names of splits")
         source = as_images(source)
-        if train is not None or test is not None:
-            raise UserError(
-                f"train={train}, test={test}: opened images have no named splits; give a source, or leave them out"
-            )
         splits = hold_out_test(source, seed=seed, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        reading = replace(config.reading, train=train or config.reading.train, test=test or config.reading.test)
-        splits = train_and_test(source, reading, seed=seed, **reduction)
+        splits = train_and_test(source, config.reading, seed=seed, **reduction)
     name = name_data(splits.train, splits.test)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
-    # with all
+    # with all, nor scores on other images in memory those on these
     name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
     name += f" (probes on {config.subset:,} images)" if train_subset else ""
-    if (
-        isinstance(source, Images) and source.source == MEMORY
-    ):  # the name of all images in memory; their scores must not replace each other
+    if isinstance(source, Images) and source.source == MEMORY:
         name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
     statement = splits.statement
     if config.subset and not train_subset and isinstance(source, str):
-        statement += f"; the backbone was trained on {config.subset:,} images, the probes are trained on all {len(splits.train):,}"
+        statement += f"; the backbone was trained on {config.subset:,} images, the probes on all {len(splits.train):,}"
     return LabelledSplits(splits.train, splits.test, name, statement)
 
 
@@ -97,13 +102,15 @@ def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
     return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
-def held_out_images(model: Any, data: Data | None, split: str | None) -> Images | MemoryImages:
+def held_out_images(
+    model: Any, data: Data | None, split: str | None, reading: Reading | None = None
+) -> Images | MemoryImages:
     """Return the split with this name, or by default the held-out images of a source; opened images are returned
     unchanged.
 
     The held-out images of a run with `data.validation` are its validation images.
     """
-    source, config = resolve_source(model, data)
+    source, config = resolve_source(model, data, reading)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     if split is not None:
@@ -113,18 +120,19 @@ def held_out_images(model: Any, data: Data | None, split: str | None) -> Images 
     return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
-def all_images(model: Model, data: Data | None, split: str | None) -> Images | MemoryImages:
+def all_images(
+    model: Model, data: Data | None, split: str | None, reading: Reading | None = None
+) -> Images | MemoryImages:
     """Return the split with this name, or all images of a source that has one split; opened images are returned
     unchanged.
     """
-    source, config = resolve_source(model, data)
+    source, config = resolve_source(model, data, reading)
     if isinstance(source, Images | MemoryImages):
         return _whole(source, split)
     splits = open_images(source, config.reading, split=split)
     if len(splits) > 1:
-        raise UserError(
-            f"{source} has the splits {', '.join(splits)}; choose one with --split (split='{next(iter(splits))}' in Python)"
-        )
+        names = ", ".join(splits)
+        raise UserError(f"{source} has the splits {names}; choose one with --split (split='{next(iter(splits))}')")
     (images,) = splits.values()
     return images
 
@@ -137,30 +145,23 @@ def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryI
     return images
 
 
-def resolve_source(model: Any, data: Data | None) -> tuple[Any, DataConfig]:
-    """Return the given source or images, or else the source of the run, with the names of its splits.
+def resolve_source(model: Any, data: Data | None, reading: Reading | None = None) -> tuple[Any, DataConfig]:
+    """Return the given source or images, or else the source of the run, and how to read it: what `reading` says, else
+    for the source of a run as the run read it.
 
     Raises:
-        UserError: there is no data and the model is not a run, or the data has another type.
+        UserError: there is no data and the model is not a run.
     """
-    recipe = getattr(model, "recipe", None)
-    of_run = (
-        recipe.data if recipe and recipe.data.source == MEMORY else DataConfig()
-    )  # the images of a run that had Python objects
+    recipe, reading = getattr(model, "recipe", None), reading or USUAL
+    config = recipe.data if recipe else DataConfig()
     if data is None:
         if recipe is None:
-            raise UserError(
-                f"model '{getattr(model, 'name', model)}' has no images; give --data SOURCE (data=SOURCE in Python)"
-            )
-        return recipe.data.source, recipe.data
-    if isinstance(data, Images | MemoryImages):
-        return data, of_run
+            name = getattr(model, "name", model)
+            raise UserError(f"model '{name}' has no images; give --data SOURCE (data=SOURCE in Python)")
+        return config.source, replace(config, reading=reading.over(config.reading))
     if isinstance(data, DataConfig):
-        return data.source, data
-    if not isinstance(data, str | Path):
-        return as_images(data), of_run
-    if not str(data) or "\0" in str(data):
-        raise UserError(
-            f"data is {data!r:.60} ({type(data).__name__}), expected a source such as 'photos' or 'hf:NAME', or opened images"
-        )
-    return str(data), DataConfig(source=str(data))
+        return data.source, replace(data, reading=reading.over(data.reading))
+    if isinstance(data, str | Path):
+        return str(data), DataConfig(source=str(data), reading=reading)
+    config = config if config.source == MEMORY else DataConfig()  # the images of a run that had Python objects
+    return data if isinstance(data, Images | MemoryImages) else as_images(data), config

@@ -18,13 +18,12 @@ from fullrank.objectives.directclr_paper import directclr_paper
 from fullrank.objectives.frossl import frossl
 from fullrank.objectives.ivne import ivne
 from fullrank.objectives.moco import moco
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import ObjectiveState, stateful, tensor_names
 from fullrank.objectives.simclr import simclr
 from fullrank.objectives.simmer import simmer
 from fullrank.objectives.simsiam import simsiam
 from fullrank.objectives.spectral_contrastive import spectral_contrastive
 from fullrank.objectives.ssl_hsic import ssl_hsic
-from fullrank.objectives.state import ObjectiveState, stateful
 from fullrank.objectives.swav import swav
 from fullrank.objectives.terms import Terms, total
 from fullrank.objectives.tico import tico

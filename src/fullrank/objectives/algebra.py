@@ -34,6 +34,15 @@ def unit(A: Float[Tensor, "*V N D"], *, dim: int | tuple[int, ...]) -> Float[Ten
     return A / norm.masked_fill(norm == 0, 1)
 
 
+def gram(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V M M"]:
+    """Return the smaller of AᵀA and AAᵀ: they have the same eigenvalues, except for zeros.
+
+    >>> gram(torch.ones(1, 5)), gram(torch.ones(5, 1))
+    (tensor([[5.]]), tensor([[5.]]))
+    """
+    return A.mT @ A if A.shape[-1] <= A.shape[-2] else A @ A.mT
+
+
 def off_diagonal(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V D D"]:
     """Return C with its diagonal set to zero.
 
@@ -42,6 +51,20 @@ def off_diagonal(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V D D"]:
             [3., 0.]])
     """
     return C - torch.diag_embed(C.diagonal(dim1=-2, dim2=-1))
+
+
+def off_diagonal_norm2(X: Float[Tensor, "*V N D"], Y: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V"]:
+    """Return Σ_{i≠j} (x_i · y_j)² of the columns of X and Y.
+
+    For N < D it comes from the smaller matrices, as ‖XᵀY‖_F² = ⟨XXᵀ, YYᵀ⟩ without Σ_i (x_i · y_i)²; the rounding error
+    of this difference can make it slightly negative.
+
+    >>> off_diagonal_norm2(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 3.0]]))
+    tensor(13.)
+    """
+    if X.shape[-1] <= X.shape[-2]:
+        return off_diagonal(X.mT @ Y).square().sum((-2, -1))
+    return ((X @ X.mT) * (Y @ Y.mT)).sum((-2, -1)) - (X * Y).sum(-2).square().sum(-1)
 
 
 def squared_distances(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N N"]:
@@ -53,3 +76,58 @@ def squared_distances(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N N"]:
     """
     norms = Z.square().sum(-1)
     return (norms[..., :, None] + norms[..., None, :] - 2 * Z @ Z.mT).clamp_min(0)
+
+
+def view_pairs(V: int, W: int) -> list[tuple[int, int]]:
+    """Return the ordered pairs of different views, the first of V, the second of W.
+
+    >>> view_pairs(3, 2)
+    [(0, 1), (1, 0), (2, 0), (2, 1)]
+    """
+    return [(v, w) for v in range(V) for w in range(W) if v != w]
+
+
+def pair_products(A: Float[Tensor, "V N D"], B: Float[Tensor, "W N D"]) -> Float[Tensor, "P N"]:
+    """Return the inner products of the rows of A with the rows of B of the same sample, for each pair of different
+    views (`view_pairs`).
+
+    >>> A = torch.tensor([[[1.0, 0.0]], [[2.0, 2.0]]])
+    >>> pair_products(A, A)
+    tensor([[2.],
+            [2.]])
+    """
+    return torch.stack([torch.linalg.vecdot(A[v], B[w]) for v, w in view_pairs(len(A), len(B))])
+
+
+def pair_cosines(A: Float[Tensor, "V N D"], B: Float[Tensor, "W N D"]) -> Float[Tensor, "P N"]:
+    """Return the cosines of the rows of A with the rows of B of the same sample, for each pair of different views; a
+    zero row has cosine 0.
+
+    >>> A = torch.tensor([[[1.0, 0.0]], [[2.0, 2.0]]])
+    >>> pair_cosines(A, A)
+    tensor([[0.7071],
+            [0.7071]])
+    """
+    a, b = _row_norms(A), _row_norms(B)
+    norms = torch.stack([a[v] * b[w] for v, w in view_pairs(len(A), len(B))])
+    return pair_products(A, B) / norms
+
+
+def _row_norms(A: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(A, dim=-1)
+    return norm.masked_fill(norm == 0, 1)
+
+
+def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]:
+    """Return log det(C + ε I) of positive semidefinite matrices, by Cholesky.
+
+    If the rounding error of the trace is larger than ε, it replaces ε, because a singular C could otherwise become
+    indefinite.
+
+    >>> logdet(torch.diag(torch.tensor([1.0, 2.0, 3.0])), epsilon=1e-6), torch.tensor(6.0).log()
+    (tensor(1.7918), tensor(1.7918))
+    """
+    rounding = 8 * torch.finfo(C.dtype).eps * C.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+    ridge = rounding.clamp_min(epsilon)[..., None].expand(C.shape[:-1])
+    L = torch.linalg.cholesky_ex(C + torch.diag_embed(ridge)).L  # unlike `cholesky`, it keeps NaN without an error
+    return 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)

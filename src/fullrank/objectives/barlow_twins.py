@@ -3,12 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.second_moments import correlations, second_moments
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import centered, off_diagonal_norm2, unit
+from fullrank.objectives.faster import fast
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
 @checks_shapes
+@fast("columns:barlow_twins")
 def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: float = 1.0) -> Terms:
     """Return the terms of Barlow Twins. With M (D, D) the correlation over the batch of each feature of view 1 with
     each feature of view 2,
@@ -18,10 +20,7 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: 
     A constant feature has correlation 0 with every other. The loss does not depend on scale and shift of each feature
     of each view.
 
-    The cost is N·D·min(N, D): for 4 N < 3 D, ‖M‖_F² is the inner product of the Gram matrices (N, N) of the two views.
-    The gradient is in closed form (`second_moments`), because under autograd M and the passes over Z would cost more
-    than the products of the smaller side. Memory is 2·N·D for the gradient, as much for the columns in the Gram form,
-    and matrices of the smaller size.
+    The cost is N·D·min(N, D): for N < D, ‖M‖_F² is the inner product of the Gram matrices (N, N) of the two views.
 
     Args:
         Z: embeddings of exactly two views of N samples.
@@ -42,8 +41,9 @@ def barlow_twins(Z: Float[Tensor, "2 N D"], *, redundancy: float = 5e-3, scale: 
     >>> barlow_twins(torch.stack([Z, 3 * Z + 1]))
     {'invariance': tensor(0.), 'redundancy': tensor(0.)}
     """
-    moments = second_moments(Z, between=True)
+    Z1, Z2 = unit(centered(Z), dim=-2)
+    correlations = (Z1 * Z2).sum(0)  # M_ii
     return {
-        "invariance": scale * (1 - correlations(moments)).square().sum(),
-        "redundancy": scale * redundancy * moments.off_diagonal,
+        "invariance": scale * (1 - correlations).square().sum(),
+        "redundancy": scale * redundancy * off_diagonal_norm2(Z1, Z2),
     }

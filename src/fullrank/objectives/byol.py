@@ -5,8 +5,8 @@ network.
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.rows import pair_cosines
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import pair_cosines
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 

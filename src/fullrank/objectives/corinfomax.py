@@ -4,10 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.determinant import logdet
-from fullrank.objectives.rows import scatter
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.state import ObjectiveState, stateful
+from fullrank.objectives.algebra import logdet
+from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
 
@@ -27,7 +25,7 @@ def corinfomax_moments(
     """
     mu = forgetting * mu + (1 - forgetting) * Z.mean(1)
     A = Z - mu[:, None]
-    return forgetting * R + (1 - forgetting) / Z.shape[1] * scatter(A), mu
+    return forgetting * R + (1 - forgetting) / Z.shape[1] * A.mT @ A, mu
 
 
 def identities(V: int, D: int, _: int) -> Float[Tensor, "V D D"]:

@@ -7,9 +7,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.determinant import logdet
-from fullrank.objectives.rows import smaller_gram
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import gram, logdet
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -43,5 +42,5 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
     {'entropy': tensor(-5.5452), 'invariance': tensor(0.)}
     """
     _, N, D = Z.shape
-    volume = logdet(smaller_gram(Z), epsilon=epsilon) + max(D - N, 0) * math.log(epsilon)
+    volume = logdet(gram(Z), epsilon=epsilon) + max(D - N, 0) * math.log(epsilon)
     return {"entropy": -volume.sum(), "invariance": invariance * (Z[0] - Z[1]).square().sum() / N}

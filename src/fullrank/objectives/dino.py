@@ -5,11 +5,9 @@ for another view.
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.linalg import vecdot
 
-from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.state import ObjectiveState, stateful
+from fullrank.objectives.algebra import pair_products
+from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
 
@@ -38,11 +36,11 @@ def dino(
     """Return the terms of DINO with multi-crop, the mean cross-entropy H(q_w, p_v) over samples and pairs v ≠ w. With
     sg the stop-gradient,
 
-        p_v = softmax(s_v/student_temperature)    q_w = softmax(sg (t_w − c)/teacher_temperature)    ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
+        p_v = softmax(s_v/student_temperature)    q_w = softmax(sg (t_w − c)/teacher_temperature)
+        ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
 
     which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The
-    entropy shows
-    collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and
+    entropy shows collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and
     the memory are a few times V·N·K.
 
     Args:
@@ -65,10 +63,7 @@ def dino(
     >>> terms["entropy"], torch.tensor(4.0).log()
     (tensor(1.3863), tensor(1.3863))
     """
-    T = (T - c).detach()
-    q, sums = softmax_and_logsumexp(T, temperature=teacher_temperature)
-    entropy = (
-        sums - vecdot(q, T) / teacher_temperature
-    ).mean()  # the mean over pairs too: each view of T is in V − 1 of them
-    cross_entropy = cross_entropies(S, q, temperature=student_temperature).mean()
-    return {"entropy": entropy, "divergence": cross_entropy - entropy}
+    log_q = ((T - c).detach() / teacher_temperature).log_softmax(-1)
+    q, log_p = log_q.exp(), (S / student_temperature).log_softmax(-1)
+    entropy = -(q * log_q).sum(-1).mean()  # the mean over pairs too: each view of T is in V − 1 of them
+    return {"entropy": entropy, "divergence": -pair_products(log_p, q).mean() - entropy}

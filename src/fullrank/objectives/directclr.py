@@ -6,9 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.rows import sum_of_squares, unit_rows
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.similarities import logsumexp_products
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -21,8 +20,7 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
 
     which is the sum of alignment, − mean_i s_ii, and uniformity, the mean of the two logarithms of the sums. All
     negatives are from the other view. The dimensions from d0 on get no gradient from the loss; they change through the
-    layers that all dimensions share. The cost is N²·d0, and no matrix (N, N) exists if N is large
-    (`similarities.KEEP`).
+    layers that all dimensions share. The cost is N²·d0, and the memory N².
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.
@@ -45,10 +43,9 @@ def directclr(R: Float[Tensor, "2 N D"], *, d0: int = 360, temperature: float = 
     >>> terms["alignment"] + terms["uniformity"], torch.tensor(8.0).log()
     (tensor(2.0794), tensor(2.0794))
     """
-    Z1, Z2 = Z = subvector(R, d0=d0)
-    positives = (sum_of_squares(Z.sum(0)) - sum_of_squares(Z.detach())) / 2  # Σ_i z¹_i·z²_i
-    rows, columns = logsumexp_products(Z1, Z2, scale=1 / temperature, columns=True)
-    return {"alignment": -positives / (temperature * len(Z1)), "uniformity": (rows + columns).mean() / 2}
+    Z1, Z2 = subvector(R, d0=d0)
+    S = Z1 / temperature @ Z2.mT
+    return {"alignment": -S.diagonal().mean(), "uniformity": (S.logsumexp(0) + S.logsumexp(1)).mean() / 2}
 
 
 def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
@@ -64,6 +61,6 @@ def subvector(R: Float[Tensor, "2 N D"], *, d0: int) -> Float[Tensor, "2 N d0"]:
     D = R.shape[-1]
     if not 1 <= d0 <= D:
         raise UserError(
-            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, for example hyper.d0 = {max(D // 4, 1)}"
+            f"d0 is {d0}, but representations have {D} dimensions; choose 1 to {D}, such as hyper.d0 = {max(D // 4, 1)}"
         )
-    return unit_rows(R[..., :d0])
+    return unit(R[..., :d0], dim=-1)

@@ -2,13 +2,11 @@
 anchor's view.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.directclr import subvector
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.similarities import logsumexp_others
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -20,8 +18,7 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
         ℒ = − Σ_i log ( exp z_i·z′_i / (exp z_i·z′_i + Σ_{j≠i} exp z_i·z_j) )
 
     which is the sum of alignment, − Σ_i z_i·z′_i, and uniformity, the sum of the logarithms of the denominators. The
-    loss is a sum over the samples, so its gradient grows with the batch size. The cost is N²·d0, and no matrix (N, N)
-    exists if N is large (`similarities.KEEP`).
+    loss is a sum over the samples, so its gradient grows with the batch size. The cost is N²·d0, and the memory N².
 
     Args:
         R: representations (outputs of the backbone) of exactly two views of N samples.
@@ -36,11 +33,13 @@ def directclr_paper(R: Float[Tensor, "2 N D"], *, d0: int = 360) -> Terms:
     Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning, Section 6,
     corrected: the printed sum has no minus sign and does not define the denominator, which is here that of its eq. 2.
 
+    >>> import torch
     >>> terms = directclr_paper(torch.ones(2, 8, 5), d0=3)
     >>> terms["alignment"] + terms["uniformity"], 8 * torch.tensor(8.0).log()
     (tensor(16.6355), tensor(16.6355))
     """
     Z1, Z2 = subvector(R, d0=d0)
+    S = Z1 @ Z1.mT
     positives = (Z1 * Z2).sum(-1)
-    denominators = torch.logaddexp(positives, logsumexp_others(Z1, scale=1.0))
+    denominators = S.diagonal_scatter(positives).logsumexp(-1)  # the positive in the place of the anchor itself
     return {"alignment": -positives.sum(), "uniformity": denominators.sum()}

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import pick
-from fullrank.objectives.algebra import centered, unit
-from fullrank.objectives.second_moments import second_moments
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import centered, gram, unit
+from fullrank.objectives.faster import fast
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 # Each normalisation makes the trace of ZᵀZ constant (D, D and N), so that ‖ZᵀZ‖_F is smallest when the eigenvalues are
@@ -24,6 +24,7 @@ NORMALIZE = {
 
 
 @checks_shapes
+@fast("columns:frossl")
 def frossl(
     Z: Float[Tensor, "V N D"],
     *,
@@ -47,9 +48,7 @@ def frossl(
 
     A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant
     column, and the gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two
-    matrices is computed. The gradient is in closed form (`second_moments`), because under autograd the passes over Z
-    would cost more than the matrix products; memory is V·N·D for the gradient, as much for the scaled columns if N < D,
-    and two matrices of the smaller size for each view.
+    matrices is computed.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -78,14 +77,9 @@ def frossl(
     >>> frossl(Z)
     {'variance': tensor(1.3863), 'invariance': tensor(0.)}
     """
-    normalized = pick(normalize, NORMALIZE, "normalize")
-    if normalize == "columns":
-        moments = second_moments(Z, center=center)
-    else:
-        moments = second_moments(normalized(centered(Z) if center else Z), center=False, scale=False)
-    norm2 = moments.off_diagonal + moments.diagonal.square().sum(-1)  # ‖Z_vᵀZ_v‖_F²
-    if log:
-        # Unless Z_v is zero, ‖ZᵀZ‖_F² ≥ (tr ZᵀZ)² / rank ≥ 1 under each normalisation: the bound acts only at complete
-        # collapse.
+    Z = pick(normalize, NORMALIZE, "normalize")(centered(Z) if center else Z)
+    norm2 = gram(Z).square().sum((-2, -1))  # ‖Z_vᵀZ_v‖_F²
+    if log:  # unless Z_v is zero, norm2 ≥ (tr ZᵀZ)² / rank ≥ 1: the bound acts only at complete collapse
         norm2 = norm2.clamp_min(1).log()
-    return {"variance": variance * norm2.sum(), "invariance": invariance * moments.distance.sum() / Z.shape[1]}
+    distance = len(Z) * (Z - Z.mean(0)).square().sum()  # Σ_{v<w} ‖Z_v − Z_w‖_F² = V Σ_v ‖Z_v − mean‖_F²
+    return {"variance": variance * norm2.sum(), "invariance": invariance * distance / Z.shape[1]}

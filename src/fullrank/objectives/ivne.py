@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.rows import smaller_gram, unit_rows
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import gram, unit
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -36,8 +36,8 @@ def ivne(Z: Float[Tensor, "2 N D"], *, alignment: float = 4.16, entropy: float =
     >>> ivne(torch.eye(4).expand(2, 4, 4))
     {'alignment': tensor(-4.1600), 'entropy': tensor(-1.3863)}
     """
-    Z = unit_rows(Z)
-    C = smaller_gram(Z) / Z.shape[1]  # (2, D, D) or (2, N, N)
+    Z = unit(Z, dim=-1)
+    C = gram(Z) / Z.shape[1]  # (2, D, D) or (2, N, N)
     return {"alignment": -alignment * (Z[0] * Z[1]).sum(-1).mean(), "entropy": -entropy * von_neumann_entropy(C).mean()}
 
 

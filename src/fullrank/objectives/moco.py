@@ -4,11 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import unit
-from fullrank.objectives.rows import pair_cosines, unit_rows, view_pairs
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.similarities import logsumexp_products
-from fullrank.objectives.state import ObjectiveState, stateful
+from fullrank.objectives.algebra import pair_cosines, unit, view_pairs
+from fullrank.objectives.faster import fast
+from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
 
@@ -35,6 +33,7 @@ def random_unit_rows(size: int, D: int) -> Float[Tensor, "size D"]:
 
 @stateful(ObjectiveState({"queue": ("size D", random_unit_rows)}, moco_queue))
 @checks_shapes
+@fast("pairs:moco")
 def moco(
     Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"], *, temperature: float = 0.2
 ) -> Terms:
@@ -45,8 +44,7 @@ def moco(
         exp(q_vi·u_j/temperature)) )
 
     which splits exactly into alignment, the mean of − q_vi·k_wi/temperature, and uniformity, the mean logarithm of the
-    denominator. Only Q gets a gradient. The cost is V·N·size·D; the memory is a few times V·N·D, and at most
-    `similarities.KEEP` products.
+    denominator. Only Q gets a gradient. The cost is V·N·size·D, and the memory at most V·N·size.
 
     Args:
         Q: queries, the student's embeddings of V ≥ 2 views.
@@ -68,10 +66,6 @@ def moco(
     (tensor(2.7726), tensor(2.7726))
     """
     positives = pair_cosines(Q, K.detach()) / temperature  # (pairs v≠w, N)
-    (sums,) = logsumexp_products(unit_rows(Q).flatten(0, 1), queue.detach(), scale=1 / temperature, columns=False)
-    negatives = sums.view(Q.shape[:2])
-    pairs = zip(positives, view_pairs(len(Q), len(K)), strict=True)
-    return {
-        "alignment": -positives.mean(),
-        "uniformity": torch.stack([torch.logaddexp(s, negatives[v]) for s, (v, _) in pairs]).mean(),
-    }
+    negatives = (unit(Q, dim=-1) / temperature @ queue.detach().mT).logsumexp(-1)  # (V, N)
+    anchors = [v for v, _ in view_pairs(len(Q), len(K))]
+    return {"alignment": -positives.mean(), "uniformity": torch.logaddexp(positives, negatives[anchors]).mean()}

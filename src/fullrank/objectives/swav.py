@@ -4,9 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import unit
-from fullrank.objectives.rows import cross_entropies, softmax_and_logsumexp
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import pair_products, unit
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -65,7 +64,7 @@ def swav(
     targets = S[:full].detach()
     samples = targets if queue is None else torch.cat([targets, queue.detach()], dim=1)
     codes = sinkhorn(samples, epsilon=epsilon, iterations=iterations)[:, : S.shape[1]]
-    return {"prediction": cross_entropies(S, codes, temperature=temperature).mean()}
+    return {"prediction": -pair_products((S / temperature).log_softmax(-1), codes).mean()}
 
 
 def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> Float[Tensor, "*V N K"]:
@@ -95,13 +94,10 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     tensor([[0.2689, 0.7311],
             [0.7311, 0.2689]])
     """
-    codes, sums = softmax_and_logsumexp(S - S.amax(-2, keepdim=True), temperature=epsilon)
-    for P, log_a in zip(
-        codes.view(-1, *S.shape[-2:]), sums.view(-1, S.shape[-2]), strict=True
-    ):  # a matrix alone is fastest
-        a, b = log_a.exp(), torch.ones_like(P[0])  # (N) and (K)
-        for _ in range(iterations):
-            b = 1 / (P.mT @ a)
-            a = 1 / (P @ b)
-        P.mul_(a[:, None]).mul_(b)
-    return codes
+    L = (S - S.amax(-2, keepdim=True)) / epsilon
+    P = L.softmax(-1)
+    a = L.logsumexp(-1, keepdim=True).exp().mT  # (1, N), and b (1, K)
+    for _ in range(iterations):
+        b = 1 / (a @ P)
+        a = 1 / (b @ P.mT)
+    return P * a.mT * b

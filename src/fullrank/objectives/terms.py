@@ -1,4 +1,4 @@
-"""The return type of an objective: weighted terms by name, with the loss as their sum; and what can be wrong with it."""
+"""The return type of an objective: weighted terms by name, with the loss as their sum."""
 
 import pickle
 import re

@@ -1,16 +1,11 @@
 """TiCo: agreement of the views, and a penalty on directions in which a running covariance is large."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.linalg import vecdot
 
-from fullrank.objectives.closed_form import closed_form
-from fullrank.objectives.rows import pair_cosines, scatter, unit_rows
-from fullrank.objectives.shapes import checks_shapes
-from fullrank.objectives.state import ObjectiveState, stateful
+from fullrank.objectives.algebra import pair_cosines, unit
+from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
 
@@ -26,48 +21,8 @@ def tico_covariance(
     tensor([[0.2500, 0.0000],
             [0.0000, 0.2500]])
     """
-    rows = unit_rows(Z).flatten(0, 1)
-    return forgetting * C + (1 - forgetting) / len(rows) * scatter(rows)
-
-
-def _penalty(U: Tensor, C: Tensor, *, forgetting: float) -> tuple[Tensor, Sequence[Tensor]]:
-    M, D = U.shape
-    if 2 * M < D:  # both passes multiply M D² + 2 M² D times; else 2 M D²
-        UC, K = U @ (C + C.mT), U @ U.mT
-        return forgetting / (2 * M) * vecdot(UC, U).sum() + (1 - forgetting) / M**2 * vecdot(K, K).sum(), (UC, K)
-    S = U.mT @ U / M
-    return vecdot((forgetting * C).add_(S, alpha=1 - forgetting), S).sum(), (S,)
-
-
-def _penalty_gradient(
-    tensors: Sequence[Tensor],
-    saved: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    needs: Sequence[bool],
-    *,
-    forgetting: float,
-) -> tuple[Tensor, None]:
-    (U, C), (g,) = tensors, gradients
-    M, D = U.shape
-    if 2 * M < D:
-        UC, K = saved
-        return torch.addmm(UC, K, U, beta=forgetting / M, alpha=4 * (1 - forgetting) / M**2).mul_(g), None
-    (S,) = saved
-    return U @ (C + C.mT).mul_(forgetting).add_(S, alpha=4 * (1 - forgetting)).mul_(g / M), None
-
-
-@closed_form(_penalty, _penalty_gradient)
-def penalty(U: Float[Tensor, "M D"], C: Float[Tensor, "D D"], *, forgetting: float) -> Float[Tensor, ""]:
-    """Return the mean of uᵀC′u, with C′ = forgetting · C + (1 − forgetting) · mean u uᵀ; C gets no gradient.
-
-    The mean of uᵀAu is tr(A UᵀU)/M, so the value costs one product, UᵀU, and the gradient another; autograd makes five.
-    For 2 M < D the value uses UUᵀ, which is smaller.
-
-    >>> penalty(torch.eye(2), torch.eye(2), forgetting=0.5)
-    tensor(0.7500)
-    """
-    C = forgetting * C.detach() + (1 - forgetting) * U.mT @ U / len(U)
-    return (U @ C * U).sum(-1).mean()
+    U = unit(Z, dim=-1).flatten(0, 1)
+    return forgetting * C + (1 - forgetting) / len(U) * U.mT @ U
 
 
 @stateful(ObjectiveState({"C": ("D D", torch.zeros)}, tico_covariance))
@@ -108,7 +63,10 @@ def tico(
     >>> tico(Z, Z, torch.zeros(4, 4), forgetting=0.0)
     {'invariance': tensor(0.), 'covariance': tensor(2.)}
     """
+    C = C.detach()
+    second_moment = tico_covariance(Z, C, forgetting=0.0)
+    C = forgetting * C + (1 - forgetting) * second_moment
     return {
         "invariance": 1 - pair_cosines(Z, T.detach()).mean(),
-        "covariance": covariance * penalty(unit_rows(Z).flatten(0, 1), C.detach(), forgetting=forgetting),
+        "covariance": covariance * (C * second_moment).sum(),  # the mean of zᵀC′z = tr(C′ zzᵀ)
     }

@@ -5,9 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.objectives.algebra import centered
-from fullrank.objectives.rows import pair_cosines, scatter
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.algebra import centered, pair_cosines
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 
@@ -48,11 +47,11 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     n = N if slice_size is None else slice_size
     if n < 2 or N % n:
         raise UserError(
-            f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides the batch"
+            f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides it"
         )
     if n <= D and epsilon == 0:
         raise UserError(
-            f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D} samples: "
+            f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D}: "
             "use a larger batch or slice, fewer dimensions, or hyper.epsilon = 0.01"
         )
     W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon).flatten(1, 2)
@@ -70,7 +69,7 @@ def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V
     """
     A = centered(Z)
     identity = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)
-    C = (1 - epsilon) / (Z.shape[-2] - 1) * scatter(A) + epsilon * identity
+    C = (1 - epsilon) / (Z.shape[-2] - 1) * A.mT @ A + epsilon * identity
     independent = linearly_independent(C.detach())
     C = torch.where(independent[..., :, None] & independent[..., None, :], C, identity)
     factor = torch.linalg.cholesky_ex(C).L

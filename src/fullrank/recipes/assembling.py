@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -13,8 +13,8 @@ from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim, freeze
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.recipes.functions import imported_function, resolve_builder, resolve_objective
 from fullrank.recipes.recipe import Recipe, view_sizes
+from fullrank.recipes.user_code import find_builder, find_objective, imported_function
 from fullrank.views import MultiViewTransform
 
 
@@ -61,8 +61,8 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
     Raises:
         UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
     """
-    objective = resolve_objective(recipe.objective)
-    build = resolve_builder(recipe.method_builder, recipe.objective, objective)
+    objective = find_objective(recipe.objective)
+    build = find_builder(recipe.method_builder, recipe.objective)
     with _seeded(recipe):
         views = sum(view.count for view in recipe.views)
         objective = partial(objective, **recipe.hyper)
@@ -70,9 +70,8 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
         method = build(partial(_make_trained_encoder, recipe, weights), objective, views, **recipe.method)
     if not isinstance(method, Method):
-        raise UserError(
-            f"'{recipe.method_builder}' returns a {type(method).__name__}, expected a fullrank.methods.Method; return one"
-        )
+        received = f"'{recipe.method_builder}' returns a {type(method).__name__}"
+        raise UserError(f"{received}, expected a fullrank.methods.Method; return one")
     method.seed = recipe.seed
     return method
 
@@ -121,15 +120,9 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
         UserError: a custom transform was not imported.
     """
     mean, std = normalization(recipe)
-    custom_transforms = [imported_function(name) for name in recipe.custom_transforms]
-    return MultiViewTransform(
-        recipe.views,
-        mean=mean,
-        std=std,
-        channels=recipe.data.channels,
-        custom_transforms=custom_transforms,
-        compile=recipe.machine.compile,
-    )
+    own = [imported_function(name) for name in recipe.custom_transforms]
+    options = {"channels": recipe.data.channels, "compile": recipe.machine.compile}
+    return MultiViewTransform(recipe.views, mean=mean, std=std, custom_transforms=own, **options)
 
 
 def build_preprocess(recipe: Recipe) -> Preprocess:
@@ -147,21 +140,15 @@ def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]
     Raises:
         UserError: the number of values differs from the number of channels, or a standard deviation is not positive.
     """
-    for name in ("mean", "std"):
-        _check_statistics(recipe, name)
-    return recipe.data.mean, recipe.data.std
-
-
-def _check_statistics(recipe: Recipe, name: str) -> None:
-    values = getattr(recipe.data, name)
-    if len(values) != recipe.data.channels:
-        raise UserError(
-            f"data.{name} has {len(values)} values, expected {recipe.data.channels}, one per channel; change --data.{name}"
-        )
-    if name == "std" and min(values) <= 0:
-        raise UserError(
-            f"data.std is {values}, expected positive values; check whether all images have the same colour"
-        )
+    data = recipe.data
+    for name, values in (("mean", data.mean), ("std", data.std)):
+        if len(values) != data.channels:
+            expected = f"expected {data.channels}, one per channel"
+            raise UserError(f"data.{name} has {len(values)} values, {expected}; change --data.{name}")
+    if min(data.std) <= 0:
+        remedy = "check whether all images have the same colour"
+        raise UserError(f"data.std is {data.std}, expected positive values; {remedy}")
+    return data.mean, data.std
 
 
 def check(recipe: Recipe) -> None:
@@ -175,16 +162,21 @@ def check(recipe: Recipe) -> None:
     >>> check(RECIPES["digits"])
     """
     _check_views(recipe)
-    for name in ("mean", "std"):
-        if getattr(recipe.data, name):
-            _check_statistics(recipe, name)
-    if recipe.data.storage == "streaming":
-        _check_streamed(recipe)
-    if recipe.batch_size % recipe.machine.devices:
-        devices = recipe.machine.devices
-        raise UserError(
-            f"a batch of {recipe.batch_size} is not divisible by {devices} devices; give --batch_size a multiple of {devices}"
-        )
+    data, devices = recipe.data, recipe.machine.devices
+    if data.mean or data.std:
+        usual = {"mean": data.mean or (0.5,) * data.channels, "std": data.std or (1.0,) * data.channels}
+        normalization(replace(recipe, data=replace(data, **usual)))
+    if data.storage == "streaming":
+        for name, value in (("data.subset", data.subset), ("data.validation", data.validation)):
+            if value:
+                reason = "chooses among all training images, which a stream cannot do"
+                raise UserError(f"--{name} {reason}; give --data.storage disk, or --{name} 0")
+        if recipe.probe.epochs and not recipe.probe.labelled:
+            reason = "scores the probe on all test images, but a stream keeps only some of them"
+            raise UserError(f"--probe.epochs {reason}; give --data.storage disk, or --probe.epochs without a value")
+    if recipe.batch_size % devices:
+        remedy = f"give --batch_size a multiple of {devices}"
+        raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; {remedy}")
 
 
 def check_num_images(recipe: Recipe, num_images: int) -> None:
@@ -198,43 +190,22 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
         raise UserError(f"batch_size is {recipe.batch_size}, but there are only {num_images} training images; {remedy}")
 
 
-def _check_streamed(recipe: Recipe) -> None:
-    """Check that a recipe asks nothing of a stream that needs random access."""
-    for name in ("subset", "validation"):
-        if getattr(recipe.data, name):
-            raise UserError(
-                f"--data.{name} chooses among all training images, which a stream cannot do; give --data.storage disk, or --data.{name} 0"
-            )
-    if recipe.probe.epochs and not recipe.probe.labelled:
-        raise UserError(
-            "--probe.epochs scores the probe on all test images, but a stream keeps only some of them; give --data.storage disk, or "
-            "--probe.epochs without a value"
-        )
-
-
 def _check_views(recipe: Recipe) -> None:
     """Check that the views and the projector meet the requirements of the objective."""
-    V = sum(view.count for view in recipe.views)
+    V, sizes, objective = sum(view.count for view in recipe.views), view_sizes(recipe), find_objective(recipe.objective)
+    what = f"objective '{recipe.objective}'"
     if V < 2:
         raise UserError(f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
-    objective = resolve_objective(recipe.objective)
     if V != 2 and required_views(objective) == 2:
-        raise UserError(
-            f"objective '{recipe.objective}' takes exactly 2 views, got {V}; change --views.0.count, or use frossl"
-        )
-    sizes = view_sizes(recipe)
-    takes_representation = tensor_names(objective) == ("R",)
-    if len(sizes) > 1 and takes_representation:
-        received = " and ".join(map(str, sizes))
-        raise UserError(
-            f"objective '{recipe.objective}' takes views of one size, got {received} px; give all views the same size"
-        )
-    if takes_representation and not recipe.projector.absent:
-        kind = "" if recipe.projector.kind == "mlp" else "give --projector.kind mlp and "
-        raise UserError(
-            f"objective '{recipe.objective}' takes the representation, not the embedding; {kind}give --projector.widths no value"
-        )
-    V_0 = next(iter(sizes.values()))
-    if recipe.hyper.get("full", V_0) > V_0:
-        received = f"hyper.full, the number of full-size views, is {recipe.hyper['full']}"
+        raise UserError(f"{what} takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
+    if tensor_names(objective) == ("R",):
+        if len(sizes) > 1:
+            received = " and ".join(map(str, sizes))
+            raise UserError(f"{what} takes views of one size, got {received} px; give all views the same size")
+        if not recipe.projector.absent:
+            remedy = "give --projector.kind mlp and --projector.widths no value"
+            raise UserError(f"{what} takes the representation, not the embedding; {remedy}")
+    full, V_0 = recipe.hyper.get("full"), next(iter(sizes.values()))
+    if full is not None and full > V_0:
+        received = f"hyper.full, the number of full-size views, is {full}"
         raise UserError(f"{received}, but the recipe has {V_0} of them; give --hyper.full {V_0}")

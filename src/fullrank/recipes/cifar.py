@@ -1,15 +1,11 @@
-"""CIFAR-10 and CIFAR-100: FroSSL's paper, every method by its public configuration, and two small recipes of our own
-for CPU cores.
-"""
+"""CIFAR-10 and CIFAR-100: FroSSL's paper, and every method by its public configuration."""
 
 from dataclasses import replace
 
-from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.augmentations import SMALL_IMAGES
-from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, entry, lars, mlp, resnet, sgd
+from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, lars, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
-from fullrank.training.config import OptimizerConfig, ScheduleConfig
-from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
+from fullrank.training.config import ScheduleConfig
 
 # Source: FroSSL's paper, Sec. 6.1: LARS, learning rate 0.3, weight decay 1e-6, 1000 epochs, batch 256. The views and
 # the projector are those of its authors' configuration, because the paper does not state them.
@@ -18,15 +14,13 @@ CIFAR10 = Recipe(
     data=DataConfig(source="hf:uoft-cs/cifar10"),
     views=SMALL_IMAGES["symmetric"](32),
     backbone=resnet("resnet18", stem="small"),
-    projector=ProjectorConfig(widths=(2048, 2048, 1024)),
-    optimizer=OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
+    projector=mlp(2048, 2048, 1024),
+    optimizer=lars(0.3, 1e-6),
     schedule=ScheduleConfig(warmup=10.0),
     epochs=1000,
     batch_size=256,
 )
-
 CIFAR100 = replace(CIFAR10, name="cifar100", data=DataConfig(source="hf:uoft-cs/cifar100"))
-
 FLOAT32 = MachineConfig(precision="32-true")
 
 # Source: solo-learn, scripts/pretrain/cifar (one file for both data sets): ResNet-18, 1000 epochs, batch 256, warm-up
@@ -41,41 +35,38 @@ METHODS = {
     "moco": configuration(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
                           queue=32768, momentum=(0.99, 0.999)),
     "simsiam": configuration(sgd(0.5, 1e-5, constant_predictor=True),
-                             mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak", predictor=512),
+                             mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
+                             predictor=512),
     "byol": configuration(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
     "dino": configuration(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
-                          student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0, momentum=(0.9995, 1.0)),
+                          student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
+                          momentum=(0.9995, 1.0)),
     # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
     "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
     "barlow_twins": configuration(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": configuration(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
-    "corinfomax": configuration(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6, forgetting=0.01,
-                                machine=FLOAT32),
+    "corinfomax": configuration(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6,
+                                forgetting=0.01, machine=FLOAT32),
     "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
 }
-# fmt: on
-# The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak.
-METHODS["swav-multicrop"] = METHODS["swav"].but(
-    views="multicrop",
-    source="solo-learn's multi-crop configuration",
-    schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
-)
-METHODS["dino-multicrop"] = METHODS["dino"].but(
-    views="multicrop", source="solo-learn's configuration, with the crops of its SwAV"
-)  # ours
+# The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak. Those of DINO
+# are ours.
+METHODS["swav-multicrop"] = METHODS["swav"].but(views="multicrop", source="solo-learn's multi-crop configuration",
+                                                schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001))
+METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop",
+                                                source="solo-learn's configuration, with the crops of its SwAV")
 
 # Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes
 # crop, as before.
-# fmt: off
 FORK_METHODS = {
     "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
-    "frossl-patches": configuration(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image", invariance=1.0,
-                                    batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0), machine=FLOAT32),
+    "frossl-patches": configuration(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image",
+                                    invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0),
+                                    machine=FLOAT32),
     "simclr-fork": configuration(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
 }
 # fmt: on
-
 CIFAR100_METHODS = METHODS | {
     "corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)
 }
@@ -89,7 +80,7 @@ def without_logarithms(recipe: Recipe) -> Recipe:
     trained. The weight min(D, N − 1)/D² makes its gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F²
     = D²/min(D, N − 1). Away from the optimum the gradient is larger, which is what the logarithm regulates.
 
-    >>> without_logarithms(CIFAR10_SMALL).hyper["variance"] == 127 / 256**2
+    >>> without_logarithms(CIFAR10).hyper["variance"] == 255 / 1024**2
     True
     """
     D, N = recipe.projector.widths[-1], recipe.batch_size
@@ -99,57 +90,15 @@ def without_logarithms(recipe: Recipe) -> Recipe:
 def no_logs_entry(recipe: Recipe) -> Entry:
     """Return the entry "NAME-nologs"."""
     origin = "FroSSL's paper, Sec. 6.3; the weight of the variance term is ours"
-    return entry(replace(without_logarithms(recipe), name=f"{recipe.name}-nologs"), origin, recipe.name)
+    return Entry(replace(without_logarithms(recipe), name=f"{recipe.name}-nologs"), origin, recipe.name)
 
-
-# This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000
-# epochs. D/N = 2 with invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out
-# images suffice for the spectrum at D = 256.
-CIFAR10_SMALL = replace(
-    CIFAR10,
-    name="cifar10-small",
-    hyper={"invariance": 2.0},
-    views=(
-        ViewConfig(
-            size=32,
-            crop=CropConfig(scale=(0.2, 1.0)),
-            jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
-        ),
-    ),
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
-    projector=ProjectorConfig(widths=(512, 256)),
-    optimizer=OptimizerConfig(name="adamw", lr=3e-3, weight_decay=1e-4),
-    schedule=ScheduleConfig(warmup=1.0),
-    epochs=8,
-    batch_size=128,
-)
-
-# This recipe is for many short runs with different projectors. The last stage has two blocks, so that the shortcut of
-# the last block is the identity. d0 = 22 of D_b = 128 dimensions is about the share of the paper, 360 of 2048.
-CIFAR10_PROJECTORS = replace(
-    CIFAR10_SMALL,
-    name="cifar10-projectors",
-    objective="simclr",
-    hyper={"temperature": 0.1},
-    views=(replace(CIFAR10_SMALL.views[0], size=16),),
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 2]}, stem="small"
-    ),
-    projector=ProjectorConfig(widths=(128, 64), d0=22),
-    schedule=ScheduleConfig(warmup=0.5),
-    epochs=4,
-)
 
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
-    entry(CIFAR10_SMALL, "fullrank's own, for two CPU cores"),
-    entry(CIFAR10_PROJECTORS, "fullrank's own, for comparing projectors on one CPU core"),
-    entry(CIFAR10, PAPER, "cifar10"),
+    Entry(CIFAR10, PAPER, "cifar10"),
     no_logs_entry(CIFAR10),
     *entries(CIFAR10, METHODS | FORK_METHODS, SMALL_IMAGES),
-    entry(CIFAR100, PAPER, "cifar100"),
+    Entry(CIFAR100, PAPER, "cifar100"),
     no_logs_entry(CIFAR100),
     *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
 )

@@ -41,10 +41,8 @@ def dry_run(method: Method, recipe: Recipe) -> str:
             method.terms(embeddings)
         method.train()
     if unsafe and recipe.machine.precision.startswith("bf16") and on_cpu(recipe):
-        raise UserError(
-            f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch) for {unsafe[0]}; "
-            "give --machine.precision 32-true, or larger views"
-        )
+        received = f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch)"
+        raise UserError(f"{received} for {unsafe[0]}; give --machine.precision 32-true, or larger views")
     if ":" in recipe.objective:
         return _check_loss(
             method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective
@@ -128,9 +126,8 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
     if form := form_error(terms):
         raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
-        raise UserError(
-            f"objective '{name}' returns a loss without gradient; remove detach, no_grad, item and numpy from its computation"
-        )
+        remedy = "remove detach, no_grad, item and numpy from its computation"
+        raise UserError(f"objective '{name}' returns a loss without gradient; {remedy}")
     if form_error(again) or list(again) != list(terms):
         raise UserError(
             f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}"
@@ -139,5 +136,6 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
         cause = f"objective '{name}' draws from the global generator of {' and '.join(drawn)}"
         return f"warning: {cause}, so each number of processes trains other weights; {TAKE_A_GENERATOR}"
     if any(not torch.allclose(terms[key], again[key], rtol=1e-4, equal_nan=True) for key in terms):
-        return f"warning: objective '{name}' returns another loss at a second call with equal tensors; a resumed run would differ"
+        what = "returns another loss at a second call with equal tensors"
+        return f"warning: objective '{name}' {what}; a resumed run would differ"
     return ""

@@ -1,6 +1,4 @@
-"""What a run will cost, before its first step: parameters, length, time, memory and disk."""
-
-import time
+"""What a run will cost, before its first step: parameters, length, memory and disk."""
 
 import torch
 from torch import Tensor
@@ -16,19 +14,14 @@ POOLING = {"token": "the class token", "avg": "the average of the tokens", "map"
 """timm's pooling of a vision transformer → what its features are; backbone.arguments {"global_pool": "avg"} chooses
 another."""
 
-MIN_IMAGES = 32  # images of a pass whose time is proportional to the number of images
-MEASURE_SECONDS = 0.3
-"""The measurement of the time takes more images until a pass takes this long."""
 
-
-def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.device) -> list[str]:
-    """Return lines with the size of the networks, the length of the run, its time, its memory and its disk.
+def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:
+    """Return lines with the size of the networks, the length of the run, its memory and its disk.
 
     Args:
         recipe: the recipe that runs.
         method: its method, on the CPU; its weights, gradients and statistics do not change.
         num_images: number of training images.
-        device: the device of the training.
     """
     steps_per_epoch = num_images // recipe.batch_size
     steps = steps_per_epoch * recipe.epochs
@@ -46,47 +39,10 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int, device: torch.
     return [
         f"networks: {parameters}; {features}, embeddings of {D:,} dimensions",
         f"length: {num_images:,} images, {steps_per_epoch:,} steps per epoch, epochs: {recipe.epochs:,}, {steps:,} steps in total; "
-        f"{time_of(recipe, method, steps, images, device)}",
+        "the time is measured on the first steps",
         f"memory: about {readable(memory)} for weights, gradients, optimizer and a step of {images} images (--machine.micro_batch), "
         f"beside the images · disk: about {readable(disk)} for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",
     ]
-
-
-def time_of(recipe: Recipe, method: Method, steps: int, images: int, device: torch.device) -> str:
-    """Return the expected time and how it was estimated."""
-    if device.type != "cpu" or recipe.method_builder:
-        return "the time is measured after the first steps"
-    measured, seconds = measure_pass(method, recipe, images)
-    total = steps * seconds * recipe.batch_size / recipe.machine.devices / measured
-    about = "about" if measured >= MIN_IMAGES else "at most about"  # a pass of few images consists of fixed costs
-    return (
-        f"{about} {duration(float(total))}, estimated from a pass of {measured} images; measured after the first steps"
-    )
-
-
-def measure_pass(method: Method, recipe: Recipe, largest: int) -> tuple[int, float]:
-    """Return a number of images, and the seconds of their pass through the networks and back, on this CPU.
-
-    The number grows until a pass takes `MEASURE_SECONDS`, or to `largest`. In evaluation mode no statistic changes.
-    """
-    parameters = [parameter for parameter in method.parameters() if parameter.requires_grad]
-    n = min(2, largest)
-    method.eval()
-    with torch.random.fork_rng(devices=()), torch.enable_grad():
-        while True:
-            views = [torch.rand(V, n, recipe.data.channels, size, size) for size, V in view_sizes(recipe).items()]
-            seconds = []
-            for _ in range(2):  # the first pass also allocates
-                started = time.perf_counter()
-                with torch.autocast("cpu", torch.bfloat16, enabled=recipe.machine.precision == "bf16-mixed"):
-                    loss = _sum(method(views))
-                torch.autograd.grad(loss, parameters, allow_unused=True)
-                seconds.append(time.perf_counter() - started)
-            if n == largest or min(seconds) > MEASURE_SECONDS:
-                break
-            n = min(4 * n, largest)
-    method.train()
-    return n, min(seconds)
 
 
 def saved_bytes(method: Method, recipe: Recipe, images: int) -> int:
@@ -113,10 +69,6 @@ def saved_bytes(method: Method, recipe: Recipe, images: int) -> int:
         del embeddings
     method.train()
     return total
-
-
-def _sum(embeddings: dict[str, Tensor]) -> Tensor:
-    return torch.stack([x.float().sum() for x in embeddings.values() if x.requires_grad]).sum()
 
 
 def weight_bytes(method: Method) -> int:

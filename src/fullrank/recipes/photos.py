@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.methods.backbones import has_plain_stem, is_built_for_one_size
-from fullrank.methods.config import ProjectorConfig
-from fullrank.recipes.choices import (
+from fullrank.methods.backbones import check_name, is_built_for_one_size
+from fullrank.methods.config import BackboneConfig, ProjectorConfig
+from fullrank.recipes.recipe import DataConfig, Recipe
+from fullrank.recipes.rules import (
     BATCH_EXPONENTS,
     OPTIMIZERS,
     VISION_TRANSFORMER,
     WARMUPS,
-    backbone_config,
     balanced_invariance,
     learning_rate,
+    stem_for,
 )
-from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
@@ -44,10 +44,8 @@ def photos_recipe(
     | stem | small for views of at most 64 px, else standard |
     | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
-    | learning rate | `learning_rate(optimizer, batch_size)`; for a vision transformer with AdamW, `VISION_TRANSFORMER`
-    |
-    | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of the
-    epochs |
+    | learning rate | `learning_rate(optimizer, batch_size)`; a vision transformer with AdamW: `VISION_TRANSFORMER` |
+    | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of them |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
     | invariance weight | that of `balanced_invariance`: 4N/D for batches of N images and D dimensions |
 
@@ -66,63 +64,46 @@ def photos_recipe(
     """
     n, side = dataset_info.count, min(dataset_info.median)
     if n < 32:
-        raise UserError(
-            f"{source} has {n} training images, expected at least 32; to try fullrank, run `fullrank pretrain digits`"
-        )
+        remedy = "to try fullrank, run `fullrank pretrain digits`"
+        raise UserError(f"{source} has {n} training images, expected at least 32; {remedy}")
     size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
-    if batch_size is None:
-        batch_size = 256
-        while batch_size > 16 and n < 4 * batch_size:
-            batch_size //= 2
+    batch_size = batch_size or next((N for N in (256, 128, 64, 32) if n >= 4 * N), 16)
     epochs = epochs or min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
-    optimizer = optimizer or "adamw"
-    network = backbone_config(backbone or ("resnet50" if gpu and size >= 224 else "resnet18"), size)
-    transformer = is_built_for_one_size(network.name)
-    rule = replace(OPTIMIZERS[optimizer], lr=learning_rate(optimizer, batch_size))
-    if transformer and optimizer == "adamw":
-        rule = replace(VISION_TRANSFORMER, lr=VISION_TRANSFORMER.lr * (batch_size / 256) ** BATCH_EXPONENTS["adamw"])
+    network = backbone or ("resnet50" if gpu and size >= 224 else "resnet18")
+    check_name(network)
+    transformer = is_built_for_one_size(network)
+    rule = replace(OPTIMIZERS[optimizer or "adamw"], lr=learning_rate(optimizer or "adamw", batch_size))
+    if transformer and optimizer in (None, "adamw"):
+        lr = VISION_TRANSFORMER.lr * (batch_size / 256) ** BATCH_EXPONENTS["adamw"]
+        rule = replace(VISION_TRANSFORMER, lr=lr)
+    warmup = min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)
+    arguments = {} if gpu or backbone else NARROW
     recipe = Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
-        backbone=replace(network, arguments=NARROW) if not (gpu or backbone) else network,
+        backbone=BackboneConfig(name=network, stem=stem_for(network, size), arguments=arguments),
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
         optimizer=rule,
-        schedule=ScheduleConfig(warmup=min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)),
+        schedule=ScheduleConfig(warmup=warmup),
         epochs=epochs,
         batch_size=batch_size,
     )
     return replace(recipe, hyper={"invariance": balanced_invariance(recipe)})
 
 
-def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo, hours: float | None = None) -> list[str]:
-    """Return one line for each choice in a recipe for photos, with the flag that changes it; the values are those of
-    `recipe`.
-
-    With `hours`, the epochs are chosen after a few steps were measured, so the lines have no number of epochs yet.
-    """
+def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
+    """Return what was chosen for the images, with the flags that change it; the values are those of `recipe`."""
     w, h = dataset_info.median
-    C = recipe.data.channels
     sizes = " and ".join(dict.fromkeys(str(view.size) for view in recipe.views))
-    arguments = recipe.backbone.arguments
-    built = ", narrow and shallow for a CPU" if arguments == NARROW else f" with {arguments}" if arguments else ""
-    plain = has_plain_stem(recipe.backbone.name)
-    stem = f", stem {recipe.backbone.stem} (--backbone.name, --backbone.stem)" if plain else " (--backbone.name)"
-    optimizer, epochs, warmup = recipe.optimizer, recipe.epochs, recipe.schedule.warmup
-    length = f"{epochs} epochs (--epochs), warm-up over {warmup:.3g} of them (--schedule.warmup)"
-    if hours is not None:
-        length = f"the epochs that fit into {hours:g} hours (--hours), chosen after a few steps are measured"
+    built = ", narrow and shallow for a CPU" if recipe.backbone.arguments == NARROW else ""
+    optimizer, warmup = recipe.optimizer, recipe.schedule.warmup
     return [
-        f"{dataset_info.count:,} images, {C} channel{'s' * (C > 1)}, median {w}×{h} px",
-        f"views of {sizes} px (--views.0.size)",
-        f"backbone {recipe.backbone.name}{built}{stem}",
-        f"batch size {recipe.batch_size} (--batch_size), {length}",
-        f"{optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
-        *(
-            [f"invariance weight {recipe.hyper['invariance']:.3g} (--hyper.invariance)"]
-            if balanced_invariance(recipe)
-            else []
-        ),
+        f"a general recipe for {dataset_info.count:,} training images, {w}×{h} px, {recipe.data.channels} channels; "
+        "the flags in brackets change it:",
+        f"  views of {sizes} px (--views.0.size), backbone {recipe.backbone.name}{built} (--backbone.name)",
+        f"  batch size {recipe.batch_size} (--batch_size), {recipe.epochs} epochs (--epochs), warm-up {warmup:.3g}",
+        f"  {optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
     ]
 
 

@@ -1,40 +1,57 @@
 """How a published configuration becomes a recipe, and the conventions that all of them share.
 
-A table of methods has one `Configuration` a method, with the numbers of its publication, and `entries` gives it a data
-set. The learning rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has the rate
-times batch size / 256. Their LARS has the clip of LARC and leaves out biases and norms (the default of
+A table of methods has one line a method, `configuration(…)`, with the numbers of its publication, and `entries` gives
+it a data set. The learning rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has
+the rate times batch size / 256. Their LARS has the clip of LARC and leaves out biases and norms (the default of
 `OptimizerConfig`); their SGD and Adam decay all parameters.
+
+What differs from the public configurations on purpose, in every recipe:
+
+- The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34.
+- The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.
+- MoCo has one queue for the keys of both views. solo-learn's has one for each view.
+- The online classifier has its own SGD and standardised features (`probe`). solo-learn's has the optimizer of the
+  backbone, also LARS.
+- The losses are those of the papers. solo-learn's W-MSE sends no gradient through one of the two views, and FroSSL in
+  its authors' fork has not centred the embeddings since August 2024 (`hyper.center`).
+- DINO's head starts from PyTorch's initial weights. solo-learn's starts from a normal distribution of deviation 0.02.
+- BatchNorm and every loss see the whole batch on any number of devices. Some of solo-learn's losses see the images of
+  one device.
+- The precision is chosen for the machine (`machine.precision`), except where a file asks for float32; solo-learn's is
+  float16.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from typing import Any, Literal
 
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
+from fullrank.objectives.signature import hyperparameters
 from fullrank.recipes.augmentations import AugmentationSets
-from fullrank.recipes.functions import fill_defaults
 from fullrank.recipes.recipe import Recipe
-from fullrank.signatures import declared_objective
+from fullrank.recipes.user_code import find_objective
 from fullrank.training.config import OptimizerConfig
-
-KEPT_DIFFERENCES = (
-    "The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34 of them.",
-    "The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.",
-    "MoCo has one queue for the keys of both views. solo-learn's has one for each view.",
-    "The online classifier has its own SGD and standardised features (`probe`). solo-learn's has the optimizer of the backbone, also LARS.",
-    "The losses are those of the papers. solo-learn's W-MSE sends no gradient through one of the two views, and FroSSL in its authors' "
-    "fork has not centred the embeddings since August 2024 (`hyper.center`).",
-    "DINO's head starts from PyTorch's initial weights. solo-learn's starts from a normal distribution of standard deviation 0.02.",
-    "BatchNorm and every loss see the whole batch on any number of devices. Some of solo-learn's losses see the images of one device.",
-    "The precision is chosen for the machine (`machine.precision`), except where a file asks for float32; solo-learn's is float16.",
-)
-"""What differs from the public configurations on purpose, in every recipe."""
 
 SOLO_LEARN = "solo-learn's configuration"
 FORK = "the configuration of FroSSL's authors"
-
 RECIPE_FIELDS = ("backbone", "batch_size", "epochs", "machine", "schedule")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recipe of the library, and where it comes from."""
+
+    recipe: Recipe
+    origin: str
+    """Whose recipe it is, and in what it differs from the publication, besides the differences above."""
+    family: str = ""
+    """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty:
+    none."""
+
+    @property
+    def name(self) -> str:
+        """The name of the recipe."""
+        return self.recipe.name
 
 
 def lars(lr: float, weight_decay: float = 1e-4, **others: Any) -> OptimizerConfig:
@@ -95,30 +112,6 @@ def configuration(
     return Configuration(optimizer, projector, views, source, numbers)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A recipe of the library, which is built when it is first used, and where it comes from."""
-
-    name: str
-    objective: str
-    origin: str
-    """Whose recipe it is, and in what it differs from the publication, besides `KEPT_DIFFERENCES`."""
-    family: str
-    """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty:
-    none."""
-    build: Callable[[], Recipe]
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """The recipe."""
-        return self.build()
-
-
-def entry(recipe: Recipe, origin: str, family: str = "") -> Entry:
-    """Return the entry of a recipe that is written out."""
-    return Entry(recipe.name, recipe.objective, origin, family, lambda: recipe)
-
-
 def entries(
     base: Recipe, table: Mapping[str, Configuration], sets: AugmentationSets, *, remark: str = "{source}"
 ) -> Iterator[Entry]:
@@ -134,28 +127,23 @@ def entries(
     >>> from fullrank.recipes.augmentations import SMALL_IMAGES
     >>> table = {"simclr": configuration(lars(0.4), mlp(2048, 256), "symmetric", temperature=0.5)}
     >>> (simclr,) = entries(Recipe(name="mine", batch_size=512), table, SMALL_IMAGES)
-    >>> simclr.origin, simclr.recipe.name, simclr.recipe.optimizer.lr, simclr.recipe.hyper
+    >>> simclr.origin, simclr.name, simclr.recipe.optimizer.lr, simclr.recipe.hyper
     ("solo-learn's configuration", 'mine-simclr', 0.8, {'temperature': 0.5})
     """
     for key, found in table.items():
         objective = key.partition("-")[0]
-        build = partial(_build, base, f"{base.name}-{key}", objective, found, sets)
-        yield Entry(f"{base.name}-{key}", objective, remark.format(source=found.source), base.name, build)
-
-
-def _build(base: Recipe, name: str, objective: str, found: Configuration, sets: AugmentationSets) -> Recipe:
-    hyper_names = fill_defaults(declared_objective(objective), {}, objective)
-    fields = {name: value for name, value in found.numbers.items() if name in RECIPE_FIELDS}
-    numbers = {name: value for name, value in found.numbers.items() if name not in RECIPE_FIELDS}
-    batch_size = fields.get("batch_size", base.batch_size)
-    return replace(
-        base,
-        name=name,
-        objective=objective,
-        hyper={name: value for name, value in numbers.items() if name in hyper_names},
-        method={name: value for name, value in numbers.items() if name not in hyper_names},
-        views=sets[found.views](base.views[0].size),
-        projector=found.projector,
-        optimizer=replace(found.optimizer, lr=found.optimizer.lr * batch_size / 256),
-        **fields,
-    )
+        of_the_loss = hyperparameters(find_objective(objective))
+        fields = {name: value for name, value in found.numbers.items() if name in RECIPE_FIELDS}
+        numbers = {name: value for name, value in found.numbers.items() if name not in RECIPE_FIELDS}
+        recipe = replace(
+            base,
+            name=f"{base.name}-{key}",
+            objective=objective,
+            hyper={name: value for name, value in numbers.items() if name in of_the_loss},
+            method={name: value for name, value in numbers.items() if name not in of_the_loss},
+            views=sets[found.views](base.views[0].size),
+            projector=found.projector,
+            optimizer=replace(found.optimizer, lr=found.optimizer.lr * fields.get("batch_size", base.batch_size) / 256),
+            **fields,
+        )
+        yield Entry(recipe, remark.format(source=found.source), base.name)

@@ -4,57 +4,58 @@ directory.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import tyro
+from pydantic import Field
+from tyro.conf import Suppress
+
+from fullrank.config import Share, config, from_json
 from fullrank.errors import UserError
-from fullrank.flag_types import Hidden, Unprefixed
-from fullrank.images.reading import USUAL, Reading
+from fullrank.files import read_text
+from fullrank.images.reading import Reading
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
-from fullrank.recipes.functions import (
-    builder_signature,
+from fullrank.recipes.user_code import (
     fill_defaults,
+    find_builder,
+    find_objective,
     import_function,
+    imported_function,
     is_imported,
-    objective_signature,
 )
-from fullrank.signatures import tensor_names
-from fullrank.structure import JsonObject, PathText, Requirement, Share, Text, between, structure, validate
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import ViewConfig
 
-RunName = Annotated[Text, Requirement("that is the name of one folder", lambda name: is_folder_name(name))]
-Count = Annotated[int, between(0, 1_000_000_000)]
-Every = Annotated[int, between(1, 1_000_000_000)]
-KeptCheckpoints = Annotated[
-    int, Requirement("of at least 1, or -1", lambda number: number == -1 or 1 <= number <= 10_000)
-]
-
-MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
-"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
-× D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
-2022)."""
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""A line that is safe to print."""
+FolderName = Annotated[str, Field(pattern=r'^[^.\x00-\x1f/\\:*?"<>|][^\x00-\x1f/\\:*?"<>|]{0,199}$')]
+"""The name of one folder on every system, not a path."""
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Every = Annotated[int, Field(ge=1, le=10**9)]
+Epoch = Annotated[float, Field(gt=0, le=10**6)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class DataConfig:
     """The images and how they are stored."""
 
-    source: PathText = "digits"
+    source: str = "digits"
     """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
     hf:NAME."""
-    reading: Annotated[Reading, Unprefixed] = USUAL
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading()
     """How the source is read."""
-    channels: Annotated[int, between(1, 1024)] = 3
+    channels: Annotated[int, Field(ge=1, le=1024)] = 3
     """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the
     images."""
-    bits: Annotated[int, between(0, 16)] = 0
+    bits: Annotated[int, Field(ge=0, le=16)] = 0
     """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the
     run's recipe."""
     mean: tuple[Share, ...] = ()
     """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
-    std: tuple[Annotated[float, between(0, 10)], ...] = ()
+    std: tuple[Annotated[float, Field(ge=0, le=10)], ...] = ()
     """Standard deviation of each channel. Empty: computed like the mean."""
     storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
     """Where the images are stored; auto: in memory if they fit, else on disk.
@@ -64,10 +65,10 @@ class DataConfig:
     data.num_images defines the length of an epoch."""
     num_images: Count = 0
     """Number of images per epoch; only for 'streaming'."""
-    size: Annotated[int, between(0, 4096)] = 0
+    size: Annotated[int, Field(ge=0, le=4096)] = 0
     """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same
     size."""
-    workers: Annotated[int, between(-1, 256)] = -1
+    workers: Annotated[int, Field(ge=-1, le=256)] = -1
     """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus
     one."""
     max_error_fraction: Share = 0.1
@@ -77,12 +78,11 @@ class DataConfig:
     labels. 0: all."""
     validation: Share = 0.0
     """Share of the training images that is held out for validation, the same images for every seed, with the classes'
-    shares. They take
-    the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made on the test
-    images. 0: none."""
+    shares. They take the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made
+    on the test images. 0: none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class ProbeConfig:
     """The online linear probe: a linear classifier that is trained along with the backbone, on the representations of
     the full-size views.
@@ -94,7 +94,7 @@ class ProbeConfig:
     is this protocol with SGD in place of LARS.
     """
 
-    lr: Annotated[float, between(0, 1_000_000)] = 1e-2
+    lr: Annotated[float, Field(ge=0, le=10**6)] = 1e-2
     """Learning rate of the probe, which has a separate optimizer."""
     momentum: Share = 0.9
     """Momentum of the probe's SGD."""
@@ -105,20 +105,16 @@ class ProbeConfig:
     schedule: Literal["constant", "backbone"] = "constant"
     """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the
     peak `probe.lr`."""
-    epochs: tuple[
-        Annotated[float, Requirement("above 0, at most 1,000,000", lambda epoch: 0 < epoch <= 1_000_000)], ...
-    ] = ()
+    epochs: tuple[Epoch, ...] = ()
     """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after
     the end of the run are left out. Each score costs a forward pass of the backbone over the test images."""
-    labelled: PathText = ""
+    labelled: str = ""
     """Source of labelled images from another place than the images of the run. A linear probe is trained on the
-    features of its training
-    images and scored on its test images, as by `fullrank evaluate`: before the first step, and after the epochs of
-    `probe.epochs`, or after each tenth of the run if there are none. Each score costs a forward pass over these
-    images."""
+    features of its training images and scored on its test images, as by `fullrank evaluate`: before the first step, and
+    after the epochs of `probe.epochs`, or after each tenth of the run. Each score costs a pass over these images."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class SpectrumConfig:
     """The spectrum evaluation during training."""
 
@@ -132,13 +128,13 @@ class SpectrumConfig:
     """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class MachineConfig:
     """Devices, precision and performance settings."""
 
     accelerator: Text = "auto"
     """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
-    devices: Annotated[int, between(1, 4096)] = 1
+    devices: Annotated[int, Field(ge=1, le=4096)] = 1
     """Number of devices, with one process each."""
     micro_batch: Count = 0
     """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch
@@ -152,12 +148,12 @@ class MachineConfig:
     """Use the channels-last memory format for convolutions."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class Recipe:
     """The complete configuration of a run.
 
     The annotation of each field is its type with its bounds. A name with a colon is code of the user's: a recipe never
-    imports it, and completes `hyper` and `method` only after the import (`fullrank.recipes.import_code`).
+    imports it, and completes `hyper` and `method` only after the import (`import_code`).
 
     Raises:
         UserError: a value has the wrong type or is out of bounds, the objective is unknown, or `hyper` or `method` has
@@ -167,24 +163,24 @@ class Recipe:
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
 
-    name: Hidden[RunName] = "recipe"
+    name: Suppress[FolderName] = "recipe"
     """Name of the recipe, and of the folder of its runs."""
-    objective: Hidden[Text] = "frossl"
+    objective: Suppress[Text] = "frossl"
     """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
-    hyper: Hidden[JsonObject] = field(default_factory=dict)
+    hyper: Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the objective; missing ones are filled in from its signature."""
-    method_builder: Hidden[Text] = ""
+    method_builder: Suppress[Text] = ""
     """A user's function that builds the method, package.module:builder; empty: the library's builder for the
     objective."""
-    method: Hidden[JsonObject] = field(default_factory=dict)
+    method: Suppress[dict[str, Any]] = field(default_factory=dict)
     """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of
     its builder."""
-    init: Hidden[Text] = ""
+    init: Suppress[Text] = ""
     """The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`."""
-    init_hash: Hidden[Text] = ""
+    init_hash: Suppress[Text] = ""
     """SHA-256 of these weights; the run stores it, and a run with this recipe starts only from the same weights."""
     data: DataConfig = field(default_factory=DataConfig)
-    views: Annotated[tuple[ViewConfig, ...], Requirement("with at least one view", bool)] = (ViewConfig(),)
+    views: Annotated[tuple[ViewConfig, ...], Field(min_length=1, max_length=100)] = (ViewConfig(),)
     """The distributions from which the views of an image are drawn."""
     custom_transforms: tuple[Text, ...] = ()
     """User-defined transforms of the views before normalisation: package.module:function,
@@ -193,15 +189,15 @@ class Recipe:
     projector: ProjectorConfig = field(default_factory=ProjectorConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    epochs: Annotated[int, between(1, 1_000_000)] = 100
+    epochs: Annotated[int, Field(ge=1, le=10**6)] = 100
     """Number of passes over the training images."""
-    batch_size: Annotated[int, between(2, 1_000_000)] = 256
+    batch_size: Annotated[int, Field(ge=2, le=10**6)] = 256
     """Images per step, summed over all devices; at least 2, because every objective compares images."""
-    seed: Annotated[int, between(0, 2**32 - 1)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of the weights, the order of the images and the views."""
-    checkpoints: Annotated[int, between(1, 10_000)] = 10
+    checkpoints: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Number of checkpoints, evenly spaced; the last one is at the last step."""
-    keep_checkpoints: KeptCheckpoints = 2
+    keep_checkpoints: Literal[-1] | Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
     """Steps between two lines of metrics.jsonl."""
@@ -210,14 +206,14 @@ class Recipe:
     machine: MachineConfig = field(default_factory=MachineConfig)
 
     def __post_init__(self) -> None:
-        validate(self, remedy="; change --{}")
         if not is_imported(self.objective):
             return
-        objective = objective_signature(self.objective)
-        object.__setattr__(self, "hyper", fill_defaults(objective, self.hyper, f"objective '{self.objective}'"))
+        hyper = fill_defaults(find_objective(self.objective), self.hyper, f"objective '{self.objective}'")
+        object.__setattr__(self, "hyper", hyper)
         if is_imported(self.method_builder):
-            builder = builder_signature(self.method_builder, self.objective)
-            object.__setattr__(self, "method", fill_defaults(builder, self.method, f"the method of '{self.objective}'"))
+            builder = find_builder(self.method_builder, self.objective)
+            method = fill_defaults(builder, self.method, f"the method of '{self.objective}'")
+            object.__setattr__(self, "method", method)
 
     @property
     def split_seed(self) -> int:
@@ -228,23 +224,16 @@ class Recipe:
 
     @property
     def fingerprint(self) -> str:
-        """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights
-        (`decides_weights`).
-
-        Fields with their default are left out, so that a field which a later version adds does not change the hash of
-        older runs.
-        """
-        values = flatten(to_dict(self))
-        same = defaults(self)
-        deciding = {name: value for name, value in values.items() if decides_weights(name) and not is_below(name, same)}
-        deciding |= {"number of views": len(self.views), "streaming": self.data.storage == "streaming"}
+        """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights."""
+        deciding = {name: value for name, value in flatten(to_dict(self)).items() if decides_weights(name)}
+        deciding["streaming"] = self.data.storage == "streaming"
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
 
 FREE_FIELDS = (
     *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs", "probe.labelled"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
-    *(f"data.reading.{name}" for name in ("follow_links", "max_pixels", "max_expansion")),
+    *("data.reading.follow_links", "data.reading.max_pixels", "data.reading.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
 """The fields that do not decide the weights, with the fields below them. A run may continue with other values of these:
@@ -272,11 +261,7 @@ def is_below(name: str, parents: Collection[str]) -> bool:
 
 
 def is_folder_name(name: str) -> bool:
-    """Return whether a name is that of one folder on every system, not a path.
-
-    >>> [is_folder_name(name) for name in ("cifar10-small", "my photos", "..", "a/b", "", ".hidden")]
-    [True, True, False, False, False, False]
-    """
+    """Return whether a name is that of one folder on every system, not a path."""
     return (
         0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
     )
@@ -292,70 +277,53 @@ def view_sizes(recipe: Recipe) -> dict[int, int]:
     return {size: sum(view.count for view in recipe.views if view.size == size) for size in sizes}
 
 
-def with_devices(recipe: Recipe, devices: int) -> Recipe:
-    """Return the recipe for another number of devices.
+def code_names(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of the user's functions in a recipe: code that must be imported before the recipe is trained.
 
-    >>> with_devices(Recipe(), 2).machine.devices, with_devices(Recipe(), 2).fingerprint == Recipe().fingerprint
-    (2, True)
+    >>> code_names(Recipe(objective="my_module:my_loss", custom_transforms=("my_module:invert",)))
+    ('my_module:my_loss', 'my_module:invert')
     """
-    return replace(recipe, machine=replace(recipe.machine, devices=devices))
+    own = [name for name in (recipe.objective, recipe.method_builder) if ":" in name]
+    return tuple(dict.fromkeys((*own, *recipe.custom_transforms)))
 
 
-def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
-    """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
+def import_code(
+    recipe: Recipe, trust: bool | Collection[str], notify: Callable[[str], Any] = lambda line: None
+) -> Recipe:
+    """Import the user's functions that a recipe names, and return the recipe with all its hyperparameters.
 
-    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R
-    gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
-    `optimizer.constant_predictor` is a choice of SimSiam's recipe, so another objective has it switched off.
+    Args:
+        recipe: any recipe.
+        trust: True: import all functions. A collection of names: import these. What was imported before in this process
+            counts as trusted.
+        notify: is called with one line for each import.
 
     Raises:
-        UserError: there is no such objective.
+        UserError: the recipe names a function that is not trusted, the import fails, or `trust` has another type.
 
-    >>> recipe = Recipe(hyper={"invariance": 2.0})
-    >>> with_objective(recipe, "wmse").projector.widths, with_objective(recipe, "directclr").projector.widths
-    ((2048, 2048, 64), ())
+    >>> import_code(Recipe(), trust=False) == Recipe()
+    True
     """
-    for name in (objective, method_builder):
-        if ":" in name:
-            import_function(name)
-    projector = recipe.projector
-    if tensor_names(objective_signature(objective)) == ("R",):
-        projector = replace(projector, kind="mlp", widths=())
-    elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
-        *hidden, D = projector.widths
-        projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
-    optimizer = (
-        recipe.optimizer if objective == recipe.objective else replace(recipe.optimizer, constant_predictor=False)
-    )
-    return replace(
-        recipe,
-        objective=objective,
-        hyper={},
-        method_builder=method_builder,
-        method={},
-        projector=projector,
-        optimizer=optimizer,
-    )
+    if isinstance(trust, str) or not isinstance(trust, bool | Collection):
+        raise UserError(f"trust is {trust!r}, expected True, False, or a list of names such as ['my_module:my_loss']")
+    for name in code_names(recipe):
+        if trust if isinstance(trust, bool) else name in trust:
+            import_function(name, notify=notify)
+        else:
+            imported_function(name)
+    return replace(recipe)
 
 
 def to_dict(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe as a JSON object.
-
-    Raises:
-        UserError: `backbone.arguments` contains a value that JSON cannot represent.
+    """Return the recipe as a JSON object, the content of recipe.json.
 
     >>> to_dict(Recipe())["schedule"]["milestones"]
     [60.0, 80.0]
     """
-    try:
-        return json.loads(json.dumps(asdict(recipe)))
-    except TypeError as error:
-        raise UserError(
-            f"backbone.arguments {recipe.backbone.arguments} cannot be saved ({error}); use JSON values"
-        ) from error
+    return json.loads(json.dumps(asdict(recipe)))
 
 
-def from_dict(values: dict[str, Any]) -> Recipe:
+def from_dict(values: Any) -> Recipe:
     """Build a recipe from the result of `to_dict`; a missing field takes its default.
 
     Raises:
@@ -364,39 +332,23 @@ def from_dict(values: dict[str, Any]) -> Recipe:
     >>> from_dict({"epochs": 3}) == Recipe(epochs=3)
     True
     """
-    return structure(values, Recipe, "recipe")
+    return from_json(Recipe, values, "recipe")
 
 
-def defaults(recipe: Recipe) -> list[str]:
-    """Return the dotted names of the fields that have their default; a name stands for all fields below it.
+def read_recipe(path: Path) -> Recipe:
+    """Read `recipe.json`. Nothing that it names is imported.
 
-    The hyperparameters of the library's objectives count; those of a user's function do not.
-
-    >>> [name for name in defaults(Recipe(optimizer=OptimizerConfig(lr=0.1))) if name.startswith(("optimizer", "schedule"))][:3]
-    ['optimizer.name', 'optimizer.weight_decay', 'optimizer.last_weight_decay']
+    Raises:
+        UserError: the file is missing, damaged, or not a recipe.
     """
-    names = list(_default_fields(recipe, ""))
-    if ":" not in recipe.objective + recipe.method_builder:
-        objective, builder = objective_signature(recipe.objective), builder_signature("", recipe.objective)
-        for part, function, values in (("hyper", objective, recipe.hyper), ("method", builder, recipe.method)):
-            names += [
-                f"{part}.{name}"
-                for name, value in fill_defaults(function, {}, part).items()
-                if values.get(name) == value
-            ]
-    return names
-
-
-def _default_fields(config: Any, prefix: str) -> Iterator[str]:
-    for f in fields(config):
-        value = getattr(config, f.name)
-        if value == (f.default if f.default_factory is MISSING else f.default_factory()):
-            yield prefix + f.name
-        elif is_dataclass(value):
-            yield from _default_fields(value, f"{prefix}{f.name}.")
-        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            for i, item in enumerate(value):
-                yield from _default_fields(item, f"{prefix}{f.name}.{i}.")
+    try:
+        text = read_text(path)
+    except FileNotFoundError:
+        remedy = "give the folder that `fullrank pretrain` wrote"
+        raise UserError(f"no run at {path.parent}: it has no {path.name}; {remedy}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
+    return from_json(Recipe, text, str(path))
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
@@ -406,11 +358,8 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     ['epochs 3 → 5', 'views.0.size 32 → 64']
     """
     left, right = flatten(to_dict(a)), flatten(to_dict(b))
-    return [
-        f"{name} {left.get(name)} → {right.get(name)}"
-        for name in sorted({*left, *right})
-        if left.get(name) != right.get(name)
-    ]
+    names = (name for name in sorted({*left, *right}) if left.get(name) != right.get(name))
+    return [f"{name} {left.get(name)} → {right.get(name)}" for name in names]
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -428,3 +377,21 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
         for key, branch in branches
         for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()
     }
+
+
+def leaves(part: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each field of a configuration that holds no other configuration.
+
+    >>> [name for name, _ in leaves(ScheduleConfig(), "schedule.")][:2]
+    ['schedule.name', 'schedule.warmup']
+    """
+    for f in fields(part):
+        value = getattr(part, f.name)
+        parts = enumerate(value) if isinstance(value, tuple) and any(map(is_dataclass, value)) else ()
+        if is_dataclass(value):
+            yield from leaves(value, f"{prefix}{f.name}.")
+        elif parts:
+            for i, item in parts:
+                yield from leaves(item, f"{prefix}{f.name}.{i}.")
+        else:
+            yield prefix + f.name, value

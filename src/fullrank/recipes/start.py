@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 
 from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.recipe import Recipe
+from fullrank.recipes.rules import WARMUPS_WITH_INIT
 
 RATE = 0.1
 """Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
 weights hold."""
-WARMUPS = 40
-"""With `init`, a run is at least this many times as long as its warm-up. Our choice: the peak is lower, so that it is
-reached sooner."""
 LARGEST_SIZE = 224
 """Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a
 step with such views costs more than five times as much as with 224 px."""
@@ -52,10 +50,8 @@ def start_channels(channels: int, start: Start, given: int | None = None) -> int
 
 
 def start_warmup(recipe: Recipe) -> float:
-    """Return the warm-up in epochs of a recipe that starts with the weights of a model: at most a fortieth of the
-    epochs.
-    """
-    return min(recipe.schedule.warmup, recipe.epochs / WARMUPS)
+    """Return the warm-up in epochs of a recipe that starts with the weights of a model."""
+    return min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
 
 
 def start_size(start: Start) -> int:
@@ -87,7 +83,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
         start: the model.
         channels: the number of channels that the user gave.
 
-    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), channels=3, size=224, mean=(), std=())
+    >>> of_imagenet = {"channels": 3, "size": 224, "mean": (), "std": ()}
+    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), **of_imagenet)
     >>> continued = with_start(Recipe(epochs=100), start)
     >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
     ('resnet50', 0.03, 2.5)
@@ -95,14 +92,12 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     data = replace(recipe.data, channels=start_channels(recipe.data.channels, start, channels))
     mean, std = normalization_for(start, data.channels)
     if not recipe.init:
-        warmup = start_warmup(recipe)
+        warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
         lr = float(f"{recipe.optimizer.lr * RATE:.6g}")  # 0.03, not 0.030000000000000002
-        recipe = replace(
-            recipe, optimizer=replace(recipe.optimizer, lr=lr), schedule=replace(recipe.schedule, warmup=warmup)
-        )
-    return replace(
-        recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=replace(data, mean=mean, std=std)
-    )
+        optimizer, schedule = replace(recipe.optimizer, lr=lr), replace(recipe.schedule, warmup=warmup)
+        recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
+    data = replace(data, mean=mean, std=std)
+    return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=data)
 
 
 def normalization_for(start: Start, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -118,25 +113,9 @@ def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
     """Yield lines about the final recipe of a run that starts with the weights of a MODEL."""
     if start.note:
         yield start.note
-    sizes = [view.size for view in recipe.views]
-    size = (
-        ""
-        if max(sizes) == start.size
-        else f"; its images have {start.size} px, the views {max(sizes)} px (--views.0.size)"
-    )
-    channels = f"{recipe.data.channels} channel{'s' * (recipe.data.channels > 1)}"
-    adapted = "" if recipe.data.channels == start.channels else f", instead of its {start.channels}"
-    mean = (
-        f"mean {_row(recipe.data.mean)}, std {_row(recipe.data.std)} (--data.mean, --data.std)"
-        if recipe.data.mean
-        else "mean and std computed from the images"
-    )
-    yield f"the backbone starts with the weights of {start.model}: network {recipe.backbone.name}, {channels}{adapted}, {mean}{size}"
-    yield (
-        f"continued pretraining: learning rate {recipe.optimizer.lr:.3g}, warm-up over {recipe.schedule.warmup:.3g} epochs "
-        "(--optimizer.lr, --schedule.warmup; --optimizer.layer_decay 0.75 changes early layers less)"
-    )
-
-
-def _row(values: tuple[float, ...]) -> str:
-    return " ".join(f"{value:.3g}" for value in values)
+    data, size = recipe.data, max(view.size for view in recipe.views)
+    adapted = "" if data.channels == start.channels else f" instead of its {start.channels}"
+    sizes = "" if size == start.size else f", views of {size} px (--views.0.size), its images have {start.size}"
+    yield f"the backbone starts with the weights of {start.model}: {data.channels} channels{adapted}{sizes}"
+    rate, warmup = f"{recipe.optimizer.lr:.3g}", f"{recipe.schedule.warmup:.3g}"
+    yield f"learning rate {rate}, warm-up over {warmup} epochs (--optimizer.lr, --schedule.warmup)"

@@ -3,6 +3,6 @@ phone layout.
 """
 
 from fullrank.report.page import write_report
-from fullrank.report.run_summary import RunSummary, read_run_summary
+from fullrank.report.summary import RunSummary, read_run_summary
 
 __all__ = ["RunSummary", "read_run_summary", "write_report"]

@@ -1,32 +1,31 @@
-"""The three answers on top of a report, for each run: did it learn, is it healthy, is it better than what there was
-before?
-"""
+"""The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
+from math import isfinite, isinf, sqrt
 
-from fullrank.evaluation.result import Comparison, Evaluation
+from fullrank.evaluation.names import is_linear
+from fullrank.evaluation.result import Evaluation
 from fullrank.evaluation.verdict import decide
-from fullrank.report.document import html_table, label_html
-from fullrank.report.measures import accuracy_detail, last_accuracy
-from fullrank.report.number_format import format_count, format_percent
-from fullrank.report.run_summary import RunSummary, look_up, series
-from fullrank.report.scores import evaluations_by_relevance, headline_score
-from fullrank.report.text import improvement_sentence, judge_run, measures_sentence
+from fullrank.report.summary import RunSummary, look_up, series
+from fullrank.run.alarm_messages import alarm_message
+from fullrank.run.spectrum_history import LOCATIONS
 
 UNTRAINED = "untrained backbone"
 """The feature set that tells whether a run learned anything."""
 OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "undecided": ("Undecided", "warning")}
 """Outcome of a comparison → the answer in a word, and its level."""
-HEALTH = {"good": "Yes", "unfinished": "Not finished", "warning": "Look at it", "failed": "No", "unknown": "Not known"}
-"""Level of the verdict on the health of a run → the answer in a word."""
+STILL_IMPROVING = 0.01
+"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
+improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long."""
+MIN_EVALUATIONS = 8
+"""Minimum number of held-out losses for a statement about the last quarter of a run."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Answer:
     """The answer to one question about one run."""
 
+    question: str
     word: str
     """The answer in one or two words, such as `Yes`."""
     level: str
@@ -35,173 +34,252 @@ class Answer:
     """The evidence, in sentences."""
 
 
+def answers(run: RunSummary) -> list[Answer]:
+    """Return the answers to the three questions on top of a report."""
+    return [did_it_learn(run), is_it_healthy(run), is_it_better(run)]
+
+
 def did_it_learn(run: RunSummary) -> Answer:
-    """Compare the backbone with the untrained network; without such scores, describe the objective and the online
-    probe.
+    """Compare the backbone with the untrained network; without such scores, describe the objective and the probes.
 
     A loss that falls shows that the objective was learned, which is no proof of better features, so the answer is then
     at most `Probably`.
     """
-    if found := _against_untrained(run):
-        evaluation, comparison = found
-        word, level = OUTCOMES[decide(comparison)]
-        rise = f"{100 * comparison.difference:+.1f} points (95 % interval {100 * comparison.low:+.1f} to {100 * comparison.high:+.1f})"
-        accuracies = f"{format_percent(comparison.accuracy)}, {comparison.against} {format_percent(comparison.reference)}: {rise}"
-        text = f"By {comparison.probe} on {evaluation.data or 'the test images'}, the backbone has {accuracies}."
-        return Answer(
-            word=word,
-            level=level,
-            text=_join(text, _older(run, evaluation), measures_sentence(run), improvement_sentence(run)),
-        )
-    signs = [sign for sign in (_loss_fell(run), _labels_are_readable(run), _probe_rose(run)) if sign is not None]
-    evidence = _join(
-        measures_sentence(run),
-        _loss_sentence(run),
-        _online_sentence(run),
-        improvement_sentence(run),
-        headline_score(run),
-    )
+    question = "Did it learn?"
+    for evaluation in run.evaluations_by_relevance():
+        for found in evaluation.comparisons:
+            if found.against == UNTRAINED:
+                ends = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+                text = (
+                    f"By {found.probe} on {evaluation.data or 'the test images'}, the backbone has "
+                    f"{percent(found.accuracy)}, {found.against} {percent(found.reference)}: "
+                    f"{100 * found.difference:+.1f} points (95 % interval {ends})."
+                )
+                text = _join(text, _older(run, evaluation), _at_the_end(run), _improvement(run))
+                return Answer(question, *OUTCOMES[decide(found)], text)
+    signs = _signs(run)
+    text = _join(_at_the_end(run), *(text for _, text in signs), _improvement(run), _headline(run))
     if not signs:
-        return Answer(word="Not known", level="unknown", text=_join(evidence, _remedy(run)))
-    word = "Probably" if all(signs) else "Probably not" if not any(signs) else "Not clear"
-    level = "unknown" if all(signs) else "warning"
-    return Answer(
-        word=word, level=level, text=_join(evidence, "There is no comparison with the untrained network.", _remedy(run))
-    )
+        return Answer(question, "Not known", "unknown", _join(text, _remedy(run)))
+    fine = [sign for sign, _ in signs]
+    word = "Probably" if all(fine) else "Not clear" if any(fine) else "Probably not"
+    text = _join(text, "There is no comparison with the untrained network.", _remedy(run))
+    return Answer(question, word, "unknown" if all(fine) else "warning", text)
 
 
 def is_it_healthy(run: RunSummary) -> Answer:
-    """Return the verdict on the log: a failure, an alarm, collapsed dimensions, an early end."""
-    verdict = judge_run(run)
-    return Answer(word=HEALTH[verdict.level], level=verdict.level, text=verdict.text)
+    """Judge the log: whether the run failed, raised an alarm, has collapsed dimensions, or ended early."""
+    question = "Is it healthy?"
+    if not run.train and not run.spectrum:
+        return Answer(question, "Not known", "unknown", "There is no log, so the run cannot be judged.")
+    last = run.alarms[-1] if run.alarms else None
+    if last and last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
+        return Answer(question, "No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
+    collapsed, unfinished = _collapsed(run), unfinished_sentence(run)
+    if last:
+        raised = f"{len(run.alarms)} alarms were raised, the last" if len(run.alarms) > 1 else "An alarm was raised"
+        text = f"{raised} at step {count(last.step)}: {alarm_message(last)}."
+        return Answer(question, "Look at it", "warning", _join(text, unfinished, collapsed and f"Also, {collapsed}"))
+    if collapsed:
+        return Answer(question, "Look at it", "warning", _join(f"No alarm was raised, but {collapsed}", unfinished))
+    if unfinished:
+        return Answer(question, "Not finished", "unfinished", f"{unfinished} No alarm was raised so far.")
+    if not run.spectrum:
+        return Answer(question, "Not known", "unknown", "No alarm was raised, but the run has no spectrum.")
+    return Answer(question, "Yes", "good", "Finished without an alarm.")
 
 
 def is_it_better(run: RunSummary) -> Answer:
     """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with,
     other models.
     """
-    for evaluation in evaluations_by_relevance(run):
+    question = "Is it better than what I had?"
+    for evaluation in run.evaluations_by_relevance():
         sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
-        found = {before: text.partition(": ") for before, text in sentences.items() if text}
-        if answer := next(
-            (OUTCOMES[outcome.lower()] for outcome, _, _ in found.values() if outcome.lower() in OUTCOMES), None
-        ):
-            word, level = answer
-            where = f"On {evaluation.data}: " if evaluation.data else ""
-            texts = [
-                f"{before}{outcome.lower()}, {text}" if before else f"{where}{text}"
-                for before, (outcome, _, text) in found.items()
-            ]
-            return Answer(word=word, level=level, text=_join(*texts, _older(run, evaluation)))
+        texts = [before + text for before, text in sentences.items() if text]
+        if texts and evaluation.comparisons:
+            probe = evaluation.comparisons[0].probe
+            rivals = [found for found in evaluation.comparisons if found.probe == probe]
+            outcome = decide(max(rivals, key=lambda rival: rival.reference))
+            texts += [f"Test images: {evaluation.data}."] if evaluation.data else []
+            return Answer(question, *OUTCOMES[outcome], _join(*texts, _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
-    return Answer(word="Not known", level="unknown", text=_join(stored, _remedy(run)))
+    return Answer(question, "Not known", "unknown", _join(stored, _remedy(run)))
 
 
-QUESTIONS: dict[str, Callable[[RunSummary], Answer]] = {
-    "Did it learn?": did_it_learn,
-    "Is it healthy?": is_it_healthy,
-    "Is it better than what I had?": is_it_better,
-}
+def notes(run: RunSummary) -> list[str]:
+    """Return one sentence for everything that is missing, damaged, or measured on too few images."""
+    found = list(run.file_notes)
+    if run.train and not run.online and run.last("probe_accuracy") is None:
+        found.append("There is no online accuracy: the online probe needs labels.")
+    if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
+        found.append(
+            f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the "
+            "effective rank is too small."
+        )
+    if run.unreadable:
+        found.append(f"{count(run.unreadable)} files cannot be read as images; decode_errors.jsonl names them.")
+    return found
 
 
-def answers_html(runs: Sequence[RunSummary]) -> str:
-    """Return the answers with their evidence for one run; a table of answers and, when opened, the evidence for several
-    runs.
-    """
-    if len(runs) == 1:
-        return _paragraphs(runs[0])
-    answers = [[question(run) for question in QUESTIONS.values()] for run in runs]
-    rows = [
-        [label_html(i, run.label), *map(_cell, row)] for i, (run, row) in enumerate(zip(runs, answers, strict=True))
-    ]
-    evidence = "".join(f"<h3>{label_html(i, run.label)}</h3>{_paragraphs(run)}" for i, run in enumerate(runs))
-    table = html_table(["run", *QUESTIONS], rows, caption="", stacks=True)
-    return f'{table}<details class="evidence"><summary>Evidence of the {len(runs)} runs</summary>{evidence}</details>'
+def evaluation_notes(run: RunSummary) -> list[str]:
+    """Return a sentence for the images of each evaluation, an older checkpoint, the verdict, and what was left out."""
+    found = []
+    for evaluation in run.evaluations:
+        images = f"{count(evaluation.train_images)} train and {count(evaluation.test_images)} test images."
+        scores = [f"{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
+        left_out = [f"not computed: {text}" for text in evaluation.left_out]
+        sentences = [images, _older(run, evaluation), evaluation.verdict, *scores, *left_out]
+        data = f"{evaluation.data}: " if evaluation.data else ""
+        found += [data + text for text in sentences if text] + [text for text in [evaluation.statement] if text]
+    return found
 
 
-def _paragraphs(run: RunSummary) -> str:
-    return "\n".join(
-        f'<p class="verdict {answer.level}"><b>{escape(question)} {escape(answer.word)}.</b> {escape(answer.text)}</p>'
-        for question, answer in ((question, find(run)) for question, find in QUESTIONS.items())
+def unfinished_sentence(run: RunSummary) -> str:
+    """Return where the log of an unfinished run ends; empty if the run is finished or its length is unknown."""
+    epochs, rows = look_up(run.recipe, "epochs"), run.train or run.spectrum
+    if not isinstance(epochs, int | float) or not rows or rows[-1].epoch >= epochs:
+        return ""
+    return (
+        f"Unfinished: the log ends in epoch {rows[-1].epoch:.4g} of {epochs}; the run was interrupted or is still "
+        f"running (continue with fullrank pretrain --resume {run.folder})."
     )
 
 
-def _cell(answer: Answer) -> str:
-    return f'<span class="answer {answer.level}">{escape(answer.word)}</span>'
-
-
-def _against_untrained(run: RunSummary) -> tuple[Evaluation, Comparison] | None:
-    for evaluation in evaluations_by_relevance(run):
-        for comparison in evaluation.comparisons:
-            if comparison.against == UNTRAINED:
-                return evaluation, comparison
-    return None
-
-
-def _loss_fell(run: RunSummary) -> bool | None:
-    """Return whether the held-out loss is lower at the end than at its first evaluation; None without two values."""
+def _signs(run: RunSummary) -> list[tuple[bool, str]]:
+    """Return whether the loss fell and the probes rose beyond chance by two standard errors, each with a sentence."""
+    signs = []
     _, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    return losses[-1] < losses[0] if len(losses) > 1 and losses[0] is not None and losses[-1] is not None else None
+    if len(losses) > 1:
+        fell = bool(losses[-1] < losses[0])
+        text = f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
+        signs.append((fell, text))
+    probed = [row for row in run.spectrum if row.probe_accuracy is not None]
+    accuracy = run.last("probe_accuracy")
+    if accuracy is not None and probed[-1].probe_images and probed[-1].probe_majority is not None:
+        majority, n = probed[-1].probe_majority, probed[-1].probe_images
+        text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
+        signs.append((accuracy > majority + 2 * sqrt(majority * (1 - majority) / n), text))
+    linear = [row for row in run.online if row.probe == "linear"]
+    if len(linear) > 1 and not linear[0].step:
+        first, last = linear[0], linear[-1]
+        error = sqrt(sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)))
+        text = f"A linear probe on {count(last.images)} labelled test images: {percent(first.accuracy)} before the "
+        text += f"first step, {percent(last.accuracy)} at the end."
+        signs.append((last.accuracy > first.accuracy + 2 * error, text))
+    return signs
 
 
-def _loss_sentence(run: RunSummary) -> str:
-    fell = _loss_fell(run)
-    if fell is None:
+def _at_the_end(run: RunSummary) -> str:
+    agreement, loss = run.last("intraclass_correlation"), run.last("held_out_loss")
+    parts = [] if agreement is None else [f"the views of one image share {percent(agreement)} of the variance"]
+    parts += [] if loss is None else [f"the held-out loss is {loss:.4g}"]
+    return f"At the end, {' and '.join(parts)}." if parts else ""
+
+
+def _improvement(run: RunSummary) -> str:
+    """Return a sentence if the held-out loss of a finished run made a part of its whole decrease, from the largest to
+    the last value, in the last quarter of the run.
+    """
+    steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
+    if len(losses) < MIN_EVALUATIONS or unfinished_sentence(run):
         return ""
-    _, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    return f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
+    before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
+    if before - losses[-1] < STILL_IMPROVING * (losses.max() - losses[-1]) or losses.max() == losses[-1]:
+        return ""
+    share = (before - losses[-1]) / (losses.max() - losses[-1])
+    return (
+        f"Still improving at the end: the last quarter made {percent(share, 0)} of the decrease of the held-out loss, "
+        "so more epochs may help."
+    )
 
 
-def _labels_are_readable(run: RunSummary) -> bool | None:
-    """Return whether the online accuracy exceeds the share of the most frequent class by two standard errors; None if
-    unknown.
+def _headline(run: RunSummary) -> str:
+    """Return the first score of a linear probe on all labels, or else the first score, with its baselines."""
+    for evaluation in run.evaluations_by_relevance():
+        scores = [score for score in evaluation.scores if score.features == "backbone"]
+        for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
+            others = [
+                f"{other.features} {percent(other.accuracy)}"
+                for other in evaluation.scores
+                if other.probe == score.probe and other is not score
+            ]
+            others += [f"{name} {percent(value)}" for name, value in [guessing(evaluation)] if value is not None]
+            data = f" on {evaluation.data}" if evaluation.data else ""
+            baselines = f" ({', '.join(others)})" if others else ""
+            return f"{score.metric.capitalize()}{data}, {score.probe}: {percent(score.accuracy)}{baselines}."
+    return ""
+
+
+def guessing(evaluation: Evaluation) -> tuple[str, float | None]:
+    """Return the name and the score of guessing: the most frequent class, or equal scores for several labels an
+    image.
     """
-    rows = [row for row in run.spectrum if row.probe_accuracy is not None]
-    if (
-        not rows
-        or not rows[-1].probe_images
-        or rows[-1].probe_majority is None
-        or (accuracy := last_accuracy(run)) is None
-    ):
-        return None
-    error = (rows[-1].probe_majority * (1 - rows[-1].probe_majority) / rows[-1].probe_images) ** 0.5
-    return accuracy > rows[-1].probe_majority + 2 * error
+    if evaluation.chance is not None:
+        return "equal scores", evaluation.chance
+    return "majority class", evaluation.majority
 
 
-def _probe_rose(run: RunSummary) -> bool | None:
-    """Return whether the linear probe on labelled images is better at the end than before the first step, by two
-    standard errors of the difference of two shares; None if unknown.
-    """
-    rows = [row for row in run.online if row.probe == "linear"]
-    if len(rows) < 2 or rows[0].step:
-        return None
-    first, last = rows[0], rows[-1]
-    error = sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)) ** 0.5
-    return last.accuracy > first.accuracy + 2 * error
+def _collapsed(run: RunSummary) -> str:
+    """Return the collapsed dimensions of the last spectrum; empty with too few images to detect them."""
+    found = [
+        f"{count(metrics.collapsed_dimensions)} dimensions of the {location}"
+        for location in LOCATIONS
+        if (metrics := run.last_metrics(location)) and metrics.collapsed_dimensions
+        if not _small_sample(run, location)
+    ]
+    return f"in the last spectrum, {' and '.join(found)} have collapsed." if found else ""
 
 
-def _online_sentence(run: RunSummary) -> str:
-    rows = [row for row in run.online if row.probe == "linear"]
-    if rows and not rows[0].step:
-        first, last = (format_percent(row.accuracy) for row in (rows[0], rows[-1]))
-        return f"A linear probe on {format_count(rows[-1].images)} labelled test images: {first} before the first step, {last} at the end."
-    accuracy, detail = last_accuracy(run), accuracy_detail(run)
-    return "" if accuracy is None else f"Online accuracy {format_percent(accuracy)}{f' ({detail})' if detail else ''}."
+def _small_sample(run: RunSummary, location: str) -> str:
+    """Return the number of images of the last spectrum if there are fewer than ten per dimension, or else nothing."""
+    metrics = run.last_metrics(location)
+    if metrics is None or metrics.samples >= 10 * metrics.dimensions:
+        return ""
+    return f"{count(metrics.samples)} images for the {count(metrics.dimensions)} dimensions of the {location}"
 
 
 def _older(run: RunSummary, evaluation: Evaluation) -> str:
-    last = run.train[-1].step if run.train else None
-    if evaluation.step is None or last is None or evaluation.step == last:
+    if evaluation.step is None or not run.train or evaluation.step == run.train[-1].step:
         return ""
-    return f"These scores are of the checkpoint of step {format_count(evaluation.step)}, not of the last step."
+    return f"These scores are of the checkpoint of step {count(evaluation.step)}, not of the last step."
 
 
 def _remedy(run: RunSummary) -> str:
     """Return the command that answers the question; a run without an online probe has no labels of its own."""
-    if any(row.probe_accuracy is not None for row in run.spectrum) and look_up(run.recipe, "data", "source"):
+    if run.last("probe_accuracy") is not None and run.data:
         return f"Run fullrank evaluate {run.folder} to know."
     return f"Run fullrank evaluate {run.folder} --labelled SOURCE to know, with a source of labelled images."
 
 
 def _join(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
+
+
+def count(n: int) -> str:
+    """Return an integer with thin spaces between its thousands.
+
+    >>> count(1234567).split("\N{NARROW NO-BREAK SPACE}")
+    ['1', '234', '567']
+    """
+    return f"{n:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share in percent, a dash for None.
+
+    >>> percent(0.9123).split(), percent(None)
+    (['91.2', '%'], '–')
+    """
+    return "–" if share is None else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def number(value: float) -> str:
+    """Return a number with three or four digits.
+
+    >>> number(0.98765), number(45.25), number(3.0), number(float("inf")), number(2.5e9)
+    ('0.988', '45.2', '3', '∞', '2.5e+09')
+    """
+    if not isfinite(value):
+        return "∞" if isinf(value) else "–"
+    return count(round(value)) if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

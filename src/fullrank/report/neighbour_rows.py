@@ -1,39 +1,139 @@
-"""The section of a report with a few test images and their nearest neighbours."""
+"""neighbours.json: a few test images of a run and their nearest neighbours as small pictures, for its report."""
 
-from collections.abc import Sequence
-from html import escape
-from itertools import accumulate
+import base64
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
-from fullrank.report.document import label_html, picture_strip, picture_tile
-from fullrank.report.number_format import format_count
-from fullrank.report.run_summary import RunSummary
-from fullrank.run.neighbour_rows import Tile
+import numpy as np
+from PIL import Image
+from pydantic import Field
 
-MOST_BYTES = 1_000_000
-"""Size of the rows of all runs together."""
-PICTURE_STARTS = ("data:image/png;base64,", "data:image/jpeg;base64,")
+from fullrank.config import Count, config, from_json
+from fullrank.errors import UserError
+from fullrank.evaluation.neighbourhood import Neighbours, neighbours
+from fullrank.files import atomic_write
+from fullrank.images import DecodeErrors, as_images
+from fullrank.models import Model
+from fullrank.models.model_images import choose_splits
+from fullrank.run import read_json
 
-
-def neighbour_section(runs: Sequence[RunSummary]) -> str:
-    """Return the rows of each run; empty without rows. Many runs show fewer rows each, so that the page stays small."""
-    stored = {i: run.neighbours for i, run in enumerate(runs) if run.neighbours is not None and run.neighbours.rows}
-    blocks = []
-    for i, found in stored.items():
-        strips = [picture_strip([_html(tile) for tile in row]) for row in found.rows]
-        sizes = list(accumulate(map(len, strips)))
-        strips = [strip for strip, size in zip(strips, sizes, strict=True) if size <= MOST_BYTES // len(stored)]
-        if not strips:
-            continue
-        head = f"<h3>{label_html(i, runs[i].label)}</h3>" if len(runs) > 1 else ""
-        step = "" if found.step is None else f", checkpoint of step {format_count(found.step)}"
-        among = f"nearest neighbours among {format_count(found.searched)} test images"
-        note = f"{len(strips)} test images of {found.source} and their {among}, "
-        note += f"with the cosine similarity of the features of the backbone{step}."
-        blocks.append(f'{head}<p class="notes">{escape(note)}</p>{"".join(strips)}')
-    return "".join(blocks)
+NEIGHBOURS = "neighbours.json"
+SEARCHED = 1000
+"""Number of test images that are searched, evenly spread over all."""
+ROWS, SHOWN = 6, 7
+"""Rows, and neighbours in each."""
+SIDE = 96
+"""Longest side of a picture, in pixels."""
 
 
-def _html(tile: Tile) -> str:
-    source = tile.picture if tile.picture.startswith(PICTURE_STARTS) else ""
-    value = "" if tile.similarity is None else f"{tile.similarity:.3f}"
-    return picture_tile(tile.name, " · ".join(filter(None, (value, tile.label))), source, asked=tile.similarity is None)
+@config
+class Tile:
+    """One picture of a row."""
+
+    name: str
+    label: str = ""
+    similarity: float | None = None
+    """Cosine similarity to the first image of the row; None for the first image itself."""
+    picture: Annotated[str, Field(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]
+    """The address of the picture: its content, and no other place."""
+
+
+@config
+class NeighbourRows:
+    """The rows of one run."""
+
+    source: str
+    step: Count | None = None
+    """The step of the checkpoint."""
+    searched: Count
+    """Number of images among which neighbours were sought."""
+    rows: tuple[tuple[Tile, ...], ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> "NeighbourRows":
+        """Read neighbours.json.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        return from_json(cls, read_json(path), str(path))
+
+
+def update_neighbours(
+    model: Model,
+    data: Any,
+    splits: dict[str, Any],
+    *,
+    device: Any = "auto",
+    workers: int = 0,
+    notify: Callable[[str], Any] = lambda line: None,
+) -> None:
+    """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores
+    are stored.
+
+    Args:
+        model: a loaded model of a run.
+        data: the images, as in `fullrank.evaluate`.
+        splits: the names of the splits, as in `fullrank.evaluate`.
+        device: as in `fullrank.neighbours`.
+        workers: as in `fullrank.neighbours`.
+        notify: receives the reason if no neighbours are stored.
+    """
+    if model.path is None or model.recipe is None:
+        return
+    try:
+        chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
+        rows = find_rows(model, chosen.test, source=chosen.data, device=device, workers=workers)
+    except UserError as error:
+        notify(f"the report has no nearest neighbours: {error}")
+        return
+    with atomic_write(model.path / NEIGHBOURS, overwrite=True) as draft:
+        draft.write_text(json.dumps(asdict(rows)) + "\n", "utf-8")
+
+
+def find_rows(model: Model, test: Any, *, source: str, device: Any = "auto", workers: int = 0) -> NeighbourRows:
+    """Embed at most `SEARCHED` test images, and return the neighbours of `ROWS` of them."""
+    images = as_images(test)
+    part = images.subset(_spread(len(images), SEARCHED))
+    found = neighbours(
+        model,
+        {"test": part},
+        k=SHOWN,
+        duplicates=1.0,
+        map_images=0,
+        device=device,
+        workers=workers,
+        decode_errors=DecodeErrors(max_error_fraction=1.0),
+    )
+
+    def tiles(row: int) -> tuple[Tile, ...]:
+        nearest = zip(found.indices[row].tolist(), found.similarities[row].tolist(), strict=True)
+        return (_tile(found, row), *(_tile(found, i, round(similarity, 4)) for i, similarity in nearest))
+
+    rows = tuple(tiles(row) for row in _spread(len(found), ROWS))
+    return NeighbourRows(source=source, step=model.step, searched=len(found), rows=rows)
+
+
+def _spread(n: int, at_most: int) -> list[int]:
+    """Return indices that are evenly spread over 0 … n−1."""
+    return np.linspace(0, n - 1, min(n, at_most), dtype=int).tolist()
+
+
+def _tile(found: Neighbours, row: int, similarity: float | None = None) -> Tile:
+    name = found.names[row].encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
+    return Tile(name=name, label=found.labels[row] or "", similarity=similarity, picture=_address(found.picture(row)))
+
+
+def _address(pixels: np.ndarray) -> str:
+    """Return pixels (C, S, S) as the address of a small picture; of other channels than 1 or 3, the first is shown."""
+    if pixels.dtype != np.uint8:  # floats in [0, 1]
+        pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
+    image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
+    image.thumbnail((SIDE, SIDE))
+    stream, kind = io.BytesIO(), "png" if image.width <= 32 else "jpeg"
+    image.save(stream, kind, quality=85)
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"

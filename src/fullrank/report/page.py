@@ -1,55 +1,30 @@
-"""The report of one or several runs."""
+"""The report of one or several runs: one HTML page, which needs no network and no other file."""
 
 import base64
+import gzip
+import hashlib
 import io
+import json
 from collections.abc import Sequence
-from dataclasses import replace
-from html import escape
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
 from PIL import Image
+from plotly.offline import get_plotlyjs
 
 from fullrank.errors import UserError
 from fullrank.files import atomic_write
-from fullrank.report import tables
-from fullrank.report.answers import answers_html
-from fullrank.report.classes import class_section
-from fullrank.report.document import figure_block, html_document, json_details, label_html
-from fullrank.report.few_shot import few_shot_figure
-from fullrank.report.figures import Figure
-from fullrank.report.metrics import FEW_RUNS, metrics_table
-from fullrank.report.neighbour_rows import neighbour_section
-from fullrank.report.online_accuracy import online_caption, online_figure
-from fullrank.report.recipe_differences import describe_differences
-from fullrank.report.run_summary import RunSummary, look_up, read_run_summary
-from fullrank.report.scores import accuracy_comparison, evaluation_table
-from fullrank.report.spectrum import slider_positions, spectrum_figure
-from fullrank.report.training_curves import (
-    eigenvalue_figure,
-    loss_caption,
-    loss_figure,
-    points_of_curve,
-    progress_figure,
-)
-from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.report import answers, figures, tables
+from fullrank.report.summary import RunSummary, read_run_summary
 
 PICTURE_BYTES = 400_000
-"""Size of all pictures together; larger pictures are reduced."""
-
-CAPTIONS = {
-    "losses": "The weighted terms of the objective. Their sum is the loss that is minimised (faint). The curve with points is the same "
-    "objective in eval mode, on views of held-out images that are the same at every evaluation.",
-    "progress": "Agreement of the views: share of the variance of a batch's representations that is between images, not between views of "
-    "one image; higher is better. Effective rank: exp(−Σ p log p), where p are the singular values of the centred embeddings divided by "
-    "their sum (Roy and Vetterli 2007). The rank often rises first and falls while features improve: it finds collapse, but a higher rank "
-    "does not mean better features. Faint: the same on the training batch, where the rank cannot exceed the number of samples.",
-    "backbone": "Eigenvalues of the centred covariance of the representations (output of the backbone). Faint: the first spectrum of the "
-    "run. A collapsed dimension falls below the frame; n images have at most n − 1 eigenvalues above zero.",
-    "projector": "Eigenvalues of the centred covariance of the embeddings (output of the projector), which the objective receives. Faint: "
-    "the first spectrum of the run.",
-    "eigenvalues": "Some eigenvalues over training; the largest have the strongest colour. Values below 10⁻¹⁰ of the largest are rounding "
-    "errors and are not drawn. Click on a curve over the steps to move the slider above to that step.",
-}
+"""Size of the pictures of views together; larger pictures are reduced."""
+NEIGHBOUR_BYTES = 1_000_000
+"""Size of the rows of neighbours of all runs together."""
 
 
 def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwrite: bool = True) -> Path:
@@ -58,10 +33,10 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     The page needs no network and no other file. It names the files that are missing or damaged, and shows the rest.
 
     Args:
-        runs: Run directories of `fullrank pretrain`.
-        out: The file to write. Its directory is created if it is missing.
-        images: Whether the page shows images and their views; without them it contains no pixel of the data.
-        overwrite: Whether to replace an existing page.
+        runs: run directories of `fullrank pretrain`; several are compared.
+        out: the page to write. Its folder is created if it is missing.
+        images: show images and their views; without them the page contains no pixel of the data.
+        overwrite: replace an existing page.
 
     Returns:
         `out`.
@@ -79,133 +54,95 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     True
     """
     if not runs:
-        raise UserError(
-            "no run was given, expected at least one run directory; give a directory that `fullrank pretrain` wrote"
-        )
+        raise UserError("no run was given, expected at least one directory that `fullrank pretrain` wrote; name a run")
     with atomic_write(out, overwrite=overwrite) as draft:
-        draft.write_text(
-            render(_make_labels_unique([read_run_summary(run) for run in runs]), images=images),
-            "utf-8",
-            errors="backslashreplace",
-        )
+        found = tables.make_labels_unique([read_run_summary(Path(run)) for run in runs])
+        draft.write_text(render(found, images=images), "utf-8", errors="backslashreplace")
     return out
 
 
-def _make_labels_unique(runs: list[RunSummary]) -> list[RunSummary]:
-    """Append the differences between the recipes to equal labels, and a number to the labels of equal recipes."""
-    recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
-    descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
-    labels = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
-    numbered = [
-        f"{label} ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else label
-        for i, label in enumerate(labels)
-    ]
-    return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]
-
-
-def render(runs: Sequence[RunSummary], *, images: bool) -> str:
+def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
     """Return the page as text, a pure function of the runs."""
-    few_shot, few_shot_caption = few_shot_figure(runs)
-    figures = {"online": online_figure(runs), "progress": progress_figure(runs)}
-    figures |= {"losses": loss_figure(runs), "eigenvalues": eigenvalue_figure(runs)}
-    figures |= {location: spectrum_figure(runs, location) for location in LOCATIONS}
-    figures["few-shot"] = few_shot
-    shown = {name: figure for name, figure in figures.items() if figure}
-    captions = CAPTIONS | {
-        "losses": CAPTIONS["losses"] + loss_caption(runs),
-        "online": online_caption(runs),
-        "few-shot": few_shot_caption,
-    }
-    blocks = {
-        name: figure_block(name, figure, captions[name] + _thinning(figure, len(runs)))
-        for name, figure in shown.items()
-    }
-    positions = slider_positions(runs)
-    spectra = "".join(blocks.get(name, "") for name in (*LOCATIONS, "eigenvalues"))
-    sections = {
-        "Summary": tables.summary_table(runs) + tables.notes_list(runs),
-        "Comparison": tables.comparison_table(runs) + accuracy_comparison(runs),
-        "Accuracy, agreement and rank": blocks.get("online", "") + blocks.get("progress", ""),
-        "Alarms": tables.alarm_table(runs),
-        "Spectrum": (_slider(len(positions)) if positions else "") + spectra,
-        "Metrics": metrics_table(runs),
-        "Loss": blocks.get("losses", ""),
-        "Evaluation": _evaluation(runs, blocks.get("few-shot", "")),
-        "Nearest neighbours": neighbour_section(runs) if images else "",
-        "Images": _pictures(runs) if images else "",
-        "Recipe": tables.recipe_table(runs)
-        + "".join(json_details(f"Complete recipe of {run.label}", run.recipe) for run in runs),
-        "Environment": "".join(
-            json_details(f"Environment of {run.label}", run.environment) for run in runs if run.environment
-        ),
-    }
-    title = " and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs"
-    return html_document(
-        title=title,
-        verdicts=answers_html(runs),
-        sections=sections,
-        figures=shown,
-        positions=positions,
-        legend=_legend(runs) if len(runs) > 1 and shown else "",
+    plotly, script = get_plotlyjs(), files("fullrank.report").joinpath("templates/page.js").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
     )
-
-
-def _evaluation(runs: Sequence[RunSummary], few_shot: str) -> str:
-    """Return the scores with their baselines, the few-shot curve, the results by class, and the notes."""
-    scores = evaluation_table(runs)
-    if scores and len(runs) > FEW_RUNS:
-        scores = f"<details><summary>Scores of all feature sets</summary>{scores}</details>"
-    return scores + few_shot + class_section(runs) + tables.evaluation_list(runs)
-
-
-def _thinning(figure: Figure, runs: int) -> str:
-    """Return the sentence of a caption that says which points a figure shows; empty if it shows all."""
-    longest = figure["layout"].get("meta", {}).get("thinned")
-    if not longest:
-        return ""
-    stretches = points_of_curve(runs) // 2 - 1
-    return f" Of a curve of up to {longest} points, the figure shows the smallest and the largest value in each of {stretches:,} stretches."
-
-
-def _legend(runs: Sequence[RunSummary]) -> str:
-    buttons = (
-        f'<li><button type="button" aria-pressed="true" data-run="{i}">{label_html(i, run.label)}</button></li>'
-        for i, run in enumerate(runs)
-    )
-    return f'<ul class="runs" aria-label="Runs in the figures">{"".join(buttons)}</ul>'
-
-
-def _slider(positions: int) -> str:
-    last = positions - 1
     return (
-        f'<div class="slider"><label for="position">Training</label>'
-        f'<input type="range" id="position" min="0" max="{last}" value="{last}" step="1">'
-        '<button type="button" id="play">Play</button>'
-        '<label><input type="checkbox" id="relative"> divided by the largest</label>'
-        '<output for="position" id="position-caption"></output></div>'
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            runs=runs,
+            title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
+            figures={name: figure for name, draw in figures.FIGURES.items() if (figure := draw(runs))},
+            verdicts=_verdicts(runs),
+            neighbours=_neighbours(runs) if images else [],
+            pictures=_pictures(runs) if images else [],
+            logged=any(run.train or run.spectrum for run in runs),
+            tested=any(run.online for run in runs),
+            contents=[],
+            policy=Markup(policy + "base-uri 'none'; form-action 'none'"),
+            plotly=Markup(_compress(plotly)),
+            script=Markup(script),
+        )
     )
 
 
-def _pictures(runs: Sequence[RunSummary]) -> str:
-    """Return each picture once, with the labels of its runs."""
-    runs_of: dict[bytes, list[int]] = {}
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fullrank.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    environment.policies["json.dumps_kwargs"] = {}  # the figures in their order
+    environment.globals |= {"answers": answers, "tables": tables}
+    environment.globals["indented"] = lambda tree: json.dumps(tree, indent=2, ensure_ascii=False)
+    return environment
+
+
+def _verdicts(runs: Sequence[RunSummary]) -> tables.Table:
+    """Return the answers of each run in a word."""
+    found = [answers.answers(run) for run in runs]
+    word = Markup('<span class="answer {}">{}</span>')
+    cells = [
+        [label, *(word.format(each.level, each.word) for each in row)]
+        for label, row in zip(tables.labels(runs), found, strict=True)
+    ]
+    return tables.Table(["run", *(each.question for each in found[0])], cells)
+
+
+def _neighbours(runs: Sequence[RunSummary]) -> list[Any]:
+    """Return the label and the rows of neighbours of each run that has them; many runs show fewer rows each."""
+    stored = [(label, run.neighbours) for label, run in zip(tables.labels(runs), runs, strict=True) if run.neighbours]
+    shown = []
+    for label, found in stored:
+        room, rows = NEIGHBOUR_BYTES // len(stored), []
+        for row in found.rows:
+            room -= sum(len(tile.picture) + len(tile.name) + 200 for tile in row)
+            rows += [row] if room >= 0 else []
+        if rows:
+            shown.append(
+                (label, {"source": found.source, "step": found.step, "searched": found.searched, "rows": rows})
+            )
+    return shown
+
+
+def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[Markup], str, str]]:
+    """Return each picture of views once: the labels of its runs, its data and its address."""
+    of: dict[bytes, list[int]] = {}
     for i, run in enumerate(runs):
         if run.views is not None:
-            runs_of.setdefault(run.views, []).append(i)
-    blocks = []
-    for picture, indices in runs_of.items():
-        data = look_up(runs[indices[0]].recipe, "data", "source") or "the data"
-        text = escape(f"Images of {data} with their augmented views, as the network receives them")
-        labels = "" if len(indices) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in indices) + ". "
-        source = _data_uri(picture, PICTURE_BYTES // len(runs_of))
-        blocks.append(f'<figure><img alt="{text}" src="{source}"><figcaption>{labels}{text}.</figcaption></figure>')
-    return "".join(blocks)
+            of.setdefault(run.views, []).append(i)
+    labels = tables.labels(runs)
+    return [
+        ([labels[i] for i in shown], runs[shown[0]].data or "the data", _address(picture, PICTURE_BYTES // len(of)))
+        for picture, shown in of.items()
+    ]
 
 
-def _data_uri(picture: bytes, max_bytes: int) -> str:
-    """Return the picture unchanged if it is small enough, otherwise as a JPEG that is reduced until it is small
-    enough.
-    """
+def _address(picture: bytes, max_bytes: int) -> str:
+    """Return a PNG unchanged if it is small enough, otherwise as a JPEG that is reduced until it is."""
     kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
     while len(picture) > max_bytes:
         stream = io.BytesIO()
@@ -213,3 +150,13 @@ def _data_uri(picture: bytes, max_bytes: int) -> str:
         kind, picture = "jpeg", stream.getvalue()
         image = image.reduce(2)
     return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+
+
+@cache
+def _compress(script: str) -> str:
+    return base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
+
+
+def _hash(script: str) -> str:
+    """Return the hash of a script for the content security policy, which allows no other script to run."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

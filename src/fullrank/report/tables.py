@@ -1,153 +1,524 @@
-"""The tables and lists of a report. All text of a run is escaped here or in `document`."""
+"""The tables of a report as data: text that the templates escape, or Markup."""
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, NamedTuple
 
-from fullrank.report.document import html_table, label_html, split_table
-from fullrank.report.measures import MEASURES, Measure, differing_conditions
-from fullrank.report.metrics import FEW_RUNS, WARNING_MARK, cell, footnotes, last_metrics
-from fullrank.report.number_format import format_count
-from fullrank.report.recipe_differences import describe_differences, differing_entries
-from fullrank.report.run_summary import RunSummary
-from fullrank.report.scores import evaluation_notes
-from fullrank.report.text import list_notes, run_facts, training_length
+import numpy as np
+import torch
+from markupsafe import Markup, escape
+
+from fullrank.evaluation.outcomes import main_probe
+from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.supervised import FINE_TUNING
+from fullrank.recipes.recipe import flatten
+from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
+from fullrank.report.plot_style import COLORS
+from fullrank.report.summary import RunSummary, look_up
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
-from fullrank.spectrum import METRICS
+from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
+from fullrank.spectrum.metrics import BETTER, CENTRED
+
+FEW_RUNS = 4
+"""With more runs, runs are rows of a table and not columns, and there are no results by class."""
+MOST_CLASSES = 100
+"""With more classes, the table shows those with the lowest recalls."""
+BORDERS = ("solid", "double", "dotted", "groove")
+"""The border before the label of a run; it changes where the dash of the run's line changes."""
+NOT_RECORDED = "not recorded"
 
 
-def summary_table(runs: Sequence[RunSummary]) -> str:
-    """Return what was trained: a row for each fact of a single run, or a row for each of several runs."""
-    facts = [run_facts(run) for run in runs]
+@dataclass(frozen=True)
+class Table:
+    """Rows below a head; the first column names the row."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    notes: Sequence[str] = ()
+
+    def transposed(self) -> "Table":
+        """Return the table with rows and columns exchanged."""
+        columns = list(zip(*self.rows, strict=True))
+        rows = [[name, *cells] for name, cells in zip(self.head[1:], columns[1:], strict=True)]
+        return replace(self, head=[self.head[0], *columns[0]], rows=rows)
+
+
+def two_lines(value: str, detail: str) -> str:
+    """Return a value with a detail in small letters below it."""
+    return Markup("{}<br><small>{}</small>").format(value, detail) if detail else value
+
+
+def run_label(i: int, label: str) -> Markup:
+    """Return the label of the i-th run, with a border in the run's colour."""
+    style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
+    return Markup('<span class="run" style="{}">{}</span>').format(style, label)
+
+
+def labels(runs: Sequence[RunSummary]) -> list[Markup]:
+    """Return the label of each run."""
+    return [run_label(i, run.label) for i, run in enumerate(runs)]
+
+
+# What was trained
+
+
+def facts(run: RunSummary) -> dict[str, str]:
+    """Return what was trained, on which data, and for how long."""
+    backbone, seconds = look_up(run.recipe, "backbone"), run.environment.get("duration_seconds")
+    arguments = look_up(backbone, "arguments")
+    listed = [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
+    subset, validation = look_up(run.recipe, "data.subset"), look_up(run.recipe, "data.validation")
+    data = [f"{count(subset)} training images"] if isinstance(subset, int) and subset else []
+    data += [f"{percent(validation, 0)} of them for validation"] if isinstance(validation, float) and validation else []
+    return {
+        "objective": str(look_up(run.recipe, "objective") or NOT_RECORDED),
+        "backbone": ", ".join([str(look_up(backbone, "name") or NOT_RECORDED), *listed]),
+        "projector": describe_projector(run.recipe) or NOT_RECORDED,
+        "data": ", ".join([run.data or NOT_RECORDED, *data]),
+        "training": training_length(run),
+        "duration": NOT_RECORDED if seconds is None else str(timedelta(seconds=round(seconds))),
+    }
+
+
+def training_length(run: RunSummary) -> str:
+    """Return the steps and the epochs of the log, and how many epochs were planned if there were more."""
+    if not run.train:
+        return NOT_RECORDED
+    planned = f" of {look_up(run.recipe, 'epochs')}" if unfinished_sentence(run) else ""
+    return f"{count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g}{planned} epochs"
+
+
+def summary(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return what was trained: a row for each fact and each measure of a single run, or a row for each of several."""
+    known = [facts(run) for run in runs]
     if len(runs) == 1:
-        rows = [[escape(name), escape(value)] for name, value in facts[0].items()]
-        return html_table(["run", runs[0].label], rows, caption="") + measures_table(runs[0])
-    equal = {name: value for name, value in facts[0].items() if all(fact[name] == value for fact in facts)}
-    differing = [name for name in facts[0] if name not in equal]
-    rows = [[label_html(i, run.label), *(escape(facts[i][name]) for name in differing)] for i, run in enumerate(runs)]
-    caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
-    return split_table(["run", *differing], rows, caption=caption)
-
-
-def measures_table(run: RunSummary) -> str:
-    """Return a row for each measure at the end of the run: value, what is better, and meaning; empty if the run has
-    none.
-    """
-    rows = [
-        [
-            escape(measure.name),
-            _measure_cell(measure, run),
-            measure.better.replace("none", "–"),
-            escape(measure.meaning),
+        rows = [
+            [measure.name, value, measure.better or "–", measure.meaning]
+            for measure in MEASURES
+            if (value := measure.value(runs[0]))
         ]
-        for measure in MEASURES
-        if measure.value(run)
-    ]
-    return html_table(["measure", "at the end", "better", "meaning"], rows, caption="", stacks=True) if rows else ""
+        tables = [Table(["run", runs[0].label], list(known[0].items()))]
+        return tables + ([Table(["measure", "at the end", "better", "meaning"], rows)] if rows else [])
+    equal = {name: value for name, value in known[0].items() if all(fact[name] == value for fact in known)}
+    differing = [name for name in known[0] if name not in equal]
+    rows = [[label, *(fact[name] for name in differing)] for label, fact in zip(labels(runs), known, strict=True)]
+    caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
+    return [Table(["run", *differing], rows, caption)]
 
 
-def _measure_cell(measure: Measure, run: RunSummary) -> str:
-    detail = escape(measure.detail(run)).replace(", ", "<br>")
-    return (escape(measure.value(run)) or "–") + (f"<br><small>{detail}</small>" if detail else "")
+# Measures at the end of a run
 
 
-def comparison_table(runs: Sequence[RunSummary]) -> str:
-    """Return a table with a row per run: differences of its recipe, measures at the end; empty for a single run.
+def _share(name: str) -> Callable[[RunSummary], str]:
+    return lambda run: "" if (value := run.last(name)) is None else percent(value)
+
+
+def _held_out_loss(run: RunSummary) -> str:
+    return "" if (value := run.last("held_out_loss")) is None else f"{value:.4g}"
+
+
+def _online_accuracy(run: RunSummary) -> str:
+    rows = [row for row in run.spectrum if row.probe_accuracy is not None]
+    if not rows:
+        return ""
+    detail = f"{count(rows[-1].probe_images or 0)} images, majority class {percent(rows[-1].probe_majority)}"
+    return two_lines(percent(rows[-1].probe_accuracy), detail)
+
+
+def _score(probe: str) -> Callable[[RunSummary], str]:
+    def value(run: RunSummary) -> str:
+        if not run.online or run.online[-1].probe != probe:
+            return ""
+        first, last = run.online[0], run.online[-1]
+        detail = f"epoch {last.epoch:g}, {count(last.images)} images"
+        detail += f", top 5 {percent(last.top5)}" if last.top5 is not None else ""
+        detail += f", {percent(first.accuracy)} before the first step" if last.step and not first.step else ""
+        return two_lines(percent(last.accuracy), detail)
+
+    return value
+
+
+def _effective_rank(location: str) -> Callable[[RunSummary], str]:
+    def value(run: RunSummary) -> str:
+        metrics = run.last_metrics(location)
+        return f"{metrics.effective_rank:.1f} of {count(metrics.dimensions)}" if metrics else ""
+
+    return value
+
+
+def _collapsed(run: RunSummary) -> str:
+    metrics = run.last_metrics("backbone")  # healthy projectors have some too
+    return count(metrics.collapsed_dimensions) if metrics and metrics.collapsed_dimensions else ""
+
+
+class Measure(NamedTuple):
+    """A number that a run logs at its end."""
+
+    name: str
+    better: str
+    """`higher`, `lower` or nothing."""
+    value: Callable[[RunSummary], str]
+    """The last value as text; empty if the run has none."""
+    meaning: str
+    same: tuple[str, ...] = ()
+    """Entries of the recipe that two runs must have in common to be compared by this measure."""
+
+    @property
+    def head(self) -> str:
+        """The name with a sign for what is better."""
+        return f"{self.name} {({'higher': '↑', 'lower': '↓'}).get(self.better, '')}".strip()
+
+
+IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
+TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
+LOSS = ("objective", "hyper", "method", "method_builder", "batch_size", "projector")
+RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
+MEASURES = (
+    Measure(
+        "agreement of the views",
+        "higher",
+        _share("intraclass_correlation"),
+        "share of the variance of the representations that is between images, not between views of one image",
+        IMAGES,
+    ),
+    Measure(
+        "held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + TEST + LOSS
+    ),
+    Measure(
+        "online accuracy",
+        "higher",
+        _online_accuracy,
+        "a linear classifier that is trained at the same time; needs labels",
+        TEST,
+    ),
+    Measure(
+        "online accuracy, all test images",
+        "higher",
+        _score("online"),
+        "the same classifier on the whole test split, after an epoch of --probe.epochs",
+        TEST,
+    ),
+    Measure(
+        "linear probe during training",
+        "higher",
+        _score("linear"),
+        "a linear probe on the frozen features of the images of --labelled",
+        ("probe.labelled",),
+    ),
+    *(Measure(f"effective rank, {location}", "", _effective_rank(location), RANK) for location in LOCATIONS),
+    Measure("collapsed dimensions, backbone", "lower", _collapsed, "dimensions of which nothing is left"),
+)
+
+
+def comparison(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return a row for each of several runs: differences of its recipe, measures at the end, scores of its backbone.
 
     A measure has no column if the recipes of the runs differ in a setting that it depends on.
     """
     if len(runs) < 2:
-        return ""
-    descriptions = describe_differences([run.recipe for run in runs])
+        return []
+    differences = describe_differences([run.recipe for run in runs])
     columns = {
-        "difference": [
-            "" if run.label.endswith(text) else escape(text) for run, text in zip(runs, descriptions, strict=True)
-        ]
+        "difference": ["" if run.label.endswith(text) else text for run, text in zip(runs, differences, strict=True)]
     }
     columns["training"] = [training_length(run) for run in runs]
-    left_out = {measure.name: entries for measure in MEASURES if (entries := differing_conditions(measure, runs))}
-    columns |= {
-        measure.head: [_measure_cell(measure, run) for run in runs]
-        for measure in MEASURES
-        if measure.name not in left_out
-    }
-    values = [
-        last_metrics(run, "backbone").get("collapsed_dimensions") for run in runs
-    ]  # healthy projectors have some too
-    columns["collapsed dimensions, backbone ↓"] = [cell(value) if value else "–" for value in values]
-    shown = {name: cells for name, cells in columns.items() if any(text not in ("", "–") for text in cells)}
-    rows = [[label_html(i, run.label), *(cells[i] for cells in shown.values())] for i, run in enumerate(runs)]
-    caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
-    caption += "A higher effective rank does not mean better features. "
-    caption += " ".join(
-        f"No {name}: it depends on settings that differ ({', '.join(entries)})." for name, entries in left_out.items()
-    )
-    warnings = footnotes(value for value in values if value)
-    if warnings:
-        caption += f" {WARNING_MARK}: biased by the small number of samples ({METRICS['collapsed_dimensions'].small_sample_bias})."
-    return split_table(["run", *shown], rows, caption=caption.strip()) + warnings
-
-
-def evaluation_list(runs: Sequence[RunSummary]) -> str:
-    """Return a list of the images that were used and of the scores that were not computed."""
-    return _html_list(runs, [(i, text) for i, run in enumerate(runs) for text in evaluation_notes(run)])
-
-
-def recipe_table(runs: Sequence[RunSummary]) -> str:
-    """Return the entries in which the recipes differ: in rows for a few runs, in columns for many; empty for one run
-    and equal recipes.
-    """
-    entries = differing_entries([run.recipe for run in runs])
-    if not entries:
-        return ""
-    caption = "Entries in which the recipes differ."
-    cells = [[f"<code>{escape(value or '–')}</code>" for value in values] for values in entries.values()]
-    if len(runs) <= FEW_RUNS:
-        rows = [[f"<code>{escape(key)}</code>", *row] for key, row in zip(entries, cells, strict=True)]
-        return html_table(["entry", *(run.label for run in runs)], rows, caption=caption, wide=True)
-    rows = [[label_html(i, run.label), *(row[i] for row in cells)] for i, run in enumerate(runs)]
-    return split_table(["run", *entries], rows, caption=caption)
-
-
-def alarm_table(runs: Sequence[RunSummary]) -> str:
-    """Return the alarms of all runs with their remedies; empty if no run has a log."""
-    if not any(run.train or run.spectrum for run in runs):
-        return ""
-    alarms = [(i, run, alarm) for i, run in enumerate(runs) for alarm in run.alarms]
-    if not alarms:
-        return "<p>No alarm was raised.</p>"
-    columns = {
-        "step": [format_count(alarm.step) for *_, alarm in alarms],
-        "epoch": [f"{alarm.epoch:.4g}" for *_, alarm in alarms],
-        "run": [label_html(i, run.label) if len(runs) > 1 else "" for i, run, _ in alarms],
-        "alarm": [escape(alarm.alarm) for *_, alarm in alarms],
-        "observation": [escape(alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")) for *_, alarm in alarms],
-        "remedy": [_mark_flags(alarm_remedy(alarm)) for *_, alarm in alarms],
-    }
+    left_out = ""
+    for measure in MEASURES:
+        values = [measure.value(run) for run in runs]
+        measured = [run.recipe for run, value in zip(runs, values, strict=True) if value]
+        entries = [name for name in measure.same if len({json.dumps(look_up(recipe, name)) for recipe in measured}) > 1]
+        if entries:
+            left_out += f" No {measure.name}: it depends on settings that differ ({', '.join(entries)})."
+        else:
+            columns[measure.head] = values
+    for i, run in enumerate(runs):
+        for evaluation in run.evaluations:
+            for score in evaluation.scores:
+                if score.features == "backbone":
+                    head = f"{score.probe}, {evaluation.data} ↑"
+                    columns.setdefault(head, [""] * len(runs))[i] = score_text(score)
     shown = {name: cells for name, cells in columns.items() if any(cells)}
-    caption = "The step of each alarm is marked by ▼ in the figures over the steps."
-    return html_table(list(shown), zip(*shown.values(), strict=True), caption=caption, stacks=True)
+    rows = [[label, *(cells[i] or "–" for cells in shown.values())] for i, label in enumerate(labels(runs))]
+    caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
+    caption += "A higher effective rank does not mean better features."
+    return [Table(["run", *shown], rows, caption + left_out)]
 
 
-def _mark_flags(text: str) -> str:
-    """Return text as HTML with its command line flags as code, which is not broken at a hyphen."""
-    return re.sub(r"--[\w.-]+(\{[\w.,-]+\})?(?<!\.)", r'<code class="flag">\g<0></code>', escape(text))
+# Alarms and metrics
 
 
-def notes_list(runs: Sequence[RunSummary]) -> str:
-    """Return a list of what is missing, damaged or uncertain in each run."""
-    return _html_list(runs, [(i, text) for i, run in enumerate(runs) for text in list_notes(run)])
+def alarms(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return the alarms of all runs with their remedies."""
+    head = ["step", "epoch", *(["run"] if len(runs) > 1 else []), "alarm", "observation", "remedy"]
+    rows = [
+        [
+            count(alarm.step),
+            f"{alarm.epoch:.4g}",
+            *([label] if len(runs) > 1 else []),
+            alarm.alarm,
+            alarm_message(alarm).removeprefix(f"{alarm.alarm}, "),
+            mark_flags(alarm_remedy(alarm)),
+        ]
+        for label, run in zip(labels(runs), runs, strict=True)
+        for alarm in run.alarms
+    ]
+    return [Table(head, rows, "The step of each alarm is marked by ▼ in the figures over the steps.")] if rows else []
 
 
-def _html_list(runs: Sequence[RunSummary], notes: Iterable[tuple[int, str]]) -> str:
-    """Return a list of sentences without repetitions; a sentence that is not about all runs begins with the labels of
-    its runs.
+def mark_flags(text: str) -> Markup:
+    """Return text with its command line flags as code, which is not broken at a hyphen."""
+    return Markup(re.sub(r"--[\w.-]+(\{[\w.,-]+\})?(?<!\.)", r'<code class="flag">\g<0></code>', str(escape(text))))
+
+
+def last_metrics(run: RunSummary, location: str) -> dict[str, MetricValue]:
+    """Return the metrics of the last spectrum; empty without one, or if its number of images is unknown."""
+    if run.spectra is None or location not in run.spectra.eigenvalues or not run.spectra.samples[-1]:
+        return {}
+    eigenvalues = run.spectra.eigenvalues[location][-1]
+    if not np.isfinite(eigenvalues).all():
+        return {}
+    return compute_metrics(Spectrum.from_eigenvalues(torch.from_numpy(eigenvalues), n=int(run.spectra.samples[-1])))
+
+
+def metrics(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return the metrics of the last spectra: a column for each location of one run, or a table for each location with
+    a column for each of several runs.
     """
-    runs_of: dict[str, list[int]] = {}
-    for i, text in notes:
-        runs_of.setdefault(text, []).append(i)
-    items = []
-    for text, indices in runs_of.items():
-        labels = "" if len(indices) == len(runs) else ", ".join(label_html(i, runs[i].label) for i in indices) + ": "
-        items.append(f"<li>{labels}{escape(text)}</li>")
-    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
+    if len(runs) == 1:
+        columns = {location: found for location in LOCATIONS if (found := last_metrics(runs[0], location))}
+        return [_metrics(columns, "run")] if columns else []
+    by_location = {
+        location: {run.label: found for run in runs if (found := last_metrics(run, location))} for location in LOCATIONS
+    }
+    return [_metrics(columns, location) for location, columns in by_location.items() if columns]
+
+
+def _metrics(columns: dict[str, dict[str, MetricValue]], subject: str) -> Table:
+    rows = [
+        [
+            two_lines(METRICS[key].name, _formula(METRICS[key])),
+            *(_value(values[key]) for values in columns.values()),
+            METRICS[key].better.replace("none", "–"),
+            METRICS[key].small_sample_bias,
+        ]
+        for key in next(iter(columns.values()))
+    ]
+    warnings = dict.fromkeys(
+        value.warning.rpartition(": ")[2] for found in columns.values() for value in found.values() if value.warning
+    )
+    head = [f"metric of the {subject}", *columns, "healthier", "†: bias with few samples"]
+    caption = f"The last spectra of the {subject}. λ: {CENTRED}. Healthier: {BETTER}."
+    return Table(head, rows, caption, [f"† {warning}" for warning in warnings])
+
+
+def _formula(metric: Metric) -> Markup:
+    convention = "" if metric.convention == CENTRED else f"; {metric.convention}"
+    return Markup(re.sub(r"_(\w)", r"<sub>\1</sub>", str(escape(metric.formula + convention))))
+
+
+def _value(metric: MetricValue) -> str:
+    mark = Markup('{}<abbr title="{}">†</abbr>').format(number(metric.value), metric.warning)
+    return mark if metric.warning else number(metric.value)
+
+
+# Scores. Scores on different images never share a column.
+
+
+def scores(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return a table of scores for each data set: probes (of each run) in rows, feature sets in columns."""
+    tables = []
+    for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
+        found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
+        cells = {
+            (score.probe, i, score.features): two_lines(score_text(score), _interval(score.low, score.high))
+            for i, evaluation in found.items()
+            for score in evaluation.scores
+        }
+        features = dict.fromkeys(name for *_, name in cells)
+        rows = [
+            [
+                Markup("{}<br>{}").format(probe, run_label(i, runs[i].label)) if len(runs) > 1 else probe,
+                *(cells.get((probe, i, name), "–") for name in features),
+                percent(guessing(found[i])[1]),
+            ]
+            for probe, i in sorted(
+                dict.fromkeys((probe, i) for probe, i, _ in cells),
+                key=lambda pair: list(dict.fromkeys(probe for probe, *_ in cells)).index(pair[0]),
+            )
+        ]
+        metric = next(score.metric for each in found.values() for score in each.scores).capitalize()
+        guess = guessing(next(iter(found.values())))[0]
+        caption = (
+            f"{metric} on {data or 'the test images'}; higher is better. ±: standard deviation over n repetitions. "
+        )
+        caption += "Small: 95 % interval, bootstrap over the test images or their groups. "
+        caption += (
+            "Majority class: always predicting it. " if guess == "majority class" else "Equal scores: for every image. "
+        )
+        tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], rows, caption.strip()))
+    return tables
+
+
+def score_text(score: ProbeScore) -> str:
+    """Return a score with its standard deviation and its number of repetitions, if it has them."""
+    if score.sd is None:
+        return percent(score.accuracy)
+    return f"{100 * score.accuracy:.1f} ± {percent(score.sd)} (n = {score.n})".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _interval(low: float | None, high: float | None, factor: float = 100.0, digits: int = 1) -> str:
+    return "" if low is None or high is None else f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
+
+
+class ByClass(NamedTuple):
+    """The results by class of one evaluation."""
+
+    heading: Markup
+    table: Table
+    classes: list[str]
+    confusion: Sequence[Sequence[int]]
+    """Number of test images by true class (row) and predicted class (column) for the backbone; may be empty."""
+
+
+def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
+    """Return the results by class of each run and data set; nothing for many runs."""
+    found = []
+    for label, run in zip(labels(runs), runs[:FEW_RUNS] if len(runs) <= FEW_RUNS else [], strict=False):
+        for evaluation in run.evaluations_by_relevance():
+            if shown := _scores_by_class(evaluation):
+                before = Markup("{}, ").format(label) if len(runs) > 1 else Markup()
+                heading = before + (evaluation.data or "test images")
+                first = next((score for score in shown if score.features == "backbone" and score.confusion), None)
+                names = list(first.per_class) if first else []
+                found.append(ByClass(heading, _class_table(shown), names, first.confusion if first else ()))
+    return found
+
+
+def _scores_by_class(evaluation: Evaluation) -> list[ProbeScore]:
+    """Return a score with results by class for each feature set, by the main probe if it has one, and fine-tuning."""
+    shown = [score for score in evaluation.scores if score.per_class]
+    main = main_probe(evaluation.scores) if shown else ""
+    of = {score.features: score for score in reversed(shown)} | {s.features: s for s in shown if s.probe == main}
+    chosen = [of[name] for name in dict.fromkeys(score.features for score in shown)]
+    return chosen + [score for score in shown if score.probe == FINE_TUNING and score not in chosen]
+
+
+def _class_table(shown: list[ProbeScore]) -> Table:
+    """Return balanced accuracy, AUROC, and the recall or the average precision of each class."""
+    several, first = bool(shown[0].positives), shown[0]
+    rows = [
+        ["AUROC", *(two_lines(_number(s.auroc), _interval(*(s.auroc_interval or (None, None)), 1.0, 3)) for s in shown)]
+    ]
+    if not several:
+        balanced = (
+            two_lines(percent(s.balanced_accuracy), _interval(*(s.balanced_accuracy_interval or (None, None))))
+            for s in shown
+        )
+        rows.insert(0, ["balanced accuracy", *balanced])
+    names = list(dict.fromkeys(name for score in shown for name in score.per_class))
+    kept = set(sorted(names, key=lambda name: first.per_class.get(name, 1.0))[:MOST_CLASSES])
+    for name in (name for name in names if name in kept):
+        head = f"average precision, {name} (n = {first.positives.get(name, 0)})" if several else f"recall, {name}"
+        rows.append([head, *(percent(score.per_class.get(name)) for score in shown)])
+    caption = f"Results by class of {first.probe}. Recall: share of the test images of a class that are classified "
+    caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
+    caption += "Small: 95 % intervals."
+    if len(kept) < len(names):
+        caption += f" The {len(kept)} of {len(names)} classes with the lowest values; evaluation.json has all."
+    probes = [f" ({score.probe})" if score.probe not in (first.probe, score.features) else "" for score in shown]
+    return Table(["", *(score.features + probe for score, probe in zip(shown, probes, strict=True))], rows, caption)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+# Differences of recipes
+
+FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
+"""Entries that describe a run before all others; the others follow in the order of the recipe."""
+LAST_ENTRIES = ("name", "data.mean", "data.std")
+"""Entries that usually follow from other entries."""
+
+
+def recipe(runs: Sequence[RunSummary]) -> list[Table]:
+    """Return the entries in which the recipes differ: in rows for a few runs, in columns for many."""
+    entries = differing_entries([run.recipe for run in runs])
+    rows = [
+        [Markup("<code>{}</code>").format(text or "–") for text in (key, *values)] for key, values in entries.items()
+    ]
+    table = Table(["entry", *labels(runs)], rows, "Entries in which the recipes differ.")
+    return [table.transposed() if len(runs) > FEW_RUNS else table] if rows else []
+
+
+def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str | None]]:
+    """Return the entries in which recipes differ: dotted name → the JSON value in each, None if a recipe lacks it.
+
+    >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
+    {'seed': ['0', '1']}
+    """
+    flat = [{key: json.dumps(value) for key, value in flatten(each).items()} for each in recipes]
+    rows = {key: [each.get(key) for each in flat] for key in dict.fromkeys(key for each in flat for key in each)}
+    return {key: row for key, row in rows.items() if len(set(row)) > 1}
+
+
+def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a short description of each recipe that distinguishes it from the others; empty if it equals all others.
+
+    Entries are considered one after the other, the objective and the projector first. An entry describes only those
+    runs that the entries before it did not distinguish. Thus entries that follow from others, such as the
+    hyperparameters of an objective, are omitted.
+
+    >>> describe_differences([{"objective": name, "hyper": {name: 1}} for name in ("frossl", "simclr")])
+    ['frossl', 'simclr']
+    >>> describe_differences([{"projector": {"kind": "mlp", "widths": widths}, "seed": 0} for widths in ([64, 64], [])])
+    ['projector 64-64', 'projector none']
+    """
+    texts = [describe_projector(each) for each in recipes]
+    differing = differing_entries([each | {"projector": text} for each, text in zip(recipes, texts, strict=True)])
+
+    def priority(key: str) -> int:
+        head = key.partition(".")[0]
+        return FIRST_ENTRIES.index(head) if head in FIRST_ENTRIES else len(FIRST_ENTRIES) + (key in LAST_ENTRIES)
+
+    descriptions: list[tuple[str, ...]] = [()] * len(recipes)
+    for key in sorted(differing, key=priority):
+        values_of: dict[tuple[str, ...], set[str | None]] = {}
+        for description, value in zip(descriptions, differing[key], strict=True):
+            values_of.setdefault(description, set()).update([] if value is None else [value])
+        words = [("–" if value is None else value.strip('"')) for value in differing[key]]
+        texts = [word if key == "objective" else f"{key} {word}" for word in words]
+        descriptions = [
+            (*description, text) if len(values_of[description]) > 1 else description
+            for description, text in zip(descriptions, texts, strict=True)
+        ]
+    return [", ".join(description) for description in descriptions]
+
+
+def describe_projector(recipe: dict[str, Any]) -> str:
+    """Return the widths of a projector, or its kind and size; empty if the recipe has none.
+
+    >>> [describe_projector({"projector": {"kind": kind, "widths": [512], "d0": 64}}) for kind in ("mlp", "sub-vector")]
+    ['512', 'sub-vector 64']
+    """
+    kind, widths = look_up(recipe, "projector.kind"), look_up(recipe, "projector.widths")
+    if kind in (None, "mlp"):
+        return ("-".join(map(str, widths)) or "none") if isinstance(widths, list) else ""
+    size = look_up(recipe, "projector.groups" if kind == "groups" else "projector.d0")
+    return f"{kind} {size or ''}".strip()
+
+
+def make_labels_unique(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Append the differences between the recipes to equal labels, and a number to the labels of equal recipes."""
+    recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
+    descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
+    found = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
+    numbered = [
+        f"{label} ({found[: i + 1].count(label)})" if found.count(label) > 1 else label for i, label in enumerate(found)
+    ]
+    return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]

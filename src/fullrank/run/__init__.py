@@ -1,14 +1,12 @@
-"""The files of a run: its directory, metrics and spectrum history, and its environment."""
+"""A run: `pretrain`, and the files of its directory with their log, spectra and environment."""
 
+from fullrank.files import read_json, write_json
 from fullrank.run.directory import Run, create_run_directory, resume_command, run_lock
 from fullrank.run.environment import describe_environment
-from fullrank.run.files import read_json, write_json
 from fullrank.run.metrics import Metrics, MetricsWriter
-from fullrank.run.replacement import INITIAL
 from fullrank.run.spectrum_history import SpectrumHistory
 
 __all__ = [
-    "INITIAL",
     "Metrics",
     "MetricsWriter",
     "Run",

@@ -9,6 +9,8 @@ line.
 'lower --optimizer.lr (now 0.5), or lengthen --schedule.warmup'
 """
 
+from typing import Any
+
 from fullrank.run.rows import AlarmRow
 
 NOT_FINITE = {
@@ -18,23 +20,62 @@ NOT_FINITE = {
 }
 """Observation of an alarm "not finite", by the location of the alarm."""
 
+HELD_OUT = "{samples} held-out images"
+OBSERVATIONS = {
+    "loss": ("{observed:.4g}", "at most {threshold:.4g} ({first_loss:.4g} at the first logged step)"),
+    "relative_variance": (f"relative variance {{observed:.2g}} on {HELD_OUT}", "{threshold:g} or more"),
+    "effective_rank": (
+        f"effective rank {{observed:.3f}} of {{dimensions}} dimensions on {HELD_OUT}",
+        "{threshold:g} or more",
+    ),
+    "share of the highest": (
+        f"effective rank {{observed:.3f}} of {{dimensions}} dimensions on {HELD_OUT}",
+        "{share:.0%} of its maximum {highest:.3f} or more",
+    ),
+    "collapsed_share": (
+        f"{{observed:.1%}} of the {{resolved}} dimensions that {HELD_OUT} can measure are collapsed",
+        "at most {threshold:.1%}",
+    ),
+    "batch_variance": (
+        "all {images} have the same output (relative variance {observed:.1g})",
+        "more than {threshold:g}",
+    ),
+    "image_deviation": (
+        "all images give the same view (standard deviation {observed:.1g} over the images)",
+        "{threshold:g} or more",
+    ),
+    "pixel_deviation": (
+        "each view has a single colour (standard deviation {observed:.1g} over the pixels)",
+        "{threshold:g} or more",
+    ),
+    "intraclass_correlation": ("views of one image share {positive:.1%} of the variance", "{threshold:.0%} or more"),
+}
+"""Metric → the observed and the expected value as texts."""
+
 CAUSES = {
-    "missing term": "because the loss {terms_have} no weight (0 at the first logged step)",
-    "dominant term": "because the loss term {terms} was {ratio:,.0f} times as large as all other terms at the first logged step",
-    "no projector": "because there is no projector, so the objective acts directly on the backbone",
-    "augmentation": "because the augmentation is too strong, or the last feature map of the backbone is too small",
-    "large steps": "because {bfloat16}the steps are too large{or_teacher}{or_no_projector}",
-    "objective or views": "because of {precision}the objective or the views (no step was taken before)",
-    "views": "because the images have no contrast, or a transform removes it",
-    "network": "because the network gives all images the same output; no earlier output differed between images",
+    "missing term": "the loss {terms_have} no weight (0 at the first logged step)",
+    "dominant term": (
+        "the loss term {quoted} was {ratio:,.0f} times as large as all other terms at the first logged step"
+    ),
+    "no projector": "there is no projector, so the objective acts directly on the backbone",
+    "augmentation": "the augmentation is too strong, or the last feature map of the backbone is too small",
+    "large steps": "{bfloat16}the steps are too large{or_teacher}{or_no_projector}",
+    "objective or views": "of {precision}the objective or the views (no step was taken before)",
+    "views": "the images have no contrast, or a transform removes it",
+    "network": "the network gives all images the same output; no earlier output differed between images",
 }
 
 EXACT = "--machine.precision 32-true"
 ADD_PROJECTOR = "add a projector (--projector.kind mlp, --projector.widths)"
-WEAKEN_VIEWS = "weaken the views (--views.0.crop.scale, noise, affine, jitter), or reduce the strides of the backbone (--backbone.arguments)"
-CHECK_VIEWS = "look at views.png; check the images, custom_transforms, and the settings of the views (--views)"
-CHECK_NETWORK = "look at views.png; check the network (--backbone, --projector) and its initial weights"
 CHECK_OBJECTIVE = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
+REMEDIES = {
+    "no projector": ADD_PROJECTOR,
+    "augmentation": "weaken the views (--views.0.crop.scale, noise, affine, jitter), or reduce the strides of the "
+    "backbone (--backbone.arguments)",
+    "views": "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
+    "network": "look at views.png; check the network (--backbone, --projector) and its initial weights",
+}
+"""Cause → remedy, where it needs no value."""
 
 
 def alarm_message(alarm: AlarmRow) -> str:
@@ -46,56 +87,23 @@ def alarm_message(alarm: AlarmRow) -> str:
 
 def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
     """Return the observed and the expected value as text."""
-    observed, threshold, details = alarm.observed or 0.0, alarm.threshold or 0.0, alarm.details
-    images = f"{details.get('samples')} held-out images"
+    details = alarm.details
     if alarm.alarm == "not finite":
         return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite values"
-    match alarm.metric:
-        case "loss":
-            return f"{observed:.4g}", f"at most {threshold:.4g} ({details['first_loss']:.4g} at the first logged step)"
-        case "relative_variance":
-            return f"relative variance {observed:.2g} on {images}", f"{threshold:g} or more"
-        case "effective_rank":
-            of_maximum = "share" in details
-            expected = (
-                f"{details['share']:.0%} of its maximum {details['highest']:.3f}" if of_maximum else f"{threshold:g}"
-            )
-            return (
-                f"effective rank {observed:.3f} of {details['dimensions']} dimensions on {images}",
-                f"{expected} or more",
-            )
-        case "collapsed_share":
-            resolved = min(details["dimensions"], details["samples"] // 2)
-            return (
-                f"{observed:.1%} of the {resolved} dimensions that {images} can measure are collapsed",
-                f"at most {threshold:.1%}",
-            )
-        case "batch_variance":
-            return (
-                f"all {details['images']} have the same output (relative variance {observed:.1g})",
-                f"more than {threshold:g}",
-            )
-        case "image_deviation":
-            return (
-                f"all images give the same view (standard deviation {observed:.1g} over the images)",
-                f"{threshold:g} or more",
-            )
-        case "pixel_deviation":
-            return (
-                f"each view has a single colour (standard deviation {observed:.1g} over the pixels)",
-                f"{threshold:g} or more",
-            )
-        case _:
-            return f"views of one image share {max(observed, 0):.1%} of the variance", f"{threshold:.0%} or more"
+    values: dict[str, Any] = {"observed": alarm.observed or 0.0, "threshold": alarm.threshold or 0.0, **details}
+    values["positive"] = max(values["observed"], 0)
+    values["resolved"] = min(details.get("dimensions", 0), details.get("samples", 0) // 2)
+    observed, expected = OBSERVATIONS["share of the highest" if "share" in details else alarm.metric]
+    return observed.format(**values), expected.format(**values)
 
 
 def describe_cause(alarm: AlarmRow) -> str:
     """Return the probable cause as a clause that begins with "because"."""
     details, bfloat16 = alarm.details, uses_bfloat16(alarm)
-    terms = " and ".join(map(repr, details.get("terms", ())))
-    return CAUSES[alarm.cause].format(
-        terms=terms,
-        terms_have=f"terms {terms} have" if len(details.get("terms", ())) > 1 else f"term {terms} has",
+    quoted = " and ".join(map(repr, details.get("terms", ())))
+    return "because " + CAUSES[alarm.cause].format(
+        quoted=quoted,
+        terms_have=f"terms {quoted} have" if len(details.get("terms", ())) > 1 else f"term {quoted} has",
         ratio=details.get("ratio", 0.0),
         bfloat16="of the precision bfloat16, or because " if bfloat16 else "",
         precision="the precision bfloat16, " if bfloat16 else "",
@@ -117,38 +125,27 @@ def alarm_remedy(alarm: AlarmRow) -> str:
     fix = (
         f", or fix the objective (fullrank check {details['objective']})" if ":" in details.get("objective", "") else ""
     )
-    match alarm.cause:
-        case "missing term" | "dominant term":
-            return change_weights(
-                "raise" if alarm.cause == "missing term" else "lower", details["terms"], details["hyper"]
-            )
-        case "no projector":
-            return ADD_PROJECTOR
-        case "augmentation":
-            return WEAKEN_VIEWS
-        case "views":
-            return CHECK_VIEWS
-        case "network":
-            return CHECK_NETWORK
-        case "objective or views":
-            return (f"start a new run with {EXACT}, or " if uses_bfloat16(alarm) else "") + CHECK_OBJECTIVE + fix
-        case _ if alarm.alarm == "not finite":
-            lr, warmup = (
-                f"--optimizer.lr (now {details['lr']:g})",
-                f"--schedule.warmup (now {details['warmup']:g} epochs)",
-            )
-            exact = f"{EXACT}, " if uses_bfloat16(alarm) else ""
-            return f"start a new run with {exact}a lower {lr} or a longer {warmup}{fix}"
-        case _:
-            changes = [
-                "lower --optimizer.lr" + (f" (now {details['lr']:g})" if "lr" in details else ""),
-                "lengthen --schedule.warmup",
-            ]
-            if momentum := details.get("momentum"):
-                changes.append(f"raise --method.momentum (now {' '.join(f'{value:g}' for value in momentum)})")
-            if details.get("no_projector"):
-                changes.append(ADD_PROJECTOR)
-            return f"{', '.join(changes[:-1])}, or {changes[-1]}"
+    exact = f"{EXACT}, " if uses_bfloat16(alarm) else ""
+    if alarm.cause in REMEDIES:
+        return REMEDIES[alarm.cause]
+    if alarm.cause in ("missing term", "dominant term"):
+        change = "raise" if alarm.cause == "missing term" else "lower"
+        return change_weights(change, details["terms"], details["hyper"])
+    if alarm.cause == "objective or views":
+        return (f"start a new run with {exact}or " if exact else "") + CHECK_OBJECTIVE + fix
+    if alarm.alarm == "not finite":
+        lr, warmup = details["lr"], details["warmup"]
+        return (
+            f"start a new run with {exact}a lower --optimizer.lr (now {lr:g}) or a longer --schedule.warmup (now "
+            f"{warmup:g} epochs){fix}"
+        )
+    changes = [f"lower --optimizer.lr (now {details['lr']:g})" if "lr" in details else "lower --optimizer.lr"]
+    changes.append("lengthen --schedule.warmup")
+    if momentum := details.get("momentum"):
+        changes.append(f"raise --method.momentum (now {' '.join(f'{value:g}' for value in momentum)})")
+    if details.get("no_projector"):
+        changes.append(ADD_PROJECTOR)
+    return f"{', '.join(changes[:-1])}, or {changes[-1]}"
 
 
 def change_weights(change: str, terms: list[str], hyper: dict[str, object]) -> str:

@@ -7,50 +7,36 @@ lists the runs on which the thresholds were measured.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from fullrank.recipes import Recipe, to_dict
 from fullrank.run.directory import Run
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
-MIN_RELATIVE_VARIANCE = 1e-3  # minimum; untrained networks start at 10⁻², and training increases the relative variance
-ROUNDING_VARIANCE = 1e-10  # maximum relative variance of embeddings that are equal up to float32 rounding, (10⁻⁵)²
-# minimum standard deviation of the pixels of views; 1 is that of the data, and views of real images are above 0.1
+MIN_RELATIVE_VARIANCE = 1e-3
+"""Minimum; untrained networks start at 10⁻², and training increases the relative variance."""
+ROUNDING_VARIANCE = 1e-10
+"""Maximum relative variance of embeddings that are equal up to float32 rounding, (10⁻⁵)²."""
 MIN_DEVIATION = 1e-3
-MIN_EFFECTIVE_RANK = 2.0  # minimum; with a lower effective rank, the embeddings are close to a line
-MIN_RANK_SHARE = (
-    1 / 2
-)  # minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4
-MAX_COLLAPSED_SHARE = (
-    1 / 6
-)  # maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension
-MIN_VIEW_CORRELATION = (
-    0.2  # minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance
-)
-MAX_LOSS_RATIO = (
-    10.0  # maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2
-)
-MIN_BURN_IN = (
-    50  # minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %
-)
-MIN_DIMENSIONS = (
-    4  # lower limit for D and for n/2; with fewer dimensions or images, even noise has an effective rank below 2
-)
-DOMINANT_RATIO = (
-    100.0  # minimum ratio of one term to all others at the first logged step; the others then have almost no gradient
-)
+"""Minimum standard deviation of the pixels of views; 1 is that of the data, and views of real images are above 0.1."""
+MIN_EFFECTIVE_RANK = 2.0
+"""Minimum; with a lower effective rank, the embeddings are close to a line."""
+MIN_RANK_SHARE = 1 / 2
+"""Minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4."""
+MAX_COLLAPSED_SHARE = 1 / 6
+"""Maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension."""
+MIN_VIEW_CORRELATION = 0.2
+"""Minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance."""
+MAX_LOSS_RATIO = 10.0
+"""Maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2."""
+MIN_BURN_IN = 50
+"""Minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %."""
+MIN_DIMENSIONS = 4
+"""Lower limit for D and for n/2; with fewer dimensions or images, even noise has an effective rank below 2."""
+DOMINANT_RATIO = 100.0
+"""Minimum ratio of one term to all others at the first logged step; the others then have almost no gradient."""
 
 Details = dict[str, Any]
-
-
-class Observation(NamedTuple):
-    """A metric beyond its threshold."""
-
-    alarm: str
-    metric: str
-    observed: float
-    threshold: float
-    details: Details
 
 
 @dataclass
@@ -102,65 +88,56 @@ class CollapseDetector:
             }
             yield from self.evaluate_variance(row, variance, "held-out images")
 
-    def evaluate_loss(self, row: TrainRow, first: TrainRow) -> list[AlarmRow]:
-        """Return an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
+    def evaluate_loss(self, row: TrainRow, first: TrainRow) -> Iterator[AlarmRow]:
+        """Yield an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
         threshold = MAX_LOSS_RATIO * max(sum(map(abs, first.terms.values())), 1.0)
-        if not row.loss > threshold:
-            return []
-        observation = Observation("divergence", "loss", row.loss, threshold, {"first_loss": first.loss})
-        return [_alarm(row, "loss", observation, "large steps", self.step_settings())]
+        if row.loss > threshold:
+            found = _finding("divergence", "loss", row.loss, threshold, first_loss=first.loss)
+            yield _alarm(row, "loss", found, "large steps", self.step_settings())
 
-    def evaluate_views(self, row: SpectrumRow) -> list[AlarmRow]:
-        """Return an alarm if the views of all images are equal, or if each view has a single colour; also during
+    def evaluate_views(self, row: SpectrumRow) -> Iterator[AlarmRow]:
+        """Yield an alarm if the views of all images are equal, or if each view has a single colour; also during
         burn-in.
         """
         for metric, deviation in (("image_deviation", row.image_deviation), ("pixel_deviation", row.pixel_deviation)):
             if deviation is not None and deviation < MIN_DEVIATION:
-                return [
-                    _alarm(
-                        row, "views", Observation("constant views", metric, deviation, MIN_DEVIATION, {}), "views", {}
-                    )
-                ]
-        return []
+                yield _alarm(row, "views", _finding("constant views", metric, deviation, MIN_DEVIATION), "views")
+                return
 
     def evaluate_variance(
         self, row: TrainRow | SpectrumRow, variance: Mapping[str, float | None], images: str
-    ) -> list[AlarmRow]:
-        """Return an alarm if all images have the same representation or the same embedding; whatever the loss, also
+    ) -> Iterator[AlarmRow]:
+        """Yield an alarm if all images have the same representation or the same embedding; whatever the loss, also
         during burn-in.
         """
         equal = [where for where, value in variance.items() if value is not None and value <= ROUNDING_VARIANCE]
         if not equal:
             self.varied |= bool(variance)
-            return []
+            return
         if ("constant views", "views") in self.raised:
             cause = "views", {}
         else:
             cause = self.find_cause(uncorrelated=False) if self.varied else ("network", {})
         # If all representations are equal, so are all embeddings.
-        observation = Observation(
-            "complete collapse", "batch_variance", variance[equal[0]] or 0.0, ROUNDING_VARIANCE, {"images": images}
-        )
-        return [_alarm(row, equal[0], observation, *cause)]
+        value = variance[equal[0]] or 0.0
+        found = _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images)
+        yield _alarm(row, equal[0], found, *cause)
 
-    def evaluate_spectra(self, row: SpectrumRow) -> list[AlarmRow]:
-        """Return the most severe collapse of each location, and an alarm if the views are uncorrelated."""
+    def evaluate_spectra(self, row: SpectrumRow) -> Iterator[AlarmRow]:
+        """Yield the most severe collapse of each location, and an alarm if the views are uncorrelated."""
         correlation = 1.0 if row.intraclass_correlation is None else row.intraclass_correlation
         uncorrelated = correlation < MIN_VIEW_CORRELATION
         cause = self.find_cause(uncorrelated=uncorrelated)
-        alarms: list[AlarmRow] = []
-        for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[
-            : 1 if self.no_projector else 2
-        ]:
+        parts = (
+            {"backbone": row.backbone} if self.no_projector else {"backbone": row.backbone, "projector": row.projector}
+        )
+        for where, metrics in parts.items():
             self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
-            if observation := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
-                alarms.append(_alarm(row, where, observation, *cause))
+            if found := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
+                yield _alarm(row, where, found, *cause)
         if uncorrelated:
-            observation = Observation(
-                "uncorrelated views", "intraclass_correlation", correlation, MIN_VIEW_CORRELATION, {}
-            )
-            alarms.append(_alarm(row, "backbone", observation, *cause))
-        return alarms
+            found = _finding("uncorrelated views", "intraclass_correlation", correlation, MIN_VIEW_CORRELATION)
+            yield _alarm(row, "backbone", found, *cause)
 
     def find_cause(self, *, uncorrelated: bool) -> tuple[str, Details]:
         """Return the probable cause and its details. The cause is the first of this list that applies:
@@ -186,26 +163,20 @@ class CollapseDetector:
 
     def step_settings(self) -> Details:
         """Return the learning rate and the EMA momentum, if the recipe has these settings."""
-        settings = {
-            "lr": self.recipe.get("optimizer", {}).get("lr"),
-            "momentum": self.recipe.get("method", {}).get("momentum"),
-        }
-        return {name: value for name, value in settings.items() if value is not None}
+        lr, momentum = self.recipe.get("optimizer", {}).get("lr"), self.recipe.get("method", {}).get("momentum")
+        return {name: value for name, value in (("lr", lr), ("momentum", momentum)) if value is not None}
+
+
+def _finding(alarm: str, metric: str, observed: float, threshold: float, **details: Any) -> Details:
+    """Return the fields of an alarm for a metric beyond its threshold."""
+    return {"alarm": alarm, "metric": metric, "observed": observed, "threshold": threshold, "details": details}
 
 
 def _alarm(
-    row: TrainRow | SpectrumRow, where: str, observation: Observation, cause: str, cause_details: Details
+    row: TrainRow | SpectrumRow, where: str, found: Details, cause: str, cause_details: Details | None = None
 ) -> AlarmRow:
-    alarm, metric, observed, threshold, details = observation
-    values = {
-        "alarm": alarm,
-        "where": where,
-        "metric": metric,
-        "observed": observed,
-        "threshold": threshold,
-        "cause": cause,
-    }
-    return AlarmRow(step=row.step, epoch=row.epoch, details=details | cause_details, **values)
+    details = found["details"] | (cause_details or {})
+    return AlarmRow(step=row.step, epoch=row.epoch, where=where, cause=cause, **found | {"details": details})
 
 
 def not_finite_alarm(
@@ -223,16 +194,10 @@ def not_finite_alarm(
     """
     # Before the first step has changed the weights, the learning rate cannot be the cause.
     first = step == 0 or (step == 1 and where == "loss")
-    settings = {
-        "lr": recipe.optimizer.lr,
-        "warmup": recipe.schedule.warmup,
-        "precision": precision,
-        "objective": recipe.objective,
-    }
     cause = "objective or views" if first else "large steps"
-    return AlarmRow(
-        step=step, epoch=epoch, alarm="not finite", where=where, metric=where, cause=cause, details=details | settings
-    )
+    settings: Details = {"lr": recipe.optimizer.lr, "warmup": recipe.schedule.warmup, "precision": precision}
+    found = {"alarm": "not finite", "metric": where, "details": details | settings | {"objective": recipe.objective}}
+    return AlarmRow(step=step, epoch=epoch, where=where, cause=cause, **found)
 
 
 def detect_collapse(
@@ -246,8 +211,8 @@ def detect_collapse(
         recipe: the recipe as a JSON object.
 
     >>> numbers = dict(collapsed_dimensions=0, dimensions=8, samples=80, condition_number=9.0, entropy=1.0)
-    >>> metrics = [SpectrumMetrics(effective_rank=rank, **numbers) for rank in (1.1, 6.0)]
-    >>> rows = [SpectrumRow(step=step, epoch=step / 10, backbone=metrics[0], projector=metrics[1]) for step in (0, 10, 20, 30)]
+    >>> low, high = (SpectrumMetrics(effective_rank=rank, **numbers) for rank in (1.1, 6.0))
+    >>> rows = [SpectrumRow(step=step, epoch=step / 10, backbone=low, projector=high) for step in (0, 10, 20, 30)]
     >>> [(alarm.step, alarm.alarm, alarm.metric, alarm.observed) for alarm in detect_collapse(rows, burn_in_end=20)]
     [(20, 'dimensional collapse', 'effective_rank', 1.1)]
     """
@@ -298,7 +263,7 @@ def compute_burn_in_end(*, steps: int, warmup: int) -> int:
     return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), MIN_BURN_IN)
 
 
-def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Observation | None:
+def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Details | None:
     """Return the most severe collapse of one spectrum, or None.
 
     Args:
@@ -308,22 +273,23 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
         highest_rank: the highest effective rank since the end of burn-in.
 
     >>> numbers = dict(dimensions=128, samples=1280, condition_number=None, entropy=3.0)
-    >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")[:3]
-    ('dimensional collapse', 'collapsed_share', 0.5)
+    >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")["observed"]
+    0.5
     """
     n, D, rank, variance = metrics.samples, metrics.dimensions, metrics.effective_rank, metrics.relative_variance
     details: Details = {"samples": n, "dimensions": D}
+    collapse = "dimensional collapse"
     if n < 2 * MIN_DIMENSIONS:
         return None
     if variance is not None and variance < MIN_RELATIVE_VARIANCE:
-        return Observation("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, details)
+        return _finding("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, **details)
     if D >= MIN_DIMENSIONS and rank < MIN_EFFECTIVE_RANK:
-        return Observation("dimensional collapse", "effective_rank", rank, MIN_EFFECTIVE_RANK, details)
+        return _finding(collapse, "effective_rank", rank, MIN_EFFECTIVE_RANK, **details)
     if D >= MIN_DIMENSIONS and rank < MIN_RANK_SHARE * highest_rank:
         details |= {"highest": highest_rank, "share": MIN_RANK_SHARE}
-        return Observation("dimensional collapse", "effective_rank", rank, MIN_RANK_SHARE * highest_rank, details)
+        return _finding(collapse, "effective_rank", rank, MIN_RANK_SHARE * highest_rank, **details)
     if where == "backbone" and (share := collapsed_share(metrics.collapsed_dimensions, D, n)) > MAX_COLLAPSED_SHARE:
-        return Observation("dimensional collapse", "collapsed_share", share, MAX_COLLAPSED_SHARE, details)
+        return _finding(collapse, "collapsed_share", share, MAX_COLLAPSED_SHARE, **details)
     return None
 
 

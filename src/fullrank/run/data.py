@@ -45,9 +45,9 @@ from fullrank.images.dataset_info import bytes_needed
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.load import Batch as ImageBatch
 from fullrank.images.pixel_values import same_form
-from fullrank.methods import Method
+from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
-from fullrank.run.evaluation_plan import EvaluationPlan, count_cost, plan_evaluations
+from fullrank.run.cost import EvaluationPlan, plan_evaluations
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, preview
 
@@ -130,7 +130,7 @@ def open_data(
 
     Args:
         recipe: its `data` names the images and how to read them.
-        method: the method to train; the number of held-out images depends on its cost.
+        method: the method to train; the number of held-out images depends on its dimensions.
         images: images that were given as Python objects, instead of those of `recipe.data.source`; a fifth of them is
             held out.
         held_out_before: number of images in the spectrum evaluations of a resumed run so far, which it keeps if
@@ -179,10 +179,10 @@ def open_data(
         recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
     plan_for = partial(
         plan_evaluations,
-        count_cost(method, recipe),
+        recipe,
         steps=num_images // recipe.batch_size * recipe.epochs,
+        dimensions=max(feature_dim(method.backbone), recipe.projector.dimensions(feature_dim(method.backbone))),
         available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample)),
-        every=recipe.spectrum.every,
     )
     plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
     held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)

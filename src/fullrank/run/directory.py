@@ -1,11 +1,15 @@
-"""Typed access to the files of a run directory, its creation, and its lock."""
+"""The run directory: typed access to its files, its creation, and its lock.
 
-import contextlib
-import errno
+`recipe.json`, which is written first, makes a folder a run. `--overwrite` renames the old run to NAME.old until the new
+run has its first checkpoint. Nothing is repaired: a damaged file is an error that names the remedy.
+"""
+
 import itertools
 import os
 import shlex
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +18,20 @@ import filelock
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation
+from fullrank.files import read_json
+from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.evaluations import read_evaluations
-from fullrank.run.files import read_json
 from fullrank.run.metrics import Metrics
-from fullrank.run.replacement import ASIDE, is_leftover, is_run, recover, set_aside
 from fullrank.run.spectrum_history import SpectrumHistory
-from fullrank.structure import structure
 from fullrank.training import Checkpoint, list_checkpoints
+
+RUN_FILES = (
+    *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
+    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints", "tensorboard", "wandb", ".lock"),
+)
+RECIPE, REPLACED = "recipe.json", ".replaced"
+"""The file that makes a folder a run, and the file that marks a run which a new one replaces."""
 
 
 @dataclass(frozen=True, init=False)
@@ -41,7 +51,7 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         """The complete recipe."""
-        return read_recipe(self.path / "recipe.json")
+        return read_recipe(self.path / RECIPE)
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -56,35 +66,18 @@ class Run:
         """
         found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
         if not found:
-            aside = (
-                f"; the run that it replaces is in {self.path / ASIDE}"
-                if (self.path / ASIDE / "recipe.json").exists()
-                else ""
-            )
-            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again{aside}")
-        if step is None:
-            return found[max(found)]
-        if step not in found:
+            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again")
+        if step is not None and step not in found:
             raise UserError(
                 f"{self.path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))} "
                 "(--keep_checkpoints decides how many checkpoints a run keeps)"
             )
-        return found[step]
+        return found[max(found) if step is None else step]
 
     @property
     def metrics(self) -> Metrics:
-        """The rows of metrics.jsonl.
-
-        Raises:
-            UserError: the file is damaged, or has no rows although the run has a checkpoint.
-        """
-        metrics = Metrics.read(self.path / "metrics.jsonl")
-        if not metrics and (checkpoints := self.checkpoints):
-            raise UserError(
-                f"{self.path / 'metrics.jsonl'} has no rows, but the run has a checkpoint of step {checkpoints[-1].step}; "
-                f"restore the file, or continue without the log: {resume_command(self.path)}"
-            )
-        return metrics
+        """The rows of metrics.jsonl."""
+        return Metrics.read(self.path / "metrics.jsonl")
 
     @property
     def spectra(self) -> SpectrumHistory | None:
@@ -96,25 +89,22 @@ class Run:
         """The scores that `fullrank evaluate` wrote: one evaluation for each data set, the last one if several
         checkpoints were scored.
         """
-        return tuple(
-            {evaluation.data: evaluation for evaluation in read_evaluations(self.path / "evaluation.json")}.values()
-        )
+        found = read_evaluations(self.path / "evaluation.json")
+        return tuple({evaluation.data: evaluation for evaluation in found}.values())
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The content of environment.json, empty if there is no such file.
-
-        Raises:
-            UserError: the file is damaged, or a duration is not a number.
-        """
+        """The content of environment.json, empty if there is no such file."""
         path = self.path / "environment.json"
-        environment = read_json(path) if os.path.lexists(path) else {}
-        for name in ("duration_seconds", "cpu_seconds", "spectrum_share", "online_share"):
-            structure(environment.get(name, 0.0), float, f"{path}: {name}")
-        return environment
+        return read_json(path) if os.path.lexists(path) else {}
 
 
-@contextlib.contextmanager
+def is_run(path: Path) -> bool:
+    """Return whether the folder contains a run."""
+    return os.path.exists(path / RECIPE)
+
+
+@contextmanager
 def run_lock(path: Path) -> Iterator[None]:
     """Lock the run directory for this process; the lock is also released when the process is killed.
 
@@ -142,28 +132,76 @@ def resume_command(path: Path) -> str:
     >>> resume_command(Path("runs/my run"))
     "fullrank pretrain --resume 'runs/my run'"
     """
-    with contextlib.suppress(UserError):
-        trust = " --trust" if code_names(read_recipe(path / "recipe.json")) else ""
-        return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
-    return f"fullrank pretrain --resume {shlex.quote(str(path))}"
+    trust = ""
+    with suppress(UserError):
+        trust = " --trust" if code_names(read_recipe(path / RECIPE)) else ""
+    return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
 
 
 def create_run_directory(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
-    """Create the directory of a new run: `path`, or the next free `runs/NAME`.
+    """Create the directory of a new run: `path`, or the next free `runs/NAME`. A run in `path` becomes NAME.old.
 
     Raises:
-        UserError: `path` is not empty and may not be overwritten, or `path` cannot be written.
+        UserError: `path` is not empty and may not be overwritten, or it cannot be written.
     """
     try:
         if path is None:
             return _create_next_free(name)
         validate_output_dir(path, overwrite=overwrite)
+        if is_run(path):
+            with run_lock(path):
+                _set_aside(path)
         path.mkdir(parents=True, exist_ok=True)
-        with run_lock(path):
-            set_aside(path)
     except OSError as error:
         raise _not_writable(path or Path("runs"), error) from error
     return path
+
+
+def _create_next_free(name: str) -> Path:
+    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same
+    directory.
+    """
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+    raise AssertionError("itertools.count ended")
+
+
+def replaced_run(path: Path) -> Path:
+    """Return the folder of the run that a new run in `path` replaces."""
+    path = path.resolve()
+    return path.with_name(f"{path.name}.old")
+
+
+def _set_aside(path: Path) -> None:
+    """Rename a run to NAME.old; a run without a checkpoint that replaces another one is removed instead."""
+    old = replaced_run(path)
+    if (old / REPLACED).exists() and not list_checkpoints(path / "checkpoints"):
+        _remove_run(path)
+        return
+    if os.path.lexists(old):
+        raise UserError(f"{old} exists, the folder for the run that is replaced; move it away, or remove it")
+    (path / REPLACED).touch()
+    path.rename(old)
+
+
+def discard_replaced(path: Path) -> None:
+    """Remove the run that the run in `path` replaces, if there is one; called after each checkpoint."""
+    if (replaced_run(path) / REPLACED).exists():
+        _remove_run(replaced_run(path))
+
+
+def _remove_run(path: Path) -> None:
+    """Remove the files of a run, its mark last; other files stay, and their folder."""
+    for name in (RECIPE, *RUN_FILES, REPLACED):
+        if (path / name).is_dir() and not (path / name).is_symlink():
+            shutil.rmtree(path / name, ignore_errors=True)
+        else:
+            (path / name).unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        path.rmdir()
 
 
 def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:
@@ -179,62 +217,28 @@ def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "-
     """
     try:
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-        if path.is_file():
-            raise UserError(f"{path} is a file, expected a folder or a new path; give another {option}")
         if not nearest.is_dir():
-            raise _not_writable(path, NotADirectoryError(errno.ENOTDIR, f"{nearest} is a file"), option)
+            raise UserError(f"{nearest} is a file, expected a folder or a new path; give another {option}")
         if not os.access(nearest, os.W_OK | os.X_OK):
-            raise _not_writable(path, PermissionError(errno.EACCES, f"no permission to write in {nearest}"), option)
-        contains_run = is_run(path)
-        if (
-            path.is_dir()
-            and not (overwrite and contains_run)
-            and (contains_run or any(not is_leftover(e.name) for e in path.iterdir()))
-        ):
-            if contains_run:
+            raise UserError(f"cannot write the run directory {path}: no permission in {nearest}; give another {option}")
+        if is_run(path):
+            if not overwrite:
                 raise UserError(
-                    f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or give another --out"
+                    f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or "
+                    f"give another {option}"
                 )
+            with run_lock(path):
+                pass
+        elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             raise UserError(
                 f"{path} already contains other files, and only a run can be overwritten; give another {option}"
             )
-        if contains_run:
-            with run_lock(path):
-                pass
     except OSError as error:  # a parent directory cannot be listed
-        raise _not_writable(path, error, option) from error
-
-
-def _create_next_free(name: str) -> Path:
-    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same
-    directory.
-    """
-    for number in itertools.count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True)
-            return path
-    raise AssertionError("itertools.count ended")
-
-
-def _not_writable(path: Path, error: OSError, option: str = "--out") -> UserError:
-    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable {option}")
-
-
-def recover_run(path: Path) -> None:
-    """Complete what a killed process has left unfinished: bring back a run that was set aside, and a checkpoint that
-    was being replaced.
-
-    Raises:
-        UserError: the directory is in use, or cannot be written.
-    """
-    first = os.environ.get("RANK", "0") == "0"  # of the processes that a launcher has started
-    try:
-        if first and (os.path.exists(path / ASIDE) or any((path / "checkpoints").glob(".previous-*"))):
-            with run_lock(path):
-                recover(path)
-    except OSError as error:
         raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
 
 
 def as_path(value: object, name: str) -> Path:
@@ -249,10 +253,6 @@ def as_path(value: object, name: str) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise UserError(f"{name} is {value!r}, expected a path: a string or a pathlib.Path")
     path = Path(value)
-    try:
-        valid = "\0" not in str(path) and bool(str(path).encode())
-    except UnicodeEncodeError:
-        valid = False
-    if not valid:
+    if "\0" in str(path) or str(path).encode(errors="replace").decode() != str(path):
         raise UserError(f"{name} is {str(path)!r}, which is not a name in UTF-8; rename the folder")
     return path

@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +26,7 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
     """Return the content of environment.json at the start of a run.
 
     >>> sorted(describe_environment(Recipe()))[:4]
-    ['code', 'command', 'commit', 'cpu_seconds']
+    ['code', 'command', 'commit', 'datasets']
     """
     return {
         **platform_info(),
@@ -33,20 +34,21 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
         "processes": world_size(),
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "duration_seconds": 0.0,
-        "cpu_seconds": 0.0,
     }
 
 
 def platform_info() -> dict[str, Any]:
     """Return versions, hardware, command and commit."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    with suppress(RuntimeError):  # the user has no home folder, as in some containers
+        command = command.replace(f"{Path.home()}/", "~/")
     return {
         **{name: installed_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": hardware(),
-        "command": _without_home(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
-        "commit": commit(),
+        "command": command,
+        "commit": commit(Path(__file__)),
     }
 
 
@@ -56,17 +58,8 @@ def installed_version(package: str) -> str | None:
     >>> installed_version("torch") == version("torch"), installed_version("no-such-package")
     (True, None)
     """
-    try:
+    with suppress(PackageNotFoundError):  # a checkout on the import path, or a package that the run does not need
         return version(package)
-    except PackageNotFoundError:  # a checkout on the import path, or a package that the run does not need
-        return None
-
-
-def _without_home(command: str) -> str:
-    try:
-        return command.replace(f"{Path.home()}/", "~/")
-    except RuntimeError:  # the user has no home folder, as in some containers
-        return command
 
 
 def rounding(recipe: Recipe) -> dict[str, Any]:
@@ -75,9 +68,8 @@ def rounding(recipe: Recipe) -> dict[str, Any]:
     >>> sorted(rounding(Recipe()))
     ['accelerator', 'channels_last', 'compile', 'cores', 'cpu', 'gpus', 'micro_batch', 'processes', 'threads', 'torch']
     """
-    settings = {
-        name: getattr(recipe.machine, name) for name in ("accelerator", "micro_batch", "compile", "channels_last")
-    }
+    names = ("accelerator", "micro_batch", "compile", "channels_last")
+    settings = {name: getattr(recipe.machine, name) for name in names}
     return {"torch": version("torch"), "processes": world_size()} | settings | hardware()
 
 
@@ -93,11 +85,10 @@ def hardware() -> dict[str, Any]:
 
 def processor() -> str:
     """Return the name of the processor if the system provides it, or else its architecture."""
-    try:
+    with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return platform.processor() or platform.machine()
 
 
 def source_file(name: str) -> Path | None:
@@ -116,25 +107,17 @@ def source_digests(recipe: Recipe) -> dict[str, str]:
     return {name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for name, file in files.items() if file}
 
 
-def commit(file: Path | None = None) -> str | None:
+def commit(file: Path) -> str | None:
     """Return the commit of the checkout that holds a file, with "+changes" if its folder was modified; None without a
     checkout.
-
-    Args:
-        file: a file; by default a file of this package.
     """
-    file = file or Path(__file__)
-    git = ["git", "-C", str(file.parent)]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(file.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, check=False)
-        if tracked.returncode:
-            return None
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True
-        ).stdout.strip()
+        git("ls-files", "--error-unmatch", file.name)
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head + ("+changes" if changed else "")

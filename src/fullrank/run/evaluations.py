@@ -10,7 +10,7 @@ from typing import Any
 
 from fullrank.errors import UserError
 from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.run.files import read_json
+from fullrank.files import read_json
 
 
 def read_evaluations(path: Path) -> list[Evaluation]:

@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fullrank.errors import UserError
-from fullrank.run.files import read_jsonl, write_text
+from fullrank.files import read_jsonl, write_text
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.run.wandb_log import WandbLog, WandbOptions
 
@@ -41,10 +40,7 @@ class Metrics(Sequence[Row]):
         values, incomplete_line = read_jsonl(path)
         rows: dict[tuple, Row] = {}
         for number, value in enumerate(values, start=1):
-            try:
-                row = row_from_json(value, source=f"{path}, line {number}")
-            except UserError as error:
-                raise UserError(f"{error}; fix or remove the line") from error
+            row = row_from_json(value, source=f"{path}, line {number}")
             rows[row.kind, row.step, *((row.alarm, row.where) if isinstance(row, AlarmRow) else ())] = row
         return cls(tuple(rows.values()), incomplete_line)
 
@@ -53,7 +49,6 @@ class Metrics(Sequence[Row]):
         return self.rows[index]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.rows)
 
     @property
@@ -108,13 +103,12 @@ def scalars(row: Row) -> dict[str, float]:
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
     """
-    if isinstance(row, AlarmRow):
-        return {}
-    values = _flatten(row_to_json(row), "online/" if isinstance(row, OnlineRow) else "")
+    values = _flatten({} if isinstance(row, AlarmRow) else row_to_json(row))
+    prefix = "online/" if isinstance(row, OnlineRow) else ""
     return {
-        name: float(value)
+        prefix + name: float(value)
         for name, value in values
-        if isinstance(value, int | float) and name.rpartition("/")[2] not in ("step", "epoch")
+        if isinstance(value, int | float) and name not in ("step", "epoch")
     }
 
 
@@ -126,30 +120,24 @@ class MetricsWriter:
 
     Args:
         path: the run directory.
-        after: remove the rows of later steps.
+        before: the rows that remain, those up to the checkpoint.
         wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`.
         config: the hyperparameters of the run, for W&B.
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        after: int = 0,
-        wandb: WandbOptions | bool = False,
-        config: Mapping[str, Any] = MappingProxyType({}),
+        self, path: Path, before: Sequence[Row], *, wandb: WandbOptions | bool, config: Mapping[str, Any]
     ) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import
 
         file = path / "metrics.jsonl"
-        remaining = [row for row in Metrics.read(file) if row.step <= after]
-        write_text(file, "".join(json.dumps(row_to_json(row)) + "\n" for row in remaining))
+        write_text(file, "".join(json.dumps(row_to_json(row)) + "\n" for row in before))
         self._folder = path / "tensorboard"
         shutil.rmtree(self._folder, ignore_errors=True)
         self._events = SummaryWriter(str(self._folder))
         self._wandb = WandbLog(path, wandb, config=config) if wandb is not False else None
         self._stream = file.open("a")
-        for row in remaining:
+        for row in before:
             self._write_events(row)
 
     def write(self, row: Row, text: str = "") -> None:

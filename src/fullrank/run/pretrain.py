@@ -1,31 +1,28 @@
 """`pretrain` trains a backbone and writes a run directory; `preview` writes a picture of the views.
 
-The steps are in the order in which they run.
+`pretrain` reads from top to bottom: the words of the call become a recipe; several processes call it again, each for
+itself; networks, images, the run directory, the steps.
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
-import torch
 from lightning.fabric import Fabric
 from rich.console import Console
 
 from fullrank.arguments import MEMORY
-from fullrank.distributed import all_gather_object, all_reduce_max, barrier, convert_sync_batchnorm, rank, world_size
-from fullrank.errors import Interrupted, UserError
-from fullrank.evaluation import OnlineProbe
-from fullrank.files import FULL, NoSpaceError, atomic_write
-from fullrank.images import Images, as_images
+from fullrank.distributed import all_gather_object, all_reduce_max, barrier, world_size
+from fullrank.errors import Interrupted, ProcessFailed, UserError
+from fullrank.files import FULL, NoSpaceError, atomic_write, write_json
+from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
-from fullrank.methods import Method, TrainingLength, feature_dim
+from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
+from fullrank.models.loading import INITIAL
 from fullrank.recipes import (
-    RECIPES,
     Assembly,
     Recipe,
     assemble,
@@ -33,46 +30,34 @@ from fullrank.recipes import (
     check,
     code_names,
     dry_run,
-    forecast_run,
     import_code,
-    read_recipe,
+    resolve,
     to_dict,
-    to_file,
-    with_choices,
 )
-from fullrank.recipes.from_keywords import recipe_from_keywords
-from fullrank.run import (
-    INITIAL,
-    Metrics,
+from fullrank.recipes.forecast import forecast_run
+from fullrank.run.cost import check_hours, choose_epochs, measure_step, plan_evaluations
+from fullrank.run.data import TrainingData, is_preview, open_data, write_preview
+from fullrank.run.directory import (
     Run,
+    as_path,
     create_run_directory,
-    describe_environment,
+    is_run,
+    replaced_run,
     resume_command,
     run_lock,
-    write_json,
+    validate_output_dir,
 )
-from fullrank.run.data import SeededBatches, TrainingData, is_preview, load_batches, open_data, write_preview
-from fullrank.run.directory import as_path, recover_run, validate_output_dir
-from fullrank.run.launch.devices import launch_fabric, resolve_devices
-from fullrank.run.launch.environment import launched_world_size
-from fullrank.run.launch.launcher import run_processes
-from fullrank.run.launch.precision import choose_precision, require_one_precision, resolve_precision
-from fullrank.run.launch.process import ProcessSpec
-from fullrank.run.launch.signals import stop_on_signals
-from fullrank.run.replacement import ASIDE, is_run, restored_on_failure
-from fullrank.run.resume import (
-    check_images,
-    describe_changes,
-    newest_checkpoint,
-    repair_files,
-    resumed_recipe,
-    with_absolute_source,
-)
-from fullrank.run.run_logger import NullLogger, RunLogger, TrainingRun
-from fullrank.run.time_budget import check_hours, measure_step, with_hours
+from fullrank.run.environment import describe_environment
+from fullrank.run.logger import NullLogger, RunLogger
+from fullrank.run.metrics import Metrics
+from fullrank.run.precision import choose_precision, require_one_precision
+from fullrank.run.processes import launch_fabric, launched_world_size, resolve_devices, run_processes
+from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, resumed_recipe, with_absolute_source
+from fullrank.run.signals import stop_on_signals
+from fullrank.run.steps import TrainingRun, global_state
+from fullrank.run.terminal import stderr
 from fullrank.run.wandb_log import WandbOptions, check_wandb
-from fullrank.terminal import stderr
-from fullrank.training import Checkpoint, build_optimizer, fit, list_checkpoints, lr_factor, weight_decay_at
+from fullrank.training import build_optimizer
 from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
@@ -141,297 +126,142 @@ def pretrain(
 
     >>> import tempfile
     >>> from fullrank.methods import BackboneConfig, ProjectorConfig
-    >>> small = replace(RECIPES["digits"], epochs=1, backbone=BackboneConfig(name="test_resnet"), projector=ProjectorConfig(widths=(16,)))
+    >>> from fullrank.recipes import RECIPES
+    >>> networks = {"backbone": BackboneConfig(name="test_resnet"), "projector": ProjectorConfig(widths=(16,))}
+    >>> small = replace(RECIPES["digits"], epochs=1, **networks)
     >>> run = pretrain(small, out=tempfile.mkdtemp(), console=Console(quiet=True))
     >>> run.checkpoint().step, run.metrics[-1].kind
     (11, 'spectrum')
     """
-    # Configuration
+    # Configuration: the words of the call become a recipe
     refuse_reimported_script()
     console = console or stderr()
-    path, run_to_resume = (
-        None if value is None else as_path(value, name) for name, value in (("out", out), ("resume", resume))
-    )
-    images = None if data is None or isinstance(data, str | Path) else as_images(data)
-    source = MEMORY if images is not None else data if data is None else str(data)
-    if run_to_resume is not None and (path is not None or overwrite or resume_or_start):
-        raise UserError(
-            f"resume={resume} cannot be combined with out, overwrite or resume_or_start: a resumed run keeps its folder"
-        )
-    if overwrite and path is None and run_to_resume is None:
-        raise UserError(
-            "--overwrite needs --out RUN, the run to replace; without --out a run gets a new folder (in Python: out)"
-        )
-    if resume_or_start and (path is None or overwrite):
-        raise UserError(
-            "--resume-or-start needs --out RUN, and no --overwrite (in Python: resume_or_start=True needs out)"
-        )
+    path, old = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
+    for wrong, message in (
+        (
+            old and (path or overwrite or resume_or_start),
+            "resume keeps its folder; leave out --out, --overwrite and --resume-or-start",
+        ),
+        ((overwrite or resume_or_start) and not (path or old), "--overwrite and --resume-or-start need --out RUN"),
+        (
+            overwrite and resume_or_start,
+            "--overwrite replaces the run that --resume-or-start continues; give one of them",
+        ),
+        (hours is not None and (epochs or old), "hours chooses the epochs of a new run; leave out epochs and resume"),
+        (
+            old and recipe is None and (changes or init),
+            "resume uses the stored recipe; leave out all changes, or start a new run",
+        ),
+    ):
+        if wrong:
+            raise UserError(message)
     if hours is not None:
         check_hours(hours)
-        if epochs is not None or run_to_resume is not None:
-            other = (
-                "epochs"
-                if epochs is not None
-                else f"resume={resume}, whose epochs are set; to train it for longer, give epochs"
-            )
-            raise UserError(
-                f"hours chooses the epochs of a new run, and cannot be combined with {other}; leave one of them out"
-            )
-    start = None if init is None else read_start(init, backbone=named_backbone(changes))
-    if run_to_resume is not None:
-        if (changes or start) and recipe is None:
-            given = ", ".join([*changes, *(["init"] if start else [])])
-            raise UserError(f"resume={resume} uses the stored recipe; leave out {given}, or start a new run")
-        given = None if recipe is None else recipe_from_keywords(recipe, RECIPES, None, changes, start=start)
-        given = None if given is None else with_initial_weights(import_code(given, trust, notify=console.print))
-        recover_run(run_to_resume)
-        recipe = resumed_recipe(
-            run_to_resume, given, source=source, labelled=None if labelled is None else str(labelled), epochs=epochs
-        )
-    else:
-        changes |= {} if labelled is None else {"probe.labelled": str(labelled)}
-        changes |= {} if epochs is None else {"epochs": epochs}
-        recipe = recipe_from_keywords(
-            recipe, RECIPES, source if images is None else images, changes, console.print, start=start
-        )
-        recipe = recipe if source is None else replace(recipe, data=replace(recipe.data, source=source))
-        recipe = with_initial_weights(import_code(recipe, trust, notify=console.print))
-        if resume_or_start and path is not None and is_run(path):
-            recover_run(path)
-            if hours is not None:
-                recipe, hours = with_choices(recipe, epochs=read_recipe(path / "recipe.json").epochs), None
-            run_to_resume, recipe = path, resumed_recipe(path, recipe)
-    recipe = resolve_devices(import_code(recipe, trust, notify=console.print), devices)
-    check(recipe)
     check_wandb(wandb)
-    if run_to_resume is not None:
-        path = run_to_resume
+    images = None if data is None or isinstance(data, str | Path) else as_images(data)
+    source = MEMORY if images is not None else data if data is None else str(data)
+    labelled = None if labelled is None else str(labelled)
+    given = None
+    if old is None or recipe is not None:
+        start = None if init is None else read_start(init, backbone=named_backbone(changes))
+        named = {} if old else {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
+        changes |= {name: value for name, value in named.items() if value is not None}
+        words = images if images is not None and recipe in (None, "photos") else recipe
+        given = resolve(words, changes, start=start, notify=console.print)
+        given = with_initial_weights(import_code(given, trust, notify=console.print))
+    if given is not None and path and resume_or_start and is_run(path):
+        old = path
+        if hours is not None:
+            given, hours = resolve(given, {"epochs": Run(path).recipe.epochs}), None
     elif path is not None:
         validate_output_dir(path, overwrite=overwrite)
+    if old is not None:
+        path, moved = old, {} if resume is None else {"source": source, "labelled": labelled, "epochs": epochs}
+        given = resumed_recipe(path, given, **moved)
+    assert given is not None, "a call has a recipe, or a run to resume"
+    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
+    check(recipe)
 
-    # Processes
-    if recipe.machine.devices == 1 or launched_world_size():
-        return train_on_rank(
-            recipe,
-            path,
-            images=images,
-            resume=run_to_resume is not None,
-            overwrite=overwrite,
-            hours=hours,
-            trust=trust,
-            wandb=wandb,
-            console=console,
+    # Processes: each of several processes calls this function with the recipe
+    if recipe.machine.devices > 1 and not launched_world_size():
+        if images is not None:
+            raise UserError("images in memory cannot be sent to new processes; save them to a folder, or use torchrun")
+        path = path or create_run_directory(None, recipe.name)
+        options = (
+            {"resume": path, "epochs": recipe.epochs} if old else {"out": path, "overwrite": overwrite, "hours": hours}
         )
-    if images is not None:
-        raise UserError(
-            f"the images are in memory, from where {recipe.machine.devices} new processes cannot read them; "
-            "save them to a folder, or start this script with torchrun"
-        )
-    spec = ProcessSpec(
-        recipe=to_dict(recipe),
-        out=path and str(path),
-        resume=run_to_resume is not None,
-        overwrite=overwrite,
-        hours=hours,
-        trust=list(code_names(recipe)),
-        wandb=wandb if isinstance(wandb, bool) else dict(wandb),
-        quiet=console.quiet,
-        argv=sys.argv,
-    )
-    return Run(run_processes(spec, recipe.machine.devices))
+        options |= {"recipe": recipe, "trust": code_names(recipe), "wandb": wandb}
+        with _explain_failed_process(path):
+            run_processes(pretrain, options, recipe.machine.devices, quiet=console.quiet)
+        return Run(path)
 
-
-def train_on_rank(
-    recipe: Recipe,
-    path: Path | None,
-    *,
-    images: Images | None = None,
-    resume: bool,
-    overwrite: bool,
-    hours: float | None = None,
-    trust: bool | Collection[str] = False,
-    wandb: WandbOptions | bool,
-    console: Console,
-    on_path: Callable[[Path], None] = lambda path: None,
-) -> Run:
-    """Train in this process, which may be one of several.
-
-    Args:
-        recipe: a recipe that passed `check`; its number of devices equals the number of processes.
-        path: run directory; None: the next free `runs/NAME`.
-        images: images that were given as a Python object, instead of the source of the recipe.
-        resume: continue the run in `path`.
-        overwrite: replace the run in `path`.
-        hours: the time of training, which decides the epochs.
-        trust: the names of the functions that `pretrain` imported, or True for all that the recipe names.
-        wandb: log to Weights & Biases too.
-        console: where the first process prints.
-        on_path: function that the first process calls with the run directory before the first step.
-    """
-    # The networks come first, because the precision depends on them, and Fabric on the precision
-    recipe = import_code(recipe, trust)
-    weights, start = ({}, []) if resume and path and list_checkpoints(path / "checkpoints") else initial_weights(recipe)
+    # Networks; the precision depends on them, and Fabric on the precision
+    checkpoint = newest_checkpoint(old) if old else None
+    weights, lines = ({}, []) if checkpoint else initial_weights(recipe)
     method = build_method(recipe, weights)
-    asked = recipe.machine.precision
-    recipe = recipe if resume else choose_precision(recipe, method)
+    recipe = recipe if old else choose_precision(recipe, method)
     fabric = launch_fabric(recipe)
     require_one_precision(recipe)
     console = console if fabric.is_global_zero else Console(quiet=True)
     with ExitStack() as stack:
-        # Checkpoint
-        checkpoint = None
-        if resume:
-            assert path is not None, "a resumed run has a path"
-            if fabric.is_global_zero:
-                on_path(path)
-            stack.enter_context(_lock_on_rank_zero(path))
-            checkpoint = newest_checkpoint(path)
-
-        for line in start:
+        if old and fabric.is_global_zero:
+            stack.enter_context(run_lock(old))
+        for line in lines:
             console.print(line)
-
-        # The objective comes before the images, because a wrong backbone or objective is then reported without reading
-        # an image
         _check_method(method, recipe, notify=console.print)
-        if asked == "auto" and recipe.machine.precision == "bf16-mixed" and fabric.device.type == "cpu":
-            console.print(
-                "precision: bf16-mixed, as this processor has AMX; --machine.precision 32-true takes longer and rounds less"
-            )
-        evaluated = Metrics.read(path / "metrics.jsonl").spectrum if path and checkpoint else []
-        held_out = evaluated[0].backbone.samples if evaluated else 0
+
+        # Images
+        rows = Metrics.read(old / "metrics.jsonl") if old and checkpoint else Metrics()
+        log = Metrics(tuple(row for row in rows if checkpoint and row.step <= checkpoint.step))
+        held_out = log.spectrum[0].backbone.samples if log.spectrum else 0
         recipe, data = open_data(recipe, method, images=images, held_out_before=held_out, notify=console.print)
         assembly = assemble(recipe, method)
         if hours is not None:
-            with _global_state(recipe, fabric.device):
-                seconds = measure_step(recipe, method, assembly.views, data, fabric)
-            recipe, data, line = with_hours(recipe, hours, seconds, data, method)
+            recipe, data, line = _choose_epochs(recipe, hours, assembly, data, fabric)
             console.print(line)
-            method = build_method(recipe, weights)  # some methods wait for a share of the epochs
+            method = build_method(recipe, weights)  # those of the measured steps have changed
             assembly = assemble(recipe, method)
-        if not (resume or console.quiet):
-            console.print("\n".join(forecast_run(recipe, method, data.num_images, fabric.device)))
+        if not (old or console.quiet):
+            console.print("\n".join(forecast_run(recipe, method, data.num_images)))
         if world_size() > 1 and assembly.views.draws_random_numbers():
-            console.print(
-                "warning: a custom transform draws random numbers, which differ from those on another number of processes"
-            )
+            console.print("warning: a custom transform draws random numbers: other ones on another number of processes")
 
         # Run directory
-        if resume:
-            assert path is not None, "a resumed run has a path"
-            check_images(path, checkpoint, recipe, data.sample, data.num_images, data.fingerprint)
-        else:
+        if checkpoint:
+            check_images(checkpoint, recipe, data)
+        if old is None:
             barrier()  # nothing is written before all processes have read their images
-            path = all_gather_object(
-                create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path()
-            )[0]
-            stack.enter_context(_lock_on_rank_zero(path))
-            if fabric.is_global_zero:
-                stack.enter_context(restored_on_failure(path))
-                on_path(path)
-                with _explain_full_disk(path):
-                    write_json(path / "recipe.json", to_file(with_absolute_source(recipe)))
-                    write_json(
-                        path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {})
-                    )
-        if weights and fabric.is_global_zero:
-            with _explain_full_disk(path), atomic_write(path / INITIAL, overwrite=True) as draft:
-                draft.write_bytes(to_safetensors(method.backbone.state_dict()))
-
-        # Training
-        with _explain_full_disk(path), _global_state(recipe, fabric.device):
-            _train(
-                path, recipe, assembly, data, fabric, resume=resume, checkpoint=checkpoint, wandb=wandb, console=console
-            )
-    return Run(path)
-
-
-def _train(
-    path: Path,
-    recipe: Recipe,
-    assembly: Assembly,
-    data: TrainingData,
-    fabric: Fabric,
-    *,
-    resume: bool,
-    checkpoint: Checkpoint | None,
-    wandb: WandbOptions | bool,
-    console: Console,
-) -> None:
-    """Train from `checkpoint`, or from the first step, to the end of the run or to a signal."""
-    # Method and optimizer
-    method = assembly.method
-    convert_sync_batchnorm(method)
-    method.to(
-        fabric.device, torch.get_default_dtype()
-    )  # before `restore`, which loads the optimizer's state to the same device
-    if recipe.machine.channels_last:
-        method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    optimizer = build_optimizer(recipe.optimizer, method)
-    settings: dict[str, Any] = {
-        name: getattr(recipe.probe, name) for name in ("lr", "momentum", "weight_decay", "standardize")
-    }
-    probe = OnlineProbe(feature_dim(method.backbone), data.num_classes, **settings).to(fabric.device)
-    start = restore(checkpoint, method, optimizer, probe) if checkpoint else 0
-    if recipe.machine.compile:
-        method.compile()
-    ddp_method, ddp_optimizer = fabric.setup(method, optimizer)
-
-    # Length, learning rate, batches, logger
-    steps_per_epoch = data.num_images // recipe.batch_size
-    total = recipe.epochs * steps_per_epoch
-    method.training_length = TrainingLength(steps_per_epoch, total)
-
-    def learning_rate(step: int) -> float:
-        return recipe.optimizer.lr * lr_factor(recipe.schedule, step, steps_per_epoch=steps_per_epoch, total=total)
-
-    def weight_decay(step: int) -> float:
-        first, last = recipe.optimizer.weight_decay, recipe.optimizer.last_weight_decay
-        return first if last is None else weight_decay_at(first, last, step, total=total)
-
-    # Files of the run
-    if resume:
-        lines = describe_changes(path, checkpoint, recipe, steps_per_epoch)
-        lines += repair_files(path, checkpoint, recipe) if fabric.is_global_zero else []
-        for line in lines:
+            made = create_run_directory(path, recipe.name, overwrite=overwrite) if fabric.is_global_zero else Path()
+            path = all_gather_object(made)[0]
+            stack.enter_context(run_lock(path) if fabric.is_global_zero else nullcontext())
+        assert path is not None, "a run has a folder"
+        stack.enter_context(_explain_full_disk(path))
+        stack.enter_context(global_state(recipe, fabric.device))
+        run = TrainingRun(assembly, data, fabric, path=path, recipe=recipe, checkpoint=checkpoint, log=log)
+        for line in describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else ():
             console.print(line)
-    if fabric.is_global_zero and not (path / "views.png").exists():
-        with atomic_write(path / "views.png") as draft:
-            write_preview(draft, recipe, assembly.views, data)
+        if fabric.is_global_zero:
+            _write_files(run, weights=bool(weights), start=lines)
+        if replaced_run(path).exists() and not checkpoint and overwrite:
+            console.print(f"the run that was in {path} is in {replaced_run(path)} until the first checkpoint")
 
-    views = load_batches(recipe, assembly.views, data, fabric.device, start=start, stop=total)
-    batches = SeededBatches(views, seed=recipe.seed, start=start)
-    run = TrainingRun(
-        path=path,
-        recipe=recipe,
-        fabric=fabric,
-        method=method,
-        optimizer=optimizer,
-        probe=probe,
-        data=data,
-        views=assembly.views,
-        start=start,
-        total=total,
-    )
-    logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
-
-    # Training loop
-    micro_batch, share = recipe.machine.micro_batch, recipe.batch_size // fabric.world_size
-    signum, reached = 0, start
-    with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
-        if start == 0:
-            logger.evaluate_start()
-        options: dict[str, Any] = {"start": start, "micro_batch": micro_batch, "clip_norm": recipe.optimizer.clip_norm}
-        for step in fit(
-            fabric, ddp_method, ddp_optimizer, batches, learning_rate, weight_decay=weight_decay, **options
-        ):
-            logger.after_step(step, wait_seconds=batches.wait_seconds)
-            reached = step.step
-            if reached < total and (signum := all_reduce_max(flag.signum)):
-                logger.save_checkpoint(reached)
-                break
-    barrier()  # a launcher may kill the other processes as soon as the first process has ended
+        # Steps
+        logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
+        signum, reached, batches = 0, run.start, run.batches()
+        share, micro_batch = recipe.batch_size // world_size(), recipe.machine.micro_batch
+        with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
+            if reached == 0:
+                logger.evaluate_start()
+            for step in run.steps(batches):
+                logger.after_step(step, wait_seconds=batches.wait_seconds)
+                reached = step.step
+                if reached < run.total and (signum := all_reduce_max(flag.signum)):
+                    logger.save_checkpoint(reached)
+                    break
+        barrier()  # a launcher may kill the other processes as soon as the first process has ended
     if signum:
-        raise Interrupted(signum, f"stopped after step {reached} of {total}; continue with: {resume_command(path)}")
+        raise Interrupted(signum, f"stopped after step {reached} of {run.total}; continue with: {resume_command(path)}")
+    return Run(path)
 
 
 def preview(
@@ -482,25 +312,53 @@ def _check_method(method: Method, recipe: Recipe, *, notify: Callable[[str], Any
         notify(warning)
 
 
-def _lock_on_rank_zero(path: Path) -> AbstractContextManager[None]:
-    """Return the lock of the run directory; only the first process acquires the lock, for all processes."""
-    return run_lock(path) if rank() == 0 else nullcontext()
+def _choose_epochs(
+    recipe: Recipe, hours: float, assembly: Assembly, data: TrainingData, fabric: Fabric
+) -> tuple[Recipe, TrainingData, str]:
+    """Take steps until their time is measured; return recipe and images for the epochs that fit, and a line."""
+    unread = replace(data, decode_errors=DecodeErrors(max_error_fraction=recipe.data.max_error_fraction))
+    with global_state(recipe, fabric.device):
+        trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=recipe)
+        seconds = measure_step(trial.steps(trial.batches()), fabric.device)
+    recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch)
+    n = len(data.held_out)
+    plan = plan_evaluations(recipe, steps=recipe.epochs * trial.steps_per_epoch, dimensions=0, available=n, samples=n)
+    return recipe, replace(data, plan=plan), line
+
+
+def _write_files(run: TrainingRun, *, weights: bool, start: list[str]) -> None:
+    """Write the files of a run that do not change; `recipe.json`, the first, makes the folder a run."""
+    path, recipe = run.path, run.recipe
+    write_json(path / "recipe.json", to_dict(with_absolute_source(recipe)))
+    if not (path / "environment.json").exists():
+        write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
+    if weights:
+        with atomic_write(path / INITIAL, overwrite=True) as draft:
+            draft.write_bytes(to_safetensors(run.method.backbone.state_dict()))
+    if not (path / "views.png").exists():
+        with atomic_write(path / "views.png") as draft:
+            write_preview(draft, recipe, run.views, run.data)
 
 
 @contextmanager
-def _global_state(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Set torch's default dtype inside the context; restore the dtype and the random generators afterwards.
-
-    Fabric casts the outputs of a module to the default dtype: with float32 as default, '64-true' would give single
-    precision.
-    """
-    dtype = torch.get_default_dtype()
+def _explain_failed_process(path: Path) -> Iterator[None]:
+    """Add to the failure of a process what is saved and how to go on; remove a folder in which nothing was written."""
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.set_default_dtype(torch.float64 if resolve_precision(recipe) == "64-true" else torch.float32)
-            yield
+        yield
+    except ProcessFailed as error:
+        saved = "nothing was written"
+        if is_run(path):
+            steps = [checkpoint.step for checkpoint in Run(path).checkpoints]
+            saved = f"the checkpoint of step {steps[-1]} is complete" if steps else "there is no checkpoint yet"
+            saved += f"; continue with: {resume_command(path)}"
+        explained = ProcessFailed(f"{error}; {saved}")
+        explained.__notes__ = getattr(error, "__notes__", [])
+        raise explained from None
     finally:
-        torch.set_default_dtype(dtype)
+        if not is_run(path):
+            (path / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                path.rmdir()
 
 
 @contextmanager
@@ -511,25 +369,5 @@ def _explain_full_disk(path: Path) -> Iterator[None]:
     except (OSError, NoSpaceError) as error:
         if isinstance(error, OSError) and error.errno not in FULL:
             raise
-        begun = (path / "recipe.json").exists() and not (path / ASIDE).exists()
-        remedy = f"continue with: {resume_command(path)}" if begun else "start the run again"
+        remedy = f"continue with: {resume_command(path)}" if is_run(path) else "start the run again"
         raise UserError(f"no space left for the run {path}; free some space, then {remedy}") from error
-
-
-def restore(checkpoint: Checkpoint, method: Method, optimizer: torch.optim.Optimizer, probe: torch.nn.Module) -> int:
-    """Load a checkpoint into method, optimizer and probe, and return the step of the checkpoint.
-
-    Raises:
-        UserError: the checkpoint is damaged, or its tensors do not match the networks of the recipe.
-    """
-    weights, state = checkpoint.weights(), checkpoint.state()
-    try:
-        method.load_state_dict(weights)
-        optimizer.load_state_dict(state["optimizer"])
-        probe.load_state_dict(state["probe"])
-    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
-        reason = shorten(str(error), 160, placeholder=" …")
-        raise UserError(
-            f"checkpoint {checkpoint.path} does not match the run's recipe.json ({reason}); restore both, or start a new run"
-        ) from error
-    return checkpoint.step

@@ -12,22 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 PLAIN_LINES = 20  # maximum number of lines of a run without a terminal
-DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
-class CaptionedProgress(Progress):
-    """A progress bar with a line of text below the bar."""
-
-    caption = ""
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        """Yield the bar, then the text."""
-        yield self.make_tasks_table(self.tasks)
-        yield Text(self.caption, no_wrap=True, overflow="ellipsis")
-
-
-class ProgressBar:
-    """The progress of a run: epoch, images/s, time left, terms of the loss, effective rank.
+class ProgressBar(Progress):
+    """The progress of a run: epoch, images/s, time left, and below it the terms of the loss and the effective rank.
 
     Args:
         console: where to draw.
@@ -37,12 +25,10 @@ class ProgressBar:
         batch_size: number of images per step.
     """
 
+    caption = ""
+
     def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch_size: int) -> None:
-        self._console = console
-        self._steps_per_epoch, self._batch_size, self._total = steps_per_epoch, batch_size, total
-        self._start, self._started = start, time.perf_counter()
-        self._every = max(math.ceil(total / PLAIN_LINES), 1)
-        self._progress = CaptionedProgress(
+        super().__init__(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
@@ -51,70 +37,37 @@ class ProgressBar:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, completed=start, epoch="", speed="")
+        self.start_step, self.total, self.started = start, total, time.perf_counter()
+        self.steps_per_epoch, self.batch_size = steps_per_epoch, batch_size
+        self.task = self.add_task("", total=total, completed=start, epoch="", speed="")
 
-    def __enter__(self) -> "ProgressBar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def set_caption(self, terms: dict[str, float], effective_rank: tuple[int, float] | None) -> None:
-        """Show the terms of the loss and, with the step at which it was measured, the effective rank of a training
-        batch.
-        """
-        parts = [f"loss {sum(terms.values()):.3f}"]
-        if len(terms) > 1:
-            parts.append("= " + " + ".join(f"{name} {value:.3f}" for name, value in terms.items()))
-        if effective_rank is not None:
-            measured_at, rank = effective_rank
-            parts.append(f"· effective rank of the batch {rank:.1f} at step {measured_at}")
-        self._progress.caption = " ".join(parts)
-
-    def advance(self, step: int) -> None:
-        """Show that `step` steps are done."""
-        speed = f"{self.speed(step):,.0f}"
-        epoch = f"{step / self._steps_per_epoch:.1f}/{self._total / self._steps_per_epoch:g}"
-        self._progress.update(self._task, completed=step, epoch=epoch, speed=speed)
-        if not self._console.is_terminal and step % self._every == 0:
-            parts = (f"step {step}/{self._total}", f"epoch {epoch}", f"{speed} images/s", self._progress.caption)
-            self._console.print(" · ".join(part for part in parts if part), highlight=False)
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Yield the bar, then the caption."""
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.caption, no_wrap=True, overflow="ellipsis")
 
     def speed(self, step: int) -> float:
         """Return the images per second since this process began training."""
-        return (step - self._start) * self._batch_size / (time.perf_counter() - self._started)
+        return (step - self.start_step) * self.batch_size / (time.perf_counter() - self.started)
+
+    def show(self, step: int) -> None:
+        """Show that `step` steps are done."""
+        epoch, speed = f"{step / self.steps_per_epoch:.1f}/{self.total / self.steps_per_epoch:g}", self.speed(step)
+        self.update(self.task, completed=step, epoch=epoch, speed=f"{speed:,.0f}")
+        if not self.console.is_terminal and step % max(math.ceil(self.total / PLAIN_LINES), 1) == 0:
+            parts = (f"step {step}/{self.total}", f"epoch {epoch}", f"{speed:,.0f} images/s", self.caption)
+            self.console.print(" · ".join(filter(None, parts)), highlight=False)
 
 
-def forecast(*, steps_left: int, seconds: float, steps: int, wait_seconds: float, device: torch.device) -> str:
-    """Return a line with the expected time, the memory, and whether the device waits for data.
+def describe_terms(terms: dict[str, float], rank: tuple[int, float] | None) -> str:
+    """Return the terms of the loss and, with the step at which it was measured, the effective rank of a batch.
 
-    Args:
-        steps_left: number of steps that remain.
-        seconds: duration of the first `steps` steps.
-        steps: number of steps in `seconds`.
-        wait_seconds: the part of `seconds` spent waiting for batches.
-        device: the device of the training.
-
-    >>> forecast(steps_left=360, seconds=10.0, steps=1, wait_seconds=2.0, device=torch.device("cpu")).partition(" · ")[0]
-    'about 1.0 hours left'
+    >>> describe_terms({"variance": 2.0, "invariance": 1.0}, (5, 7.25))
+    'loss 3.000 = variance 2.000 + invariance 1.000 · effective rank of the batch 7.2 at step 5'
     """
-    hours = steps_left * seconds / steps / 3600
-    share = wait_seconds / seconds
-    expected = (
-        f"{hours:.1f} hours"
-        if hours >= 1
-        else f"{hours * 60:.0f} minutes"
-        if hours >= 1 / 30
-        else f"{hours * 3600:.0f} seconds"
-    )
-    data_bound = share > DATA_BOUND and device.type == "cuda"
-    advice = (
-        ": the GPU waits for data (give more --data.workers, --data.storage memory, or smaller images: docs/photos.md)"
-        if data_bound
-        else ""
-    )
-    return f"about {expected} left · memory {memory_in_use(device)} · loading batches takes {share:.0%} of the time{advice}"
+    parts = " + ".join(f"{name} {value:.3f}" for name, value in terms.items())
+    line = f"loss {sum(terms.values()):.3f}" + (f" = {parts}" if len(terms) > 1 else "")
+    return line if rank is None else f"{line} · effective rank of the batch {rank[1]:.1f} at step {rank[0]}"
 
 
 def memory_in_use(device: torch.device) -> str:

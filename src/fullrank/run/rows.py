@@ -1,21 +1,19 @@
-"""The rows of a run's log as dataclasses.
-
-`metrics.jsonl` contains one JSON object per row, with its kind: "train", "spectrum", "online" or "alarm". Fields that
-are None are not written.
+"""The rows of a run's log: `metrics.jsonl` has one JSON object for each, with its kind: "train", "spectrum", "online"
+or "alarm". Fields that are None are not written.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fullrank.config import Count, Share, config, from_json
 from fullrank.errors import UserError
 from fullrank.spectrum import METRICS, Spectrum
-from fullrank.structure import Count, Share, structure
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class TrainRow:
     """One logged training step."""
 
@@ -38,10 +36,10 @@ class TrainRow:
     """The largest eigenvalues of the same embeddings."""
     relative_variance: dict[str, float] | None = None
     """Share of the mean square of this batch's "backbone" and "projector" outputs that is variance within a view: 0 if
-    all images of each view have the same output. None in older logs."""
+    all images of each view have the same output."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class SpectrumMetrics:
     """The metrics of one spectrum in the log; fields that are keys of `fullrank.spectrum.METRICS` are computed by that
     table.
@@ -65,7 +63,7 @@ class SpectrumMetrics:
         return cls(**finite, dimensions=spectrum.D, samples=spectrum.n, relative_variance=spectrum.relative_variance())
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class SpectrumRow:
     """One spectrum evaluation on held-out images."""
 
@@ -90,7 +88,7 @@ class SpectrumRow:
     """Standard deviation over the pixels of a view; 0 if each view has a single colour."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class OnlineRow:
     """The score of the online probe on all test images, after an epoch of `probe.epochs`, or of a linear probe on
     `probe.labelled`.
@@ -110,7 +108,7 @@ class OnlineRow:
     `probe.labelled`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class AlarmRow:
     """One alarm as data; `fullrank.run.alarm_messages` turns it into a message and a remedy."""
 
@@ -141,28 +139,24 @@ KINDS: dict[str, type[Row]] = {row.kind: row for row in (TrainRow, SpectrumRow, 
 def row_to_json(row: Row) -> dict[str, Any]:
     """Return a row as a JSON object of metrics.jsonl.
 
-    >>> row_to_json(TrainRow(step=1, epoch=0.1, loss=2.0, terms={"variance": 2.0}, lr=0.3, images_per_second=10.0))["kind"]
-    'train'
+    >>> row_to_json(OnlineRow(step=1, epoch=0.1, accuracy=0.5, images=8))["kind"]
+    'online'
     """
     return {"kind": row.kind} | {name: value for name, value in asdict(row).items() if value is not None}
 
 
 def row_from_json(value: Mapping[str, Any], *, source: str = "row") -> Row:
-    """Build a row from an object of metrics.jsonl.
-
-    Args:
-        value: the object.
-        source: name of the object in errors, e.g. file and line.
+    """Build a row from an object of metrics.jsonl; `source` is its name in errors, such as file and line.
 
     Raises:
         UserError: the kind is unknown, or a field is missing, unknown or of the wrong type.
 
-    >>> row_from_json({"kind": "test", "step": 1}, source="metrics.jsonl, line 1")
+    >>> row_from_json({"kind": "test", "step": 1}, source="metrics.jsonl, line 1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fullrank.errors.UserError: metrics.jsonl, line 1: got a row of kind 'test', expected one of train, spectrum, online, alarm
+    fullrank.errors.UserError: metrics.jsonl, line 1: got a row of kind 'test', expected one of train, spectrum, ...
     """
     fields = dict(value)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise UserError(f"{source}: got a row of kind {kind!r}, expected one of {', '.join(KINDS)}")
-    return structure(fields, KINDS[kind], source)
+    return from_json(KINDS[kind], fields, source)

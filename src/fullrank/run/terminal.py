@@ -17,7 +17,8 @@ class Terminal(Console):
 
     def __init__(self, **options: Any) -> None:
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
-        super().__init__(file=sys.stderr and LastingStream(sys.stderr), stderr=True, **plain | options)
+        file: Any = sys.stderr and LastingStream(sys.stderr)
+        super().__init__(file=file, stderr=True, **plain | options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; a text without its control characters."""

@@ -1,14 +1,13 @@
 """The log of a run at Weights & Biases: the rows of metrics.jsonl, the recipe as its configuration, and the alarms."""
 
 import importlib
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError, pick
-from fullrank.run.files import read_json, write_text
+from fullrank.files import read_json, write_json
 
 WandbOptions = dict[str, Any]
 """Arguments of `wandb.init`: a selection of `ARGUMENTS`."""
@@ -16,10 +15,7 @@ ARGUMENTS: dict[str, None] = dict.fromkeys(("project", "name", "entity", "group"
 
 
 def check_wandb(options: object) -> None:
-    """Check that W&B can be used with these options, before a run begins.
-
-    Args:
-        options: False for no W&B, True for the default options.
+    """Check that W&B can be used with these options (False: no W&B, True: the defaults), before a run begins.
 
     Raises:
         UserError: wandb is not installed, or an option is unknown.
@@ -27,9 +23,7 @@ def check_wandb(options: object) -> None:
     if options is False:
         return
     if not isinstance(options, bool | dict):
-        raise UserError(
-            f"wandb is {options!r:.60}, expected True, False or a dict with arguments of wandb.init: {', '.join(ARGUMENTS)}"
-        )
+        raise UserError(f"wandb is {options!r:.60}, expected True, False or a dict of {', '.join(ARGUMENTS)}")
     for name in options if isinstance(options, dict) else ():
         pick(name, ARGUMENTS, "option of wandb")
     import_wandb()
@@ -61,17 +55,14 @@ class WandbLog:
     def __init__(self, path: Path, options: WandbOptions | bool, *, config: Mapping[str, Any]) -> None:
         wandb = import_wandb()
         file = path / "wandb" / "run.json"
-        usual = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
-        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would receive
-        # the user's key.
-        stored = (
-            {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
-            if file.exists()
-            else {}
-        )
-        chosen = usual | stored | (options if isinstance(options, dict) else {})
+        chosen = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
+        if file.exists():
+            # Other entries of the file are ignored: a stranger's `settings` could name another server, which would
+            # receive the user's key.
+            chosen |= {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
+        chosen |= options if isinstance(options, dict) else {}
         file.parent.mkdir(exist_ok=True)
-        write_text(file, json.dumps(chosen))
+        write_json(file, chosen)
         self._run = wandb.init(**chosen, dir=str(path), resume="allow", config=dict(config))
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:

@@ -23,7 +23,7 @@ from fullrank.recipes import (
     to_dict,
 )
 from fullrank.run.directory import validate_output_dir
-from fullrank.run.replacement import is_run
+from fullrank.run.directory import is_run
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify, reading

@@ -10,7 +10,7 @@ import torch
 
 from fullrank.recipes import Recipe, build_method, to_dict
 from fullrank.recipes.forecast import STATE_PER_WEIGHT, duration, measure_pass, readable, saved_bytes, weight_bytes
-from fullrank.run.launch.precision import on_cuda
+from fullrank.run.precision import on_cuda
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images
 from fullrank.sweep.executor import Slot

@@ -15,12 +15,12 @@ from typing import Any
 
 from fullrank.errors import Interrupted, UserError
 from fullrank.images.parallel import hidden_main, refuse_reimported_script
-from fullrank.run.launch.launcher import describe_exit
-from fullrank.run.launch.process import STOP_TIMEOUT
-from fullrank.run.launch.signals import stop_on_signals
+from fullrank.run.signals import stop_on_signals
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.folder import is_locked, log_path
 from fullrank.sweep.worker import Outcome, work
+
+STOP_TIMEOUT = 300.0
 
 POLL_SECONDS = 0.5
 """Longest time until a signal is passed on, and until a cell that another caller runs is looked at again."""
@@ -49,7 +49,7 @@ def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[Slot]:
     """
     import torch
 
-    from fullrank.run.launch.precision import on_cuda
+    from fullrank.run.precision import on_cuda
 
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 0:
         raise UserError(f"--parallel is {parallel!r}, expected a number of processes; 0 means one for each device")
@@ -203,7 +203,7 @@ def _outcome(ended: _Active, folder: Path) -> Outcome:
         ended.connection.close()
     return Outcome(
         "failed",
-        f"its process {describe_exit(ended.process.exitcode)}; its output is in {log_path(folder, ended.cell.name)}",
+        f"its process ended with status {ended.process.exitcode}; its output is in {log_path(folder, ended.cell.name)}",
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.files import atomic_write
-from fullrank.run.replacement import is_run
+from fullrank.run.directory import is_run
 from fullrank.sweep.cell import Setting
 from fullrank.sweep.choice import choose, edge_of_grid
 from fullrank.sweep.curves import accuracy_figure

@@ -14,7 +14,7 @@ from fullrank.recipes import DataConfig, code_names
 from fullrank.run import Run
 from fullrank.run.environment import source_digests
 from fullrank.run.pretrain import pretrain
-from fullrank.run.replacement import is_run
+from fullrank.run.directory import is_run
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.dataset import count_training_images, identify
 from fullrank.sweep.row import OnlineScore, Row, answers, read_row, write_row

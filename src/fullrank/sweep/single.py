@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError
-from fullrank.run.launch.environment import launched_world_size
+from fullrank.run.processes import launched_world_size
 from fullrank.sweep.checks import check_cells
 from fullrank.sweep.engine import Plan, collect_rows, existing_row, find_cell, known_cells
 from fullrank.sweep.folder import cell_lock, create_folder

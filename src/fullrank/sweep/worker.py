@@ -16,7 +16,6 @@ from typing import Any, Literal
 from rich.console import Console
 
 from fullrank.errors import Interrupted, UserError
-from fullrank.run.launch.process import STOP_TIMEOUT
 from fullrank.sweep.cell import Cell
 from fullrank.sweep.folder import cell_lock, log_path
 from fullrank.sweep.run_cell import run_cell
@@ -85,5 +84,5 @@ def _stop_with_parent() -> None:
     assert parent is not None, "a worker has a parent process"
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(STOP_TIMEOUT)
+    threading.Event().wait(300.0)
     os._exit(1)

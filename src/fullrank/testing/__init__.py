@@ -1,19 +1,18 @@
-"""Conformance checks: code that tests the requirements of an objective, the library's or a user's."""
+"""Checks of an objective, the library's or a user's: `fullrank check`, and `check` in Python."""
 
-from fullrank.testing.check import CHECKS, ConformanceReport, Measurements, check, run_check
-from fullrank.testing.check_result import CheckResult
-from fullrank.testing.exactness import Exactness, measure_exactness
-from fullrank.testing.free_embeddings import FreeEmbeddings, optimize_free_embeddings
-from fullrank.testing.objective_case import ObjectiveCase, objective_case
+from fullrank.testing.case import ObjectiveCase, objective_case
+from fullrank.testing.check import CHECKS, check, run_check
+from fullrank.testing.measurements import FreeEmbeddings, optimize_free_embeddings
+from fullrank.testing.processes import Exactness, measure_exactness
+from fullrank.testing.report import CheckResult, Report
 
 __all__ = [
     "CHECKS",
     "CheckResult",
-    "ConformanceReport",
     "Exactness",
     "FreeEmbeddings",
-    "Measurements",
     "ObjectiveCase",
+    "Report",
     "check",
     "measure_exactness",
     "objective_case",

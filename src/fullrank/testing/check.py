@@ -1,84 +1,35 @@
-"""All conformance checks of one objective, and the measurements of its cost and its spectrum."""
+"""All checks of one objective."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fullrank.errors import UserError
 from fullrank.objectives import Objective, frossl
-from fullrank.testing.check_result import CheckResult, exception_result
-from fullrank.testing.cost import Cost, cost_results, measure_cost
-from fullrank.testing.exactness import Exactness, exactness_results, measure_exactness
-from fullrank.testing.free_embeddings import FreeEmbeddings, free_embeddings_result, optimize_free_embeddings
-from fullrank.testing.gradients import check_collapse, check_finite_differences, check_gradient_flow
-from fullrank.testing.graph import check_compile, check_host_sync
-from fullrank.testing.invariances import check_invariances
-from fullrank.testing.objective_case import ObjectiveCase, objective_case
-from fullrank.testing.precision import check_bfloat16, check_float32
-from fullrank.testing.terms import check_terms, check_weights
+from fullrank.testing import checks
+from fullrank.testing.case import ObjectiveCase, objective_case
+from fullrank.testing.measurements import compare_costs, compare_free_embeddings
+from fullrank.testing.processes import exactness_results, measure_exactness
+from fullrank.testing.report import CheckResult, Report, exception_result
 
 Check = Callable[[ObjectiveCase], list[CheckResult]]
 
 CHECKS: dict[str, Check] = {
-    "terms": check_terms,
-    "weights": check_weights,
-    "gradient": check_gradient_flow,
-    "finite differences": check_finite_differences,
-    "collapse": check_collapse,
-    "float32": check_float32,
-    "bfloat16": check_bfloat16,
-    "invariances": check_invariances,
-    "compile": check_compile,
-    "host synchronisation": check_host_sync,
+    "terms": checks.check_terms,
+    "weights": checks.check_weights,
+    "gradient": checks.check_gradient_flow,
+    "finite differences": checks.check_finite_differences,
+    "collapse": checks.check_collapse,
+    "float32": checks.check_float32,
+    "bfloat16": checks.check_bfloat16,
+    "invariances": checks.check_invariances,
+    "compile": checks.check_compile,
+    "host synchronisation": checks.check_host_sync,
 }
 """Name → check that runs in this process. All others run only if the first one passes."""
-
-
-@dataclass(kw_only=True)
-class Measurements:
-    """Measurements of the objective and of FroSSL for comparison; empty if the checks end early."""
-
-    exactness: list[Exactness] = field(default_factory=list)
-    costs: dict[str, Cost] = field(default_factory=dict)
-    """By name, the objective first."""
-    spectra: dict[str, FreeEmbeddings] = field(default_factory=dict)
-    """Spectra of free embeddings by name, the objective first."""
-
-    def compare_cost(self, case: ObjectiveCase) -> list[CheckResult]:
-        """Measure the cost of the objective and of FroSSL."""
-        reference = _frossl_case(case)
-        self.costs = {c.name: measure_cost(c) for c in (case, reference)}
-        return cost_results(self.costs[case.name], self.costs[reference.name])
-
-    def compare_spectra(self, case: ObjectiveCase) -> list[CheckResult]:
-        """Minimise the objective over free embeddings, and FroSSL from the same start."""
-        reference = _frossl_case(case)
-        self.spectra = {c.name: optimize_free_embeddings(c) for c in (case, reference)}
-        return [free_embeddings_result(self.spectra[case.name], self.spectra[reference.name])]
-
-
-def _frossl_case(case: ObjectiveCase) -> ObjectiveCase:
-    return replace(objective_case(frossl), views=case.views)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConformanceReport:
-    """The results of all checks of one objective."""
-
-    name: str
-    tensors: str
-    """The tensors of the checks, with their shapes."""
-    results: tuple[CheckResult, ...]
-    measurements: Measurements
-    seconds: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether no check failed."""
-        return not any(result.status == "failed" for result in self.results)
 
 
 def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]:
@@ -91,13 +42,9 @@ def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]
     try:
         return check(case)
     except Exception as error:  # of any type, from the user's function
-        if isinstance(error, UserError) and check is check_terms:
+        if isinstance(error, UserError) and check is checks.check_terms:
             raise
-        return [
-            exception_result(
-                name, error, remedy="find what the function assumes about its tensors, and remove the assumption"
-            )
-        ]
+        return [exception_result(name, error)]
 
 
 def check(
@@ -106,8 +53,8 @@ def check(
     name: str = "",
     hyper: Mapping[str, Any] | None = None,
     processes: Sequence[int] = (1, 2, 4),
-    progress: Callable[[str], None] = lambda _: None,
-) -> ConformanceReport:
+    progress: Callable[[str], Any] = lambda _: None,
+) -> Report:
     """Run all checks on an objective, in less than a minute on two cores.
 
     Args:
@@ -130,24 +77,18 @@ def check(
     """
     start = time.perf_counter()
     case = objective_case(objective, name=name, hyper=hyper)
-    tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
-    measurements = Measurements()
+    reference = replace(objective_case(frossl), views=case.views)
     progress("terms")
-    results = run_check("terms", check_terms, case)
+    results = run_check("terms", checks.check_terms, case)
     if any(result.name == "differentiable" and result.status == "passed" for result in results):
         if max(processes, default=1) > 1:
             progress(f"{max(processes)} processes")  # first, because a function that cannot be imported is a UserError
-            measurements.exactness = measure_exactness([case], processes=processes)[case.name]
-            results += exactness_results(measurements.exactness)
-        others = {label: function for label, function in CHECKS.items() if function is not check_terms}
-        for label, function in {
-            **others,
-            "cost": measurements.compare_cost,
-            "free embeddings": measurements.compare_spectra,
-        }.items():
+            results += exactness_results(measure_exactness([case], processes=processes)[case.name])
+        others = {label: function for label, function in CHECKS.items() if function is not checks.check_terms}
+        others["cost"] = lambda case: compare_costs(case, reference)
+        others["free embeddings"] = lambda case: compare_free_embeddings(case, reference)
+        for label, function in others.items():
             progress(label)
             results += run_check(label, function, case)
-    seconds = time.perf_counter() - start
-    return ConformanceReport(
-        name=case.name, tensors=tensors, results=tuple(results), measurements=measurements, seconds=seconds
-    )
+    tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
+    return Report(name=case.name, tensors=tensors, results=tuple(results), seconds=time.perf_counter() - start)

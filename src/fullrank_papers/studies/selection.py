@@ -66,9 +66,8 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
     assert recipe is not None  # of a run
     assert projector is not None
     data = recipe.data
-    images, test_images = read_images(
-        source or data.source, recipe.split_seed, data.subset, data.channels, data.reading
-    )
+    where = source or data.source, data.reading, recipe.split_seed, data.subset, data.channels
+    images, test_images = read_images(*where)
     train, test = (extract_features(model.backbone, each, model.preprocess) for each in (images, test_images))
     X, X_test = standardize(train.X, test.X)
     labelled = X, train.labels, X_test, test.labels
@@ -86,7 +85,7 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
 
 @functools.cache
 def read_images(
-    source: str, seed: int, subset: int, channels: int, reading: Reading
+    source: str, reading: Reading, seed: int, subset: int, channels: int
 ) -> tuple[MemoryImages, MemoryImages]:
     """Return the training and the held-out images of a source in memory, read once for all runs."""
     splits = train_and_test(source, reading, seed=seed, subset=subset)

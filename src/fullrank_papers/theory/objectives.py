@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import squared_distances
-from fullrank.objectives.shapes import checks_shapes
+from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
 

@@ -20,8 +20,7 @@ from fullrank.evaluation.neighbourhood.find import open_parts
 from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import DecodeErrors, Images, MemoryImages
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.model import ModelLike
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
 from fullrank.recipes.photos import build_view
 from fullrank.run import Run

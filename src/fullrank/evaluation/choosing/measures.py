@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fullrank.evaluation.graph_stability import graph_stability
 from fullrank.evaluation.intrinsic_dimension import mst_dimension
-from fullrank.run.spectrum_evaluation import intraclass_correlation
+from fullrank.run.monitor import intraclass_correlation
 from fullrank.spectrum import Spectrum, StreamingSpectrum
 
 

@@ -19,8 +19,7 @@ from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, open_
 from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.depth import with_depth
-from fullrank.models.model import ModelLike
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, resolve_source
 
 

@@ -1,0 +1,261 @@
+"""Embed images: the features of all images of a source, in memory or in a file, or by a transformer of scikit-learn."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.files import atomic_write, check_suffix
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.models.features import Features, extract_features, stream_features
+from fullrank.models.loading import load
+from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
+from fullrank.models.model_images import Data, all_images
+
+SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
+EXPECTED = (
+    "a list, an array or a column of paths, an array (n, H, W) or (n, H, W, C), a tensor (n, C, H, W), "
+    "a list of images, or Images"
+)
+
+
+def embed(
+    model: ModelLike,
+    data: Data | None = None,
+    out: Path | str | None = None,
+    *,
+    split: str | None = None,
+    batch_size: int = 512,
+    device: str | torch.device = "auto",
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
+    overwrite: bool = False,
+    notify: Callable[[str], Any] = lambda line: None,
+) -> Any:
+    """Compute the features of all images of a source, one row for each readable image, in order.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        data: source of the images, or opened images; by default the source of the run.
+        out: a file to write, see `write_embeddings`; with None, the features are returned.
+        split: name of the split; required if the source has several splits.
+        batch_size: images per forward pass.
+        device: 'auto', 'cpu', 'cuda' or 'mps'.
+        workers: number of processes that decode images; 0 decodes in this process.
+        decode_errors: records images that cannot be read; the default stops if more than 10 % are unreadable.
+        overwrite: replace an existing file.
+        notify: receives a line when a file is complete, and one for each image that cannot be read.
+
+    Returns:
+        `Features`, with `X` (n, D), `labels`, `names` and `classes`; or the path of the file.
+
+    Raises:
+        UserError: the model or the images do not exist, too many images are unreadable, or the file exists or cannot be
+            written.
+
+    >>> from fullrank.images import open_images
+    >>> embed("timm-untrained:test_resnet", open_images("digits")["all"].subset(range(5))).X.shape
+    torch.Size([5, 96])
+    """
+    if out is not None:
+        check_suffix(out, SUFFIXES)  # before the work
+    loaded = load(model)
+    images = all_images(loaded, data, split)
+    loaded, errors = with_depth(loaded, images), DecodeErrors() if decode_errors is None else decode_errors
+    options = {"batch_size": batch_size, "device": resolve_device(device), "workers": workers, "decode_errors": errors}
+    if out is None:
+        result: Any = extract_features(loaded.backbone, images, loaded.preprocess, **options)
+    else:
+        rows = write_embeddings(loaded.backbone, images, loaded.preprocess, out, overwrite=overwrite, **options)
+        notify(f"{rows:,} embeddings of {getattr(images, 'source', 'images in memory')}: {out}")
+        result = Path(out)
+    for name, reason in errors.reasons.items():
+        notify(f"skipped {name}: {reason}")
+    return result
+
+
+def write_embeddings(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    out: Path | str,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> int:
+    """Write one row for each readable image, in order, and return the number of rows. The file appears only when it is
+    complete.
+
+    | suffix | content |
+    |---|---|
+    | `.parquet` | columns `name`, `label` (null for none), `class` (its name, if known) and `embedding`, a list of D
+    float32 |
+    | `.csv` | columns `name`, `label`, `class` (empty for none), and `0` … `D-1` |
+    | `.npz` | arrays `embeddings` (n, D) float32, `labels` (-1 for none), `names` and `classes` |
+    | `.npy` | the array (n, D) alone |
+
+    Parquet and CSV are written batch by batch, so that memory does not limit the number of images; a batch is a row
+    group of the table.
+
+    Args:
+        backbone: maps float32 images (n, C, S, S) to features (n, D); verified to be unchanged.
+        images: images of a source, or images in memory.
+        preprocess: the preprocessing of the backbone.
+        out: the file; its suffix determines the format.
+        overwrite: replace an existing file.
+        **options: `batch_size`, `device`, `workers` and `decode_errors` of `extract_features`.
+
+    Raises:
+        UserError: the suffix is unknown, the file exists or cannot be written, or too many images are unreadable.
+
+    >>> import tempfile
+    >>> from fullrank.images import open_images
+    >>> out = Path(tempfile.mkdtemp()) / "digits.parquet"
+    >>> write_embeddings(nn.Flatten(), open_images("digits")["all"], Preprocess(1, 8, (0.5,), (0.5,)), out)
+    1797
+    >>> pq.read_table(out).column_names
+    ['name', 'label', 'class', 'embedding']
+    """
+    rows, writer, suffix = 0, None, check_suffix(out, SUFFIXES)
+    with atomic_write(Path(out), overwrite=overwrite) as draft, ExitStack() as stack:
+        if suffix in (".npz", ".npy"):
+            features = extract_features(backbone, images, preprocess, **options)
+            X, labels, classes = features.X.numpy(), features.labels.numpy(), np.array(features.classes, dtype=str)
+            with draft.open("wb") as file:
+                if suffix == ".npy":
+                    np.save(file, X)
+                else:
+                    np.savez(file, embeddings=X, labels=labels, names=np.array(features.names), classes=classes)
+            return len(X)
+        for features in stream_features(backbone, images, preprocess, **options):
+            table = to_table(features, wide=suffix == ".csv")
+            if writer is None:
+                writer = (csv.CSVWriter if suffix == ".csv" else pq.ParquetWriter)(draft, table.schema)
+                stack.callback(writer.close)
+            writer.write_table(table)
+            rows += len(features.X)
+    return rows
+
+
+def to_table(features: Features, *, wide: bool = False) -> pa.Table:
+    """Return features as rows of a table: with a column of lists, or `wide` with a column for each dimension."""
+    labels, K = features.labels.numpy(), len(features.classes)
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in features.names]  # a name may be no UTF-8
+    columns = {"name": pa.array(names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
+    if K:
+        columns["class"] = pa.array([features.classes[k] if 0 <= k < K else None for k in labels], pa.string())
+    X = features.X.numpy()
+    if wide:
+        return pa.table(columns | {str(d): pa.array(np.ascontiguousarray(x)) for d, x in enumerate(X.T)})
+    return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])})
+
+
+class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """A frozen backbone as a scikit-learn transformer, for `Pipeline`, `GridSearchCV` and `ColumnTransformer`.
+
+    The embedder learns nothing from the images that it is fitted on, so `transform` also works without `fit`; `fit`
+    loads the model again. A pickled embedder contains its parameters and not the weights: it loads the model again when
+    it is used. A search computes the features again for each fold and each value of its grid. To search over
+    classifiers, call `transform` once before the search, which leaks nothing; to search over models, use `Pipeline(…,
+    memory=FOLDER)`. Such a cache knows a model by its name and a file by its path, so name a finished run, or
+    `RUN@STEP`.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model; a search over models is `{"embedder__model": ["runs/a",
+            "timm:resnet18"]}`.
+        batch_size: images per forward pass.
+        device: 'auto', 'cpu', 'cuda' or 'mps'.
+
+    Raises:
+        UserError: the model does not exist, there is no image, or an image cannot be read. No image is left out,
+            because a row without its image would shift the labels.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> images, labels = np.zeros((6, 16, 16, 3), np.uint8), [0, 1, 0, 1, 0, 1]
+    >>> images[1::2] = 255
+    >>> classifier = make_pipeline(Embedder("timm-untrained:test_resnet", device="cpu"), LogisticRegression())
+    >>> classifier.fit(images, labels).score(images, labels)
+    1.0
+    """
+
+    def __init__(
+        self, model: ModelLike = "timm:resnet18", *, batch_size: int = 256, device: str | torch.device = "auto"
+    ):
+        self.model = model
+        self.batch_size = batch_size
+        self.device = device
+
+    def fit(self, X: Any = None, y: Any = None) -> "Embedder":
+        """Load the model; the images and the labels are not used."""
+        self._loaded = None
+        self._backbone()
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the features of images, (n, D) float32.
+
+        Args:
+            X: n ≥ 1 images, see `EXPECTED`; arrays and tensors have uint8 values or floats in [0, 1].
+
+        Raises:
+            UserError: see the class.
+        """
+        images = _as_images(X)
+        return self._backbone().features(images, batch_size=self.batch_size).float().cpu().numpy()
+
+    def _backbone(self) -> Model:
+        """Return the model of the current parameters, which is loaded once."""
+        cached = getattr(self, "_loaded", None)
+        if cached is None or cached[0] is not self.model:
+            self._loaded = cached = (self.model, load(self.model))
+        cached[1].backbone.to(resolve_device(self.device)).eval()
+        return cached[1]
+
+    @property
+    def _n_features_out(self) -> int:
+        """The number of features D, for the names `embedder0` … of `get_feature_names_out`."""
+        model = self._backbone()
+        C, S = model.preprocess.channels, model.preprocess.size
+        return model.features(torch.zeros(1, C, S, S, dtype=torch.uint8)).shape[1]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_loaded"}
+
+
+def _as_images(X: Any) -> Any:
+    """Return images that `Model.features` takes; a column of paths of pandas or NumPy becomes a list, grey images get
+    their channel.
+
+    >>> _as_images(np.array([["a.png"], ["b.png"]])), _as_images(np.zeros((5, 8, 8))).shape
+    (['a.png', 'b.png'], (5, 8, 8, 1))
+    """
+    if isinstance(X, str) or not isinstance(X, Iterable | Images | MemoryImages):
+        raise UserError(f"X is {X!r:.60} ({type(X).__name__}), expected several images: {EXPECTED}")
+    if isinstance(X, torch.Tensor | np.ndarray) and X.ndim == 3:
+        return X[..., None] if isinstance(X, np.ndarray) else X[:, None]
+    values: Any = X.to_numpy() if hasattr(X, "to_numpy") else X  # pyright: ignore[reportAttributeAccessIssue]  pandas and polars
+    if not isinstance(values, np.ndarray) or values.ndim == 4:
+        return values
+    if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1 and values.dtype.kind in "OUT"):
+        return values.ravel().tolist()
+    raise UserError(f"X is an array of shape {values.shape} and type {values.dtype}, expected {EXPECTED}")

@@ -1,0 +1,298 @@
+"""Export a backbone with its preprocessing: safetensors, which timm can load, the whole network as ONNX, or a folder
+for the Hugging Face hub.
+"""
+
+import copy
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+from torch import nn
+
+from fullrank.errors import UserError
+from fullrank.files import atomic_write
+from fullrank.images import Preprocess
+from fullrank.models.loading import load
+from fullrank.models.model import Model, ModelLike
+from fullrank.models.model_card import model_card
+from fullrank.training.checkpoints import to_safetensors
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+"""The files of a folder; a network that timm cannot build has no config.json."""
+
+
+def export(
+    model: ModelLike,
+    out: Path | str,
+    *,
+    push_to_hub: str | None = None,
+    overwrite: bool = False,
+    notify: Callable[[str], Any] = lambda line: None,
+) -> Path:
+    """Write the backbone of a model to FILE.safetensors or FILE.onnx, or to a folder for the Hugging Face hub, and
+    return the path.
+
+    A folder has model.safetensors, config.json and a model card with recipe, scores and spectrum; plain timm loads it:
+    `timm.create_model("local-dir:FOLDER", pretrained=True)`. The weights and the ONNX file hold the preprocessing
+    (channels, size, mean, std) and the names of the classes as metadata. `fullrank.load("file:FILE")` loads a
+    safetensors file; timm alone can load the weights of a backbone with a standard stem.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        out: the file, whose suffix determines the format; a path without a suffix is a folder.
+        push_to_hub: upload the folder to this repository, OWNER/NAME; a new repository is private.
+        overwrite: replace an existing file.
+        notify: receives a line that says how to load the file.
+
+    Raises:
+        UserError: the model does not exist, the suffix is unknown, the file exists or cannot be written, or the upload
+            fails.
+    """
+    path = Path(out)
+    suffix = "" if os.path.isdir(path) else path.suffix.lower()
+    if suffix not in ("", ".safetensors", ".onnx"):
+        raise UserError(f"{out} ends in '{suffix}', expected .safetensors, .onnx, or a folder, whose name has no dot")
+    if suffix and push_to_hub is not None:
+        raise UserError(f"a folder is uploaded to {push_to_hub}, but out is the file {out}; give a folder")
+    loaded = load(model)
+    if not suffix:
+        write_hub_folder(loaded, path, overwrite=overwrite, notify=notify)
+        if push_to_hub is not None:
+            notify(f"uploaded: {upload(path, push_to_hub)}")
+    elif suffix == ".onnx":
+        C, S = loaded.preprocess.channels, loaded.preprocess.size
+        difference = export_onnx(loaded.backbone, path, C, S, loaded.metadata, overwrite=overwrite)
+        notify(f"{path}: ONNX Runtime and torch differ by at most {difference:.1e}")
+    else:
+        export_weights(loaded.backbone, path, loaded.metadata, overwrite=overwrite)
+        arguments = "".join(f", {name}={value!r}" for name, value in loaded.spec.arguments.items())
+        channels = "" if loaded.preprocess.channels == 3 else f", in_chans={loaded.preprocess.channels}"
+        notify(f"{path}: fullrank.load('file:{path}')")
+        if loaded.is_plain:
+            notify(f"or timm.create_model('{loaded.spec.name}', num_classes=0{channels}{arguments}).load_state_dict(…)")
+    return path
+
+
+def export_weights(
+    backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False
+) -> None:
+    """Write parameters and buffers to one safetensors file.
+
+    A timm network with the standard stem can be loaded without fullrank:
+    `timm.create_model(name, num_classes=0, **arguments).load_state_dict(safetensors.torch.load_file(path))`.
+
+    Args:
+        backbone: the network; it is not changed.
+        path: the file.
+        metadata: texts to store in the file: name, and arguments, stem and preprocess as JSON.
+        overwrite: replace an existing file.
+
+    Raises:
+        UserError: the file exists, or cannot be written.
+
+    >>> from safetensors.torch import load_file
+    >>> path = Path(tempfile.mkdtemp()) / "linear.safetensors"
+    >>> export_weights(nn.Linear(3, 2), path, {"name": "linear"})
+    >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
+    {'bias': (2,), 'weight': (2, 3)}
+    """
+    with atomic_write(Path(path), overwrite=overwrite) as temporary:
+        temporary.write_bytes(to_safetensors(backbone.state_dict(), dict(metadata)))
+
+
+def export_onnx(
+    backbone: nn.Module,
+    path: Path | str,
+    channels: int,
+    size: int,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> float:
+    """Write the network as one ONNX file for any number of images, and compare its features with torch.
+
+    ONNX's checker validates the file, and ONNX Runtime runs it on batches of 1 and 3 random images, before the file
+    appears.
+
+    Args:
+        backbone: maps normalised float32 images (n, channels, size, size) to features (n, D); a copy on the CPU in eval
+            mode is exported.
+        path: the file.
+        channels: channels of the images.
+        size: side of the images in pixels.
+        metadata: texts to store in the file, such as the preprocessing; ONNX calls them `metadata_props`.
+        overwrite: replace an existing file.
+
+    Returns:
+        The largest absolute difference between the features of ONNX Runtime and of torch.
+
+    Raises:
+        UserError: the onnx extra is not installed, or the file exists or cannot be written.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401  torch.onnx needs it
+    except ModuleNotFoundError as missing:
+        raise UserError(
+            f"export to ONNX needs {missing.name}, which is not installed; run: pip install 'fullrank[onnx]'"
+        ) from missing
+    network = copy.deepcopy(backbone).cpu().eval()
+    images = torch.randn(3, channels, size, size, generator=torch.Generator().manual_seed(0))
+    with atomic_write(Path(path), overwrite=overwrite) as temporary:
+        torch.onnx.export(
+            network,
+            (images,),
+            temporary,
+            dynamo=True,
+            external_data=False,  # one file
+            verbose=False,
+            input_names=["images"],
+            output_names=["features"],
+            dynamic_shapes=({0: torch.export.Dim("n")},),
+        )
+        if metadata:
+            stored = onnx.load(temporary)
+            onnx.helper.set_model_props(stored, dict(metadata))
+            onnx.save(stored, temporary)
+        onnx.checker.check_model(temporary, full_check=True)
+        session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
+        differences = []
+        for batch in (images, images[:1]):
+            with torch.inference_mode():
+                expected = network(batch)
+            (features,) = session.run(["features"], {"images": batch.numpy()})
+            differences.append((torch.from_numpy(features) - expected).abs().max().item())
+    return max(differences)
+
+
+def write_hub_folder(
+    model: Model,
+    folder: Path | str,
+    *,
+    overwrite: bool = False,
+    notify: Callable[[str], Any] = lambda line: None,
+    classes: int = 0,
+) -> Path:
+    """Write the backbone as a folder that timm loads: `timm.create_model("local-dir:FOLDER", pretrained=True)`.
+
+    Before the files appear, timm loads them, and the features of two random images are compared with those of the
+    model. timm has no small stem and no `last_residual=False`; the folder of such a network has no config.json, and its
+    card says how to build it.
+
+    Args:
+        model: a loaded model.
+        folder: the folder; other files in it are kept.
+        overwrite: replace existing files.
+        notify: receives a line that says how to load the model.
+        classes: the number of classes of a classifier that the caller puts beside the weights; 0: there is none.
+
+    Raises:
+        UserError: a file exists or cannot be written, or the loaded network differs.
+    """
+    folder, files = Path(folder), [WEIGHTS, CARD] + [CONFIG] * model.is_plain
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, expected a folder; give another name")
+    if not overwrite and (taken := [name for name in files if (folder / name).exists()]):
+        remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
+        raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
+    said = f"fullrank.load('file:{folder / WEIGHTS}'); timm cannot build this network alone, see {folder / CARD}"
+    with tempfile.TemporaryDirectory() as draft:
+        export_weights(model.backbone, Path(draft, WEIGHTS), {"format": "pt"} | model.metadata)
+        Path(draft, CARD).write_text(model_card(model, classes=classes), "utf-8", errors="backslashreplace")
+        if model.is_plain:
+            Path(draft, CONFIG).write_text(json.dumps(timm_config(model), indent=2) + "\n", "utf-8")
+            difference = _compare_with_timm(model, Path(draft))
+            said = f"timm.create_model('local-dir:{folder}', pretrained=True) differs by at most {difference:.1e}"
+        for name in files:  # the configuration is last: a folder without it is incomplete for timm
+            with atomic_write(folder / name, overwrite=overwrite) as path:
+                path.write_bytes(Path(draft, name).read_bytes())
+    notify(f"{folder}: {said}")
+    return folder
+
+
+def timm_config(model: Model) -> dict[str, Any]:
+    """Return the content of config.json, in timm's format: architecture, arguments, and the preprocessing of the
+    images.
+    """
+    preprocess, known = model.preprocess, dict(getattr(model.backbone, "pretrained_cfg", None) or {})
+    pretrained: dict[str, Any] = {
+        "tag": "fullrank",
+        "custom_load": False,
+        "input_size": [preprocess.channels, preprocess.size, preprocess.size],
+        "fixed_input_size": bool(known.get("fixed_input_size", False)),
+        "interpolation": "bilinear",
+        "crop_pct": preprocess.size / preprocess.resized,
+        "crop_mode": "center",
+        "mean": list(preprocess.mean),
+        "std": list(preprocess.std),
+        "num_classes": 0,
+        "pool_size": None,
+        "first_conv": known.get("first_conv"),
+        "classifier": known.get("classifier"),
+    }
+    return {
+        "architecture": model.spec.name.partition(".")[0],  # a tag names other weights
+        "num_classes": 0,
+        "num_features": _features(model.backbone, preprocess).shape[1],
+        "model_args": {**model.spec.arguments, "in_chans": preprocess.channels},
+        "pretrained_cfg": pretrained,
+    }
+
+
+def _compare_with_timm(model: Model, folder: Path) -> float:
+    """Return the largest difference between the features of the model and those of the network that timm builds from
+    the folder.
+
+    Raises:
+        UserError: timm cannot build the network, or the features differ.
+    """
+    remedy = "export FILE.safetensors"
+    try:
+        with torch.random.fork_rng(devices=[]):
+            again = timm.create_model(f"local-dir:{folder}", pretrained=True)
+        expected, found = (_features(network, model.preprocess) for network in (model.backbone, again))
+        difference = float((expected - found).abs().max())
+    except Exception as error:  # timm raises exceptions of many types
+        raise UserError(
+            f"timm {timm.__version__} cannot load the exported network ({error!s:.160}); {remedy}"
+        ) from error
+    if not difference <= 1e-4 * max(float(expected.abs().max()), 1e-6):
+        raise UserError(f"the network that timm loads differs by {difference:.1e} in its features; {remedy}")
+    return difference
+
+
+@torch.inference_mode()
+def _features(network: nn.Module, preprocess: Preprocess) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, preprocess.channels, preprocess.size, preprocess.size, generator=generator)
+    device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
+    return network.eval()(images.to(device)).float().cpu()
+
+
+def upload(folder: Path, repository: str) -> str:
+    """Upload the files of the folder to a repository of the hub, which is created as private if it does not exist;
+    return its address.
+
+    Raises:
+        UserError: nobody is logged in, the name is wrong, or the hub refuses.
+    """
+    api = HfApi(library_name="timm")
+    try:
+        address = api.create_repo(repository, private=True, exist_ok=True)
+        files = [name for name in (WEIGHTS, CONFIG, CARD) if (folder / name).exists()]
+        api.upload_folder(
+            repo_id=address.repo_id, folder_path=folder, allow_patterns=files, commit_message="Upload a backbone"
+        )
+    except (HfHubHTTPError, LocalTokenNotFoundError, HFValidationError, OSError) as error:
+        reason = str(error).partition("\n")[0][:160]
+        remedy = f"log in with `hf auth login`; the folder {folder} is complete, so upload it later"
+        raise UserError(f"cannot upload to {repository} ({reason}); {remedy}") from error
+    return str(address)

@@ -1,0 +1,348 @@
+"""The one way from words to a Recipe: for the command line, for `pretrain(**changes)` in Python, and for sweeps.
+
+`resolve` takes a recipe, its name, its file, or images, and fields by their dotted names. A given field always wins.
+The fields that follow from it are computed here, once: a larger batch has a larger learning rate (`following`).
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fullrank.errors import UserError, suggest
+from fullrank.images import DatasetInfo, Images, dataset_info, hold_out_test, train_and_test
+from fullrank.images.reading import Reading
+from fullrank.methods.backbones import check_name
+from fullrank.objectives.signature import tensor_names
+from fullrank.recipes.catalog import ENTRIES, RECIPES
+from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
+from fullrank.recipes.published import Entry
+from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, read_recipe, to_dict
+from fullrank.recipes.rules import (
+    BATCH_EXPONENTS,
+    LARGEST_SMALL_STEM,
+    OPTIMIZERS,
+    SAME_RATE_FOR_ANY_BATCH,
+    WAITS,
+    WARMUPS,
+    WARMUPS_WITH_INIT,
+    balanced_invariance,
+    learning_rate,
+    stem_for,
+)
+from fullrank.recipes.start import Start, explain_start, start_channels, start_size, with_start
+from fullrank.recipes.user_code import find_objective, import_function, is_imported
+
+Notify = Callable[[str], Any]
+
+PHOTOS = "photos"
+"""The name of the general recipe, for which `data.source` names the images."""
+SHORT = {
+    "backbone": "backbone.name",
+    "optimizer": "optimizer.name",
+    "schedule": "schedule.name",
+    "projector": "projector.widths",
+}
+"""Part of a recipe → the field that a plain value means: `backbone="resnet50"`."""
+OF_THE_RUN = ("epochs", "seed", "data", "checkpoints", "keep_checkpoints", "log_every", "probe", "spectrum", "machine")
+"""The fields of a recipe that belong to a run more than to a method: another objective keeps them."""
+MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
+"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
+× D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
+2022)."""
+
+
+def print_nothing(line: str) -> None:
+    """Take a line for the user, and do nothing."""
+
+
+def resolve(
+    source: Recipe | Images | str | Path | None,
+    overrides: Mapping[str, Any],
+    *,
+    start: Start | None = None,
+    notify: Notify = print_nothing,
+) -> Recipe:
+    """Return the recipe that words describe.
+
+    Args:
+        source: a recipe, the name of one in `RECIPES`, a recipe.json, or images (a folder, hf:NAME, `Images`), for
+            which a general recipe is chosen; "photos" or None: the images of data.source among the overrides.
+        overrides: names and values of fields: `objective`, `epochs`, dotted names as in the flags, such as
+            "optimizer.lr", with "views.1.size" adding a group of views; a whole part: `optimizer=OptimizerConfig(…)`;
+            or a word for it: `backbone="resnet50"`.
+        start: the MODEL whose weights the backbone starts with.
+        notify: is called with lines about what was chosen, and what followed from the overrides.
+
+    Raises:
+        UserError: the recipe or a field does not exist, or a value is wrong.
+
+    >>> recipe = resolve("digits", {"epochs": 5, "batch_size": 32, "optimizer.momentum": 0.8})
+    >>> recipe.epochs, recipe.schedule.warmup, recipe.optimizer.lr, recipe.optimizer.momentum
+    (5, 1.0, 0.0025, 0.8)
+    """
+    given = plain_fields(overrides)
+    objective, builder = given.pop("objective", None), given.pop("method_builder", "")
+    if not isinstance(objective, str | None) or not isinstance(builder, str):
+        own = "'vicreg', or 'package.module:function' for your own function"
+        raise UserError(f"objective is {objective!r:.60}, expected its name: {own}")
+    if source is None or (source == PHOTOS and "data.source" in given):
+        source = given.get("data.source")
+    base, info = find_recipe(source), None
+    if base is None:
+        base, info = general_recipe(source, given, start)
+    base = for_objective(base, objective or base.objective, builder, notify)
+    follows = following(base, given)
+    recipe = with_fields(base, follows | given)
+    if start is not None:
+        recipe = with_fields(with_start(recipe, start, channels=given.get("data.channels")), given)
+    before, after = flatten(to_dict(base)), flatten(to_dict(recipe))
+    if changed := [name for name in follows if name in before and before[name] != after[name]]:
+        values = (f"{name} {_short(before[name])} → {_short(after[name])}" for name in changed)
+        notify(f"follows from the flags: {', '.join(values)}; a flag sets another value")
+    for line in explain_photos_recipe(recipe, info) if info else ():
+        notify(line)
+    for line in explain_start(recipe, start) if start else ():
+        notify(line)
+    return recipe
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def plain_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return overrides under the names of the fields, with parts of a recipe as JSON objects.
+
+    >>> plain_fields({"batch-size": 8, "backbone": "resnet50", "data.label_column": "breed"})
+    {'batch_size': 8, 'backbone.name': 'resnet50', 'data.reading.label_column': 'breed'}
+    """
+    given = {}
+    for name, value in overrides.items():
+        name = name.replace("-", "_")
+        if isinstance(value, str | tuple | list) and not any(map(is_dataclass, value)):
+            name = SHORT.get(name, name)
+        part, _, field = name.partition(".")
+        if part == "data" and field in Reading.__dataclass_fields__:
+            name = f"data.reading.{field}"
+        given[name] = as_json(value)
+    return given
+
+
+def as_json(value: Any) -> Any:
+    """Return a value with dataclasses as dicts."""
+    if isinstance(value, tuple | list):
+        return [as_json(item) for item in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def find_recipe(source: Any) -> Recipe | None:
+    """Return the recipe itself, the recipe of that name, or that of a recipe.json; None for a source of images.
+
+    Raises:
+        UserError: the words are neither a recipe nor a source that exists.
+    """
+    if isinstance(source, Recipe):
+        return source
+    if isinstance(source, Images):
+        return None
+    some = f"{', '.join([*RECIPES][:4])} …; `fullrank recipes` lists all {len(RECIPES)}"
+    expected = f"a recipe ({some}), or images in a folder, a Parquet file or hf:OWNER/NAME"
+    if not isinstance(source, str | Path):
+        raise UserError(f"recipe is {source!r:.60}, expected {expected}; to continue a run, give resume=RUN")
+    name = str(source)
+    if name in RECIPES:
+        return RECIPES[name]
+    if name.endswith(".json") and os.path.isfile(name):  # unlike Path.is_file, False in a folder that is not readable
+        return read_recipe(Path(name))
+    if os.path.isfile(Path(name) / "recipe.json"):
+        again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
+        raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
+    if ":" not in name and not os.path.exists(os.path.expanduser(name)):
+        folder = Path(name).parent
+        near = [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
+        hint = suggest(name, RECIPES) or suggest(name, near)
+        raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{hint}")
+    return None
+
+
+def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
+    """Return the general recipe for images, and what is known about the images."""
+    wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
+    data = wanted.data
+    if isinstance(source, Images):
+        splits = hold_out_test(source, validation=data.validation, subset=data.subset)
+    else:
+        splits = train_and_test(str(source), data.reading, validation=data.validation, subset=data.subset)
+    info = dataset_info(splits.train)
+    channels = given.get("data.channels")
+    sizes = [value for name, value in given.items() if re.fullmatch(r"views\.\d+\.size", name)]
+    choices = {"size": max(sizes, default=None), "backbone": given.get("backbone.name")}
+    if start is not None:
+        info = replace(info, channels=start_channels(info.channels, start, channels))
+        choices = {"size": choices["size"] or start_size(start), "backbone": start.backbone.name}
+    elif channels is not None:
+        info = replace(info, channels=channels)
+    choices |= {name: given.get(name) for name in ("epochs", "batch_size")} | {"optimizer": given.get("optimizer.name")}
+    name = source.source if isinstance(source, Images) else str(source)
+    return photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices), info
+
+
+def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = print_nothing) -> Recipe:
+    """Return the published recipe of an objective on the data set of `recipe`, or else `with_objective`.
+
+    What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept.
+
+    >>> for_objective(RECIPES["cifar10"], "barlow_twins").name, for_objective(RECIPES["cifar10"], "tico").name
+    ('cifar10-barlow_twins', 'cifar10')
+    """
+    if objective == recipe.objective and not builder:
+        return recipe
+    entry = None if builder else published_entry(recipe, objective)
+    if entry is None:
+        kept = f"optimizer, schedule and views are those of {recipe.name}"
+        notify(f"--objective {objective} has no published recipe here; {kept}")
+        return with_objective(recipe, objective, method_builder=builder)
+    notify(f"--objective {objective} takes the recipe {entry.name} ({entry.origin})")
+    original = RECIPES[recipe.name]
+    kept = {name: getattr(recipe, name) for name in OF_THE_RUN if getattr(recipe, name) != getattr(original, name)}
+    epochs = {name: kept.pop(name) for name in ("epochs",) if name in kept}
+    return replace(resolve(entry.recipe, epochs), **kept)
+
+
+def published_entry(recipe: Recipe, objective: str) -> Entry | None:
+    """Return the published recipe of another objective on the data set of `recipe`.
+
+    None if there is none, or if `recipe` is not one of the library's, up to the fields `OF_THE_RUN`: then its own
+    values count.
+    """
+    own = ENTRIES.get(recipe.name)
+    if own is None or not own.family:
+        return None
+    of_the_run = {name: getattr(recipe, name) for name in OF_THE_RUN}
+    usual = (own.recipe, resolve(own.recipe, {"epochs": recipe.epochs}))
+    if recipe not in [replace(each, **of_the_run) for each in usual]:
+        return None
+    candidates = (ENTRIES.get(name) for name in (own.family, f"{own.family}-{objective}"))
+    return next((entry for entry in candidates if entry and entry.recipe.objective == objective), None)
+
+
+def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") -> Recipe:
+    """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
+
+    A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R
+    gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    `optimizer.constant_predictor` is a choice of SimSiam's recipe, so another objective has it switched off.
+
+    Raises:
+        UserError: there is no such objective.
+
+    >>> recipe = Recipe(hyper={"invariance": 2.0})
+    >>> with_objective(recipe, "wmse").projector.widths, with_objective(recipe, "directclr").projector.widths
+    ((2048, 2048, 64), ())
+    """
+    for name in (objective, method_builder):
+        if ":" in name:
+            import_function(name)
+    projector, optimizer = recipe.projector, recipe.optimizer
+    if tensor_names(find_objective(objective)) == ("R",):
+        projector = replace(projector, kind="mlp", widths=())
+    elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
+        *hidden, D = projector.widths
+        projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
+    if objective != recipe.objective:
+        optimizer = replace(optimizer, constant_predictor=False)
+    own = {"objective": objective, "hyper": {}, "method_builder": method_builder, "method": {}}
+    return replace(recipe, **own, projector=projector, optimizer=optimizer)
+
+
+def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that follow from the given ones, and are not given themselves.
+
+    | given | what follows |
+    |---|---|
+    | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
+    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW |
+    | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
+    | backbone | timm's own arguments instead of the recipe's, and the stem |
+    | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
+    | batch size, projector, number of views | FroSSL's invariance weight, which keeps its balance |
+
+    A published recipe equals its publication as long as none of these is given.
+
+    >>> following(Recipe(), {"epochs": 20, "batch_size": 128})
+    {'optimizer.lr': 0.15, 'schedule.warmup': 4.0, 'hyper.invariance': 0.5}
+    """
+    wanted, found = with_fields(recipe, given), {}
+    optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
+    if optimizer != recipe.optimizer.name:
+        found["optimizer.lr"] = learning_rate(optimizer, wanted.batch_size)
+        for name in ("weight_decay", "last_weight_decay", "decay_all"):
+            found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
+    elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
+        found["optimizer.lr"] = recipe.optimizer.lr * ratio ** BATCH_EXPONENTS[optimizer]
+    if "epochs" in given:
+        longest = wanted.epochs / (WARMUPS_WITH_INIT if recipe.init else WARMUPS)
+        found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
+        waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
+        found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
+    before, after = (max(view.size for view in each.views) for each in (recipe, wanted))
+    if "backbone.name" in given:
+        check_name(wanted.backbone.name)
+        found |= {"backbone.arguments": {}, "backbone.stem": stem_for(wanted.backbone.name, after)}
+    elif (before <= LARGEST_SMALL_STEM) != (after <= LARGEST_SMALL_STEM):
+        found["backbone.stem"] = stem_for(recipe.backbone.name, after)
+    balance, balanced = balanced_invariance(recipe), balanced_invariance(wanted)
+    if balance and balanced and balance != balanced:
+        found["hyper.invariance"] = recipe.hyper["invariance"] * balanced / balance
+    return {name: value for name, value in found.items() if not is_below(name, given)}
+
+
+def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with other values of some fields, by their dotted names; nothing follows from them.
+
+    Raises:
+        UserError: a field does not exist, or a value is wrong.
+
+    >>> with_fields(Recipe(), {"optimizer.lr": 0.2, "views.1.size": 16}).views[1].size
+    16
+    """
+    tree = to_dict(with_view_groups(recipe, values))
+    tree["views"] = {str(number): view for number, view in enumerate(tree["views"])}
+    known = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper is not complete
+    for name in sorted(values, key=lambda name: name.count(".")):
+        *path, last = name.split(".")
+        node: Any = tree
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or (known and last not in node):
+            raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
+        node[last] = values[name]
+    if isinstance(tree["views"], dict):
+        tree["views"] = list(tree["views"].values())
+    return from_dict(tree) if values else recipe
+
+
+def with_view_groups(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """Return the recipe with a group of views for each number in the names of fields, such as `views.1.size`.
+
+    A group after the recipe's last one is a copy of that one with one view; the fields that are named then change it.
+
+    Raises:
+        UserError: a group is left out.
+
+    >>> [view.count for view in with_view_groups(Recipe(), ["views.1.size", "epochs"]).views]
+    [2, 1]
+    """
+    if "views" in names:
+        return recipe
+    for number in sorted({int(match[1]) for name in names if (match := re.match(r"views\.(\d{1,9})\b", name))}):
+        if number > len(recipe.views):
+            raise UserError(f"views.{number} is given, but the recipe has no views.{number - 1}; add it first")
+        if number == len(recipe.views):
+            recipe = replace(recipe, views=(*recipe.views, replace(recipe.views[-1], count=1)))
+    return recipe

@@ -1,0 +1,160 @@
+"""What a report shows of one run: the content of its directory, with a note for each missing or damaged file."""
+
+import io
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from fullrank.errors import UserError
+from fullrank.evaluation.result import Evaluation
+from fullrank.files import check_file
+from fullrank.models import check_run
+from fullrank.report.neighbour_rows import NEIGHBOURS, NeighbourRows
+from fullrank.run import Metrics, Run, SpectrumHistory, read_json
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+
+MAX_PICTURE_BYTES = 2**26
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """The content of one run directory that a report shows."""
+
+    label: str
+    """The name of the run on the page: the name of its directory."""
+    folder: str = "RUN"
+    """The directory as it was given, for commands."""
+    recipe: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    train: Sequence[TrainRow] = ()
+    spectrum: Sequence[SpectrumRow] = ()
+    online: Sequence[OnlineRow] = ()
+    alarms: Sequence[AlarmRow] = ()
+    spectra: SpectrumHistory | None = None
+    evaluations: Sequence[Evaluation] = ()
+    views: bytes | None = None
+    """The picture of a few images and their views, a PNG."""
+    neighbours: NeighbourRows | None = None
+    unreadable: int = 0
+    """Number of files that could not be read as images."""
+    file_notes: Sequence[str] = ()
+    """One sentence for each file that is missing or damaged."""
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the log, 0 without a log."""
+        return max((rows[-1].step for rows in (self.train, self.spectrum, self.alarms) if rows), default=0)
+
+    @property
+    def data(self) -> str:
+        """The source of the images, empty if the recipe does not name it."""
+        return str(look_up(self.recipe, "data.source") or "")
+
+    def last(self, name: str) -> float | None:
+        """Return the last value of a field of the spectrum rows, None without one."""
+        values = series(self.spectrum, lambda row: getattr(row, name))[1]
+        return float(values[-1]) if len(values) else None
+
+    def last_metrics(self, location: str) -> SpectrumMetrics | None:
+        """Return the logged metrics of the last spectrum at a location, None without one."""
+        return getattr(self.spectrum[-1], location) if self.spectrum else None
+
+    def evaluations_by_relevance(self) -> list[Evaluation]:
+        """Return the evaluations on the data of the training, then the others, each with the newest first."""
+
+        def is_other(evaluation: Evaluation) -> bool:  # `photos[test]` and `photos (held out)` are of the source photos
+            rest = evaluation.data.removeprefix(self.data)
+            return not self.data or rest == evaluation.data or rest[:1] not in ("", "[", " ", ",")
+
+        return sorted(reversed(self.evaluations), key=is_other)
+
+
+def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> tuple[list[int], np.ndarray]:
+    """Return the steps and the values of a quantity, without the rows that lack it.
+
+    >>> row = TrainRow(step=5, epoch=0.5, loss=2.0, terms={}, lr=0.1, images_per_second=100.0)
+    >>> series([row], lambda row: row.loss), series([row], lambda row: row.effective_rank)
+    (([5], array([2.])), ([], array([], dtype=float64)))
+    """
+    points = [(row.step, y) for row in rows if (y := value(row)) is not None]
+    return [step for step, _ in points], np.array([y for _, y in points], dtype=float)
+
+
+def look_up(tree: Any, name: str) -> Any:
+    """Return the value at a dotted name, None if there is none.
+
+    >>> look_up({"data": {"source": "digits"}}, "data.source"), look_up({"data": None}, "data.source")
+    ('digits', None)
+    """
+    for key in name.split("."):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def read_run_summary(path: Path) -> RunSummary:
+    """Read a run directory. Only `recipe.json` and a sound `metrics.jsonl` are needed.
+
+    Raises:
+        UserError: `path` is not a run directory, or its recipe or its log is damaged.
+
+    >>> read_run_summary(Path("no-such-run"))
+    Traceback (most recent call last):
+    fullrank.errors.UserError: 'no-such-run' is not a run directory, it has no recipe.json; give ...
+    """
+    check_run(path)
+    run, notes = Run(path), []
+
+    def read(name: str, load: Callable[[], Any], consequence: str) -> Any:
+        """Return what `load` reads from a file; note if the file is missing, damaged or empty."""
+        problem, value = "is missing", None
+        if (path / name).exists():
+            problem = "is empty"
+            try:
+                value = load()
+            except UserError:
+                problem = "cannot be read"
+        if not value:
+            notes.append(f"{name} {problem}: {consequence}.")
+        return value
+
+    metrics = Metrics.read(path / "metrics.jsonl")
+    read("metrics.jsonl", lambda: metrics, "there are no curves over training")
+    if metrics.incomplete_line is not None:
+        notes.append(f"metrics.jsonl: line {metrics.incomplete_line} is incomplete, as a killed run leaves it.")
+    unreadable, neighbours = path / "decode_errors.jsonl", None
+    if (path / NEIGHBOURS).exists():
+        neighbours = read(NEIGHBOURS, lambda: NeighbourRows.read(path / NEIGHBOURS), "no neighbours are shown")
+    return RunSummary(
+        label=path.resolve().name,
+        folder=shlex.quote(str(path)),
+        recipe=read_json(path / "recipe.json"),  # as JSON: a report names what it shows, and runs no code of a recipe
+        environment=read("environment.json", lambda: run.environment, "versions and duration are unknown") or {},
+        train=metrics.train,
+        spectrum=metrics.spectrum,
+        online=metrics.online,
+        alarms=metrics.alarms,
+        spectra=read("spectrum.npz", lambda: run.spectra, "there is no spectrum figure"),
+        evaluations=read("evaluation.json", lambda: run.evaluations, "the run was not evaluated") or (),
+        views=read("views.png", lambda: _read_png(path / "views.png"), "no images are shown"),
+        neighbours=neighbours,
+        unreadable=unreadable.read_bytes().count(b"\n") if unreadable.is_file() else 0,
+        file_notes=tuple(notes),
+    )
+
+
+def _read_png(path: Path) -> bytes:
+    try:
+        check_file(path)
+        with path.open("rb") as file:
+            picture = file.read(MAX_PICTURE_BYTES)
+        Image.open(io.BytesIO(picture), formats=("PNG",)).load()  # of other formats, Pillow runs Ghostscript for EPS
+    except Exception as error:  # Pillow raises errors of many kinds
+        raise UserError(f"{path} cannot be read ({error})") from error
+    return picture

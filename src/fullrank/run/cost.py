@@ -1,0 +1,161 @@
+"""What a run costs: the time of a step, measured on real steps, and what follows from it; the share of the evaluations.
+
+Nothing is said about time before three steps are measured.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from fullrank.distributed import all_reduce_max, world_size
+from fullrank.errors import UserError
+from fullrank.recipes import Recipe, resolve
+from fullrank.recipes.recipe import view_sizes
+
+WARM_UP, MEASURED = 2, 3
+"""Steps before the measurement, which also allocate memory and start workers, and least number of measured steps."""
+REST = 1.05
+"""Time of a run divided by that of its steps: evaluations of spectra, checkpoints, logs."""
+MAX_HOURS = 10_000
+
+EVALUATION_SHARE = 0.015
+"""Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training."""
+SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well; two are the minimum
+MIN_EVALUATIONS, PREFERRED_EVALUATIONS, MAX_EVALUATIONS = 20, 50, 100  # the slider of the report shows 100
+# An eigenvalue that is estimated from n images has a relative standard error of √(2/n), 18 % for 64 images.
+MIN_SAMPLES = 64
+
+
+class Pace:
+    """The time of a step, measured on the first steps after `WARM_UP`.
+
+    Args:
+        device: the device of the training.
+        least: seconds of the measurement.
+    """
+
+    def __init__(self, device: torch.device, *, least: float = 1.0) -> None:
+        self.step_seconds: float | None = None
+        """The time of a step; None while it is measured."""
+        self._device, self._least, self._steps, self._began = device, least, 0, 0.0
+
+    def tick(self, elsewhere: float = 0.0) -> bool:
+        """Count a step; return whether the measurement ends with it.
+
+        Args:
+            elsewhere: seconds so far that were not spent on steps.
+        """
+        self._steps += 1
+        measured, now = self._steps - WARM_UP, time.perf_counter() - elsewhere
+        if measured and (self.step_seconds or measured < MEASURED or now - self._began < self._least):
+            return False
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter() - elsewhere
+        if measured == 0:
+            self._began = now
+            return False
+        self.step_seconds = (now - self._began) / measured
+        return True
+
+
+def measure_step(steps: Iterator[object], device: torch.device) -> float:
+    """Take steps until their time is measured, and return the seconds of a step, those of the slowest process."""
+    pace = Pace(device, least=10.0)
+    for _ in steps:
+        pace.tick()
+        if all_reduce_max(int(pace.step_seconds is None)) == 0:
+            break
+    return all_reduce_max(round(1e6 * (pace.step_seconds or 0))) / 1e6
+
+
+def check_hours(hours: object) -> None:
+    """Check a number of hours.
+
+    Raises:
+        UserError: it is no positive number, or too large.
+    """
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 < hours <= MAX_HOURS:
+        raise UserError(f"hours is {hours!r:.60}, expected a number above 0 and at most {MAX_HOURS:,}")
+
+
+def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> int:
+    """Return the largest number of epochs that fit into a time, at least 1.
+
+    >>> epochs_within(1.0, 0.5, 100), epochs_within(0.001, 10.0, 100)
+    (68, 1)
+    """
+    return min(max(int(hours * 3600 / (REST * step_seconds * steps_per_epoch)), 1), 1_000_000)
+
+
+def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
+    """Return the recipe with the epochs that fit into a time, and a line for the user."""
+    epochs = epochs_within(hours, step_seconds, steps_per_epoch)
+    recipe = resolve(recipe, {"epochs": epochs})
+    expected = REST * step_seconds * steps_per_epoch * epochs / 3600
+    line = (
+        f"--hours {hours:g}: --epochs {epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
+        f"measured: {expected:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
+    )
+    return recipe, line + ("; one epoch already takes longer" if expected > hours else "")
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """The plan of a run's spectrum evaluations."""
+
+    samples: int
+    """Held-out images per evaluation."""
+    every: int
+    """Steps between two evaluations."""
+    loss_every: int = 1
+    """Evaluations between two evaluations with the held-out loss; the last evaluation of a run has one."""
+
+    def has_loss(self, step: int, total: int) -> bool:
+        """Return whether the evaluation after `step` of `total` steps includes the held-out loss; that before the first
+        step never does.
+
+        >>> [step for step in range(0, 50, 10) if EvaluationPlan(samples=64, every=10, loss_every=2).has_loss(step, 40)]
+        [20, 40]
+        """
+        return step > 0 and math.ceil((total - step) / self.every) % self.loss_every == 0
+
+
+def plan_evaluations(
+    recipe: Recipe, *, steps: int, dimensions: int, available: int, samples: int = 0
+) -> EvaluationPlan:
+    """Return the plan of a run's spectrum evaluations, which take 1.5 % of the forward passes of its training.
+
+    A step passes each view forward and backward, which counts as three passes; views are counted by their pixels. An
+    evaluation passes n held-out images, and with the held-out loss the views of a batch. n is the first of 10 D, 5 D
+    and 2 D that leaves at least 50 evaluations, or else 2 D. A run too short for 20 of these has 20 evaluations of
+    fewer images, at least 64, with the loss in as many as 60 % of the passes pay for. There is an evaluation before the
+    first step and after the last.
+
+    Args:
+        recipe: the recipe; its `spectrum.every` decides the interval if it is not 0.
+        steps: number of training steps.
+        dimensions: the largest number D of dimensions of a spectrum.
+        available: number of held-out images, limited by memory.
+        samples: images per evaluation; 0: computed as above. A run with a given number has at least 20 evaluations.
+
+    >>> plan_evaluations(Recipe(batch_size=256), steps=20_000, dimensions=128, available=10_000)
+    EvaluationPlan(samples=1280, every=203, loss_every=1)
+    """
+    largest, *_ = sizes = view_sizes(recipe)
+    views = recipe.batch_size * sum(V * (size / largest) ** 2 for size, V in sizes.items())
+    budget = EVALUATION_SHARE * steps * 3 * views / world_size()
+    counts = [samples] if samples else [min(k * dimensions, available) for k in SAMPLES_PER_DIMENSION]
+    n = next((n for n in counts if budget / (n + views) >= PREFERRED_EVALUATIONS), counts[-1])
+    evaluations, losses, every = budget / (n + views), MAX_EVALUATIONS, recipe.spectrum.every
+    if evaluations < MIN_EVALUATIONS and samples:
+        every = every or max(steps // (MIN_EVALUATIONS - 1), 1)
+    elif evaluations < MIN_EVALUATIONS:
+        losses = min(max(int(0.6 * budget / views), 1), MIN_EVALUATIONS)
+        n = min(max(int((budget - losses * views) / MIN_EVALUATIONS), MIN_SAMPLES), n)
+        evaluations = min(max((budget - losses * views) / n, 2), MIN_EVALUATIONS)
+    every = every or math.ceil(steps / (int(min(evaluations, MAX_EVALUATIONS)) - 1))
+    return EvaluationPlan(n, every, loss_every=1 if samples else math.ceil(math.ceil(steps / every) / losses))

@@ -1,0 +1,392 @@
+"""The work between two training steps: update the online probe, evaluate spectra, write the log, raise alarms, save
+checkpoints.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from fullrank.config import from_json
+from fullrank.errors import UserError
+from fullrank.files import read_json, read_jsonl, write_json
+from fullrank.recipes import build_preprocess, to_dict
+from fullrank.recipes.forecast import duration
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
+from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.run.cost import REST, Pace
+from fullrank.run.directory import Run, discard_replaced
+from fullrank.run.metrics import MetricsWriter
+from fullrank.run.monitor import (
+    evaluate_held_out_views,
+    evaluate_spectra,
+    intraclass_correlation,
+    score_labelled,
+    score_online,
+    variance_within_views,
+)
+from fullrank.run.precision import resolve_precision
+from fullrank.run.progress import ProgressBar, describe_terms, memory_in_use
+from fullrank.run.resume import checkpoint_meta
+from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.spectrum_history import SpectrumFile
+from fullrank.run.steps import TrainingRun
+from fullrank.run.wandb_log import WandbOptions
+from fullrank.spectrum import Spectrum
+from fullrank.training import Step, lr_factor, save_checkpoint
+
+NUM_LEADING = 16  # number of eigenvalues in the row of a training step
+DURATIONS = ("duration_seconds", "cpu_seconds", "spectrum_share", "online_share")  # in environment.json
+DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
+
+
+class NullLogger:
+    """The logger of every process except the first: it writes nothing, but takes part in the communication of
+    checkpoints.
+    """
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run = run
+
+    def __enter__(self) -> "NullLogger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def evaluate_start(self) -> None:
+        """Do nothing: all processes have equal weights, so only the first process evaluates."""
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Take part in the checkpoints that are due."""
+        if step.step in self.run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+
+    def save_checkpoint(self, step: int) -> None:
+        """Send the decode errors of this process to the first process."""
+        self.run.data.decode_errors.all_gather()
+
+
+class Stopwatch:
+    """The seconds of a run: of its training loop, of the processor, and of some of its parts; those before the run was
+    resumed count.
+    """
+
+    def __init__(self, before: dict[str, float]) -> None:
+        total = before.get("duration_seconds", 0.0)
+        self._before = {"total": total, "cpu": before.get("cpu_seconds", 0.0)}
+        self.parts = {part: 0.0 for part in ("spectrum", "online")}
+        self._parts_before = {part: total * before.get(f"{part}_share", 0.0) for part in self.parts}
+        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+
+    @contextmanager
+    def measure(self, part: str) -> Iterator[None]:
+        """Count the time of the context as a part of the run."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.parts[part] += time.perf_counter() - started
+
+    @property
+    def elsewhere(self) -> float:
+        """Seconds of this process that were spent on parts."""
+        return sum(self.parts.values())
+
+    def read(self) -> dict[str, float]:
+        """Return the durations for environment.json."""
+        seconds = self._before["total"] + time.perf_counter() - self._started
+        cpu = self._before["cpu"] + time.process_time() - self._cpu_started
+        shares = {
+            f"{part}_share": round((now + self._parts_before[part]) / seconds, 4) for part, now in self.parts.items()
+        }
+        return {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), **shares}
+
+
+class RunLogger:
+    """The logger of the first process: it writes the run directory, and changes no weights, gradients or global random
+    state.
+
+    Args:
+        run: the run in progress.
+        wandb: log to W&B too; a dict gives arguments of `wandb.init`.
+        console: where to print.
+    """
+
+    def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
+        self.run, self.console = run, console
+        recipe, path = run.recipe, run.path
+        self.preprocess = build_preprocess(recipe)
+        if run.start:
+            errors, _ = read_jsonl(path / "decode_errors.jsonl")
+            run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
+        self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=run.start or -1)
+        self.writer = MetricsWriter(path, run.log, wandb=wandb, config=to_dict(recipe))
+        warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
+        self.detector = CollapseDetector(compute_burn_in_end(steps=run.total, warmup=warmup), to_dict(recipe))
+        for row in run.log:
+            self.detector.update(row)  # a resumed run does not repeat an alarm
+        self.progress = ProgressBar(
+            console, start=run.start, total=run.total, steps_per_epoch=run.steps_per_epoch, batch_size=recipe.batch_size
+        )
+        self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
+        self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
+        self.environment = read_json(path / "environment.json")
+        durations = {name: value for name, value in self.environment.items() if name in DURATIONS}
+        self.watch = Stopwatch(from_json(dict[str, float], durations, f"{path / 'environment.json'}"))
+        self.pace = Pace(run.fabric.device)
+
+    def __enter__(self) -> "RunLogger":
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.progress.stop()
+        # After an exception, e.g. for a full disk, an error while closing the files would hide the exception.
+        with suppress(OSError, UserError) if kind else nullcontext():
+            self.writer.close()
+            self.write_state()
+        if count := len(self.run.data.decode_errors.reasons):
+            self.console.print(
+                f"{count} image{'s' * (count > 1)} could not be read; see {self.run.path / 'decode_errors.jsonl'}"
+            )
+
+    def write_state(self) -> None:
+        """Write the durations and the decode errors."""
+        self.run.data.decode_errors.write(self.run.path / "decode_errors.jsonl")
+        write_json(self.run.path / "environment.json", self.environment | self.watch.read())
+
+    def evaluate_start(self) -> None:
+        """Evaluate the weights before the first step."""
+        self.evaluate_spectrum(0)
+        if 0 in self.run.score_steps:
+            self.score_probe(0)
+
+    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+        """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
+        run, last = self.run, step.step == self.run.total
+        self.unread_terms.append((step.step, step.terms))
+        known = step.labels < len(run.probe.b)  # a stream may have labels beyond the known classes
+        labels = step.labels.where(known, -1).repeat(len(step.R))
+        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(step.step))
+        if step.step % run.recipe.log_every == 0 or last:
+            self.log_train(step, probed)
+        if step.step % run.data.plan.every == 0 or last:
+            self.read_terms()
+            self.check_weights(step.step)
+            self.evaluate_spectrum(step.step, step.R)
+        if step.step in run.score_steps:
+            self.check_weights(step.step)
+            self.score_probe(step.step)
+        if step.step in run.checkpoint_steps:
+            self.save_checkpoint(step.step)
+        if self.pace.tick(self.watch.elsewhere) and not last:
+            self.announce_pace(step.step - run.start, wait_seconds)
+        self.progress.show(step.step)
+
+    def announce_pace(self, steps: int, wait_seconds: float) -> None:
+        """Print how long the run takes, now that it is measured."""
+        run, seconds = self.run, self.pace.step_seconds or 0.0
+        waits = min(wait_seconds / (steps * seconds), 1.0)
+        advice = ""
+        if waits > DATA_BOUND and run.fabric.device.type == "cuda":
+            advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)"
+        self.console.print(
+            f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
+            f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
+            f"{waits:.0%} of the time{advice}"
+        )
+
+    def probe_lr_factor(self, step: int) -> float:
+        """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
+        run, schedule = self.run, self.run.recipe.schedule
+        constant = run.recipe.probe.schedule == "constant"
+        return 1.0 if constant else lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
+
+    def log_train(self, step: Step, probed: dict[str, Any]) -> None:
+        """Write the row of a training step."""
+        recipe, terms = self.run.recipe, self.read_terms()
+        values = torch.stack([probed["loss"], probed["accuracy"].to(probed["loss"].dtype)]).tolist()  # one transfer
+        probe_loss, accuracy = (None if math.isnan(value) else value for value in values)  # NaN: no label in this batch
+        every = max(recipe.spectrum.train_batch_every, recipe.log_every)
+        with self.require_finite_embeddings(step.step, "training images"):
+            row = TrainRow(
+                step=step.step,
+                epoch=self.run.epoch(step.step),
+                loss=sum(terms.values()),
+                terms=terms,
+                lr=step.lr,
+                images_per_second=round(self.progress.speed(step.step), 1),
+                probe_loss=None if accuracy is None else probe_loss,
+                probe_train_accuracy=accuracy,
+                relative_variance={
+                    "backbone": variance_within_views(step.R),
+                    "projector": variance_within_views(step.embeddings["Z"]),
+                },
+                **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
+            )
+        self.log_row(row)
+        self.progress.caption = describe_terms(terms, self.effective_rank)
+
+    def evaluate_batch(self, step: Step) -> dict[str, Any]:
+        """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
+        with self.watch.measure("spectrum"):
+            spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
+            self.effective_rank = step.step, spectrum.effective_rank()
+            leading = spectrum.eigenvalues[:NUM_LEADING].tolist()
+        return {
+            "effective_rank": self.effective_rank[1],
+            "max_rank": min(spectrum.n - 1, spectrum.D),
+            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in leading),
+        }
+
+    def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
+        """Evaluate the spectra of the held-out images, the loss on their views, and the intraclass correlation of the
+        last batch's views.
+
+        Args:
+            step: number of steps so far.
+            R: (V, n, D_b) representations of the last batch; None before the first batch.
+        """
+        run, data, recipe = self.run, self.run.data, self.run.recipe
+        with (
+            self.watch.measure("spectrum"),
+            run.fabric.autocast(),
+            self.require_finite_embeddings(step, "held-out images"),
+        ):
+            spectra, features = evaluate_spectra(run.method, data.held_out, self.preprocess)
+            views = evaluate_held_out_views(
+                run.method,
+                data.held_out,
+                run.views,
+                seed=recipe.seed,
+                batch_size=recipe.batch_size,
+                with_loss=data.plan.has_loss(step, run.total),
+            )
+        self.spectrum_file.append(step, spectra)
+        labels = data.held_out_labels.to(features.device)
+        counts = labels[labels >= 0].bincount()
+        labelled = int(counts.sum())
+        self.log_row(
+            SpectrumRow(
+                step=step,
+                epoch=run.epoch(step),
+                **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in spectra.items()},
+                intraclass_correlation=None if R is None else intraclass_correlation(R),
+                probe_accuracy=run.probe.accuracy(features, labels) if labelled else None,
+                probe_images=labelled or None,
+                probe_majority=int(counts.max()) / labelled if labelled else None,
+                held_out_loss=views.loss,
+                image_deviation=views.image_deviation,
+                pixel_deviation=views.pixel_deviation,
+            )
+        )
+
+    def score_probe(self, step: int) -> None:
+        """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
+        run, data, probe = self.run, self.run.data, "linear" if self.run.data.labelled else "online"
+        kind = "validation" if run.recipe.data.validation and probe == "online" else "test"
+        with self.watch.measure("online"):
+            if data.labelled:
+                train, test = (images.batches() for images in data.labelled)
+                score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
+            else:
+                assert data.test is not None, "a run without labelled test images has no step to score"
+                score = score_online(run.method, run.probe, data.test.batches(), self.preprocess, run.fabric)
+        epoch = run.epoch(step)
+        self.log_row(
+            OnlineRow(
+                step=step, epoch=epoch, accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe
+            )
+        )
+        top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
+        name = "a linear probe" if probe == "linear" else "the online probe"
+        self.console.print(
+            f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}",
+            highlight=False,
+        )
+
+    def log_row(self, row: Row) -> None:
+        """Write a row and the alarms that it raises."""
+        self.writer.write(row)
+        for alarm in self.detector.update(row):
+            self.console.print(f"warning at step {row.step}: {self.log_alarm(alarm)}", style="yellow")
+
+    def log_alarm(self, alarm: AlarmRow) -> str:
+        """Write the row of an alarm, and return its text."""
+        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
+        self.writer.write(alarm, text)
+        return text
+
+    def read_terms(self) -> dict[str, float]:
+        """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the
+        last step.
+
+        Raises:
+            UserError: a term is NaN or infinite.
+        """
+        names = list(self.unread_terms[-1][1])
+        values = torch.stack([torch.stack([terms[name] for name in names]) for _, terms in self.unread_terms]).tolist()
+        for (step, _), row in zip(self.unread_terms, values, strict=True):
+            for name, value in zip(names, row, strict=True):
+                if not math.isfinite(value):
+                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
+        del self.unread_terms[:-1]
+        return dict(zip(names, values[-1], strict=True))
+
+    def check_weights(self, step: int) -> None:
+        """Check all weights and buffers, because a finite loss can have an infinite gradient.
+
+        Raises:
+            UserError: a weight or buffer is NaN or infinite.
+        """
+        tensors = self.run.method.state_dict()
+        finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
+        if bad := [name for name, ok in zip(tensors, finite, strict=True) if not ok]:
+            raise self.not_finite_error(step, "weights", tensor=bad[0])
+
+    @contextmanager
+    def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
+        """Turn the error for embeddings that are not finite into an error that names the step and the cause."""
+        try:
+            yield
+        except UserError as error:
+            raise self.not_finite_error(step, "embeddings", images=images) from error
+
+    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
+        """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before
+        the step.
+        """
+        recipe = self.run.recipe
+        epoch, precision = self.run.epoch(step), resolve_precision(recipe)
+        text = self.log_alarm(not_finite_alarm(step, epoch, where, recipe, precision=precision, **details))
+        steps = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
+        saved = f"the checkpoint of step {steps[-1]} is complete" if steps else "no checkpoint has been written yet"
+        return UserError(f"{text}; {saved}")
+
+    def save_checkpoint(self, step: int) -> None:
+        """Check loss and weights, flush the log to the disk, and write a checkpoint.
+
+        Raises:
+            UserError: loss or weights are not finite, or the disk is full.
+        """
+        run = self.run
+        self.read_terms()
+        self.check_weights(step)
+        self.writer.flush()
+        run.data.decode_errors.all_gather()
+        self.write_state()
+        save_checkpoint(
+            run.path / "checkpoints",
+            step,
+            weights=run.method.state_dict(),
+            state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
+            meta=checkpoint_meta(run.recipe, run.data),
+            keep=run.recipe.keep_checkpoints,
+        )
+        discard_replaced(run.path)

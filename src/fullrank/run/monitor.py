@@ -1,0 +1,212 @@
+"""What is measured between two steps, in eval mode: spectra of held-out images, the loss on their views, and scores.
+
+Nothing here changes weights, statistics or the global random state.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Real
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from fullrank.evaluation.features import standardize
+from fullrank.evaluation.frozen import restore_modes
+from fullrank.evaluation.linear import linear_probe
+from fullrank.evaluation.online import OnlineProbe, OnlineScore
+from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
+from fullrank.images import Preprocess
+from fullrank.images.load import Batch
+from fullrank.methods import Method, at_least_float32
+from fullrank.objectives import total
+from fullrank.spectrum import Spectrum
+from fullrank.spectrum.moments import to_float64
+from fullrank.training.seeding import mix
+from fullrank.views import MultiViewTransform
+
+CHUNK = 256  # number of images whose views are in memory at the same time
+HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training
+
+
+@contextmanager
+def eval_mode(method: Method) -> Iterator[None]:
+    """Set eval mode inside the context, and restore the mode of every module afterwards."""
+    with torch.no_grad(), restore_modes(method):
+        method.eval()
+        yield
+
+
+def evaluate_spectra(
+    method: Method, pixels: Real[Tensor, "n C S S"], preprocess: Preprocess, *, batch_size: int = 512
+) -> tuple[dict[str, Spectrum], Float[Tensor, "n D_b"]]:
+    """Return the spectra of "backbone" and "projector" in eval mode, and the representations of the images.
+
+    Args:
+        method: a `Method` with `backbone` and `projector`.
+        pixels: uint8 or floats in [0, 1], (n, C, S, S).
+        preprocess: turns pixels into the input of the backbone.
+        batch_size: number of images per forward pass.
+    """
+    device = next(method.parameters()).device
+    spectra, features = StreamingEncoderSpectrum(method.projector), []
+    with eval_mode(method):
+        for chunk in pixels.split(batch_size):
+            R = method.backbone(preprocess.normalize(chunk.to(device)))
+            features.append(at_least_float32(R))
+            spectra.update(R)
+    return spectra.compute(), torch.cat(features)
+
+
+def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
+    """Return the share of variance that the views of one image have in common: 1 for equal, 0 for uncorrelated views.
+
+    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all views and images (Fisher 1925, § 38),
+    computed from Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Uncorrelated views of n images have |ρ| of at most about
+    1/√n.
+
+    Args:
+        R: (V, n, D) representations of a batch.
+
+    Returns:
+        None for a single view, or if the variance is zero.
+
+    >>> R = torch.randn(1, 8, 3)
+    >>> round(intraclass_correlation(torch.cat([R, R])), 6), intraclass_correlation(R)
+    (1.0, None)
+    """
+    A = to_float64(R)
+    A = A - A.mean((0, 1))
+    V, square = len(A), A.square().sum()
+    return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()
+
+
+def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
+    """Return the share of the mean square of X that is variance between the images of a view: 0 if all images have the
+    same output.
+
+    Σ_v Σ_i ‖x_vi − mean_v‖² / Σ_v Σ_i ‖x_vi‖², and 0 if X is zero.
+
+    >>> variance_within_views(torch.randn(2, 1, 3).expand(2, 8, 3)) < 1e-14, variance_within_views(torch.zeros(2, 8, 3))
+    (True, 0.0)
+    """
+    A = to_float64(X)
+    square = A.square().sum()
+    return ((A - A.mean(1, keepdim=True)).square().sum() / square).item() if square > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutViews:
+    """The measurements on the views of one batch of held-out images."""
+
+    image_deviation: float | None
+    """Standard deviation of a pixel over the images, root mean square over the pixels: 0 if all images give the same
+    view. The smallest value of all views; 1 is the standard deviation of the data. None for a single image."""
+    pixel_deviation: float
+    """Standard deviation over the pixels of a view, root mean square over the images: 0 if each view has a single
+    colour. The smallest value of all views."""
+    loss: float | None
+    """The loss in eval mode; None if it was not asked for or is not finite, or if a smaller batch than in training is
+    too small."""
+
+
+def evaluate_held_out_views(
+    method: Method,
+    pixels: Real[Tensor, "n C S S"],
+    transform: MultiViewTransform,
+    *,
+    seed: int,
+    batch_size: int,
+    with_loss: bool,
+) -> HeldOutViews:
+    """Draw views of the first `batch_size` held-out images, measure their deviations, and evaluate the objective on
+    them.
+
+    The images and their augmentation depend on the seed alone, so they are the same at every evaluation of a run.
+
+    Args:
+        method: the method in training.
+        pixels: uint8 or floats in [0, 1], (n, C, S, S), the held-out images.
+        transform: draws the views.
+        seed: seed of the run.
+        batch_size: number of images of a training batch; the loss of most objectives depends on it.
+        with_loss: whether to embed the views and to evaluate the objective.
+    """
+    parameter, pixels = next(method.parameters()), pixels[:batch_size]
+    params = transform.make_params(mix(seed, HELD_OUT_STREAM), 0, len(pixels))
+    with torch.random.fork_rng([parameter.device] if parameter.device.type == "cuda" else []), eval_mode(method):
+        deviations, embeddings = (None, 0.0), []
+        for start in range(0, len(pixels), CHUNK) if with_loss else (0,):
+            part = slice(start, start + CHUNK)
+            views = transform(pixels[part].to(parameter.device), params.select_samples(part))
+            if start == 0:
+                deviations = view_deviations(views)
+            if with_loss:
+                embeddings.append(method.forward([group.to(parameter.dtype) for group in views]))
+        whole = {name: torch.cat([part[name] for part in embeddings], dim=1) for name in (embeddings or [{}])[0]}
+        loss = held_out_loss(method, whole, batch_size) if whole else None
+    return HeldOutViews(image_deviation=deviations[0], pixel_deviation=deviations[1], loss=loss)
+
+
+def view_deviations(views: list[Float[Tensor, "_ n C _ _"]]) -> tuple[float | None, float]:
+    """Return the smallest deviation over the images, None for a single image, and the smallest deviation over the
+    pixels.
+
+    >>> [round(x, 6) for x in view_deviations([torch.tensor([0.0, 2.0]).reshape(1, 2, 1, 1, 1).expand(1, 2, 1, 4, 4)])]
+    [1.0, 0.0]
+    """
+    over_images = [group.flatten(2).var(1, correction=0).mean(-1) for group in views]  # (V_k,)
+    over_pixels = [group.flatten(3).var(-1, correction=0).mean((1, 2)) for group in views]
+    image_deviation, pixel_deviation = (torch.cat(values).min().sqrt().item() for values in (over_images, over_pixels))
+    return image_deviation if views[0].shape[1] > 1 else None, pixel_deviation
+
+
+def held_out_loss(method: Method, embeddings: dict[str, Tensor], batch_size: int) -> float | None:
+    """Return the loss of a batch of embeddings; None if it is not finite, or if the objective refuses a batch below
+    `batch_size`.
+    """
+    try:
+        loss = float(total(method.terms(embeddings)))
+    except (RuntimeError, ValueError):  # torch's errors of linear algebra are RuntimeErrors
+        if embeddings["R"].shape[1] == batch_size:
+            raise
+        return None
+    return loss if math.isfinite(loss) else None
+
+
+def score_online(
+    method: Method, probe: OnlineProbe, batches: Iterable[Batch], preprocess: Preprocess, fabric: Fabric
+) -> OnlineScore:
+    """Return the accuracies of the online probe on the representations of images, with the running statistics."""
+    with eval_mode(method):
+        return probe.score(_representations(method, batches, preprocess, fabric))
+
+
+def score_labelled(
+    method: Method,
+    train: Iterable[Batch],
+    test: Iterable[Batch],
+    preprocess: Preprocess,
+    fabric: Fabric,
+    *,
+    seed: int,
+) -> OnlineScore:
+    """Return the accuracies of the linear probe of `fullrank evaluate`, trained and scored on labelled images."""
+    with eval_mode(method):
+        X, y = map(torch.cat, zip(*_representations(method, train, preprocess, fabric), strict=True))
+        X_test, y_test = map(torch.cat, zip(*_representations(method, test, preprocess, fabric), strict=True))
+    X, X_test = standardize(X, X_test)
+    result = linear_probe(X, y, X_test, y_test, seed=seed)
+    return OnlineScore(result.accuracy, result.top5, len(y_test))
+
+
+def _representations(
+    method: Method, batches: Iterable[Batch], preprocess: Preprocess, fabric: Fabric
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield representations (n, D_b) and labels (n,) of each batch."""
+    for batch in batches:
+        with fabric.autocast():
+            R = method.backbone(preprocess.normalize(batch.pixels.to(fabric.device)))
+        yield at_least_float32(R), batch.labels.to(fabric.device)

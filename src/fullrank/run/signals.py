@@ -1,0 +1,46 @@
+"""SIGTERM, Ctrl-C and a lost terminal (SIGHUP) set a flag, which the training loop reads between two steps."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class StopFlag:
+    """The number of the first signal that arrived, or 0."""
+
+    signum = 0
+
+
+@contextmanager
+def stop_on_signals(act: Callable[[], Any] = lambda: None) -> Iterator[StopFlag]:
+    """Let the first SIGINT, SIGTERM or SIGHUP inside the context set the flag and call `act`; a second signal has its
+    usual effect.
+
+    A SIGHUP that is ignored stays ignored, so that a run under nohup goes on when its terminal closes.
+
+    >>> with stop_on_signals() as flag:
+    ...     signal.raise_signal(signal.SIGTERM)
+    ...     flag.signum == signal.SIGTERM
+    True
+    """
+    flag, before = StopFlag(), {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def set_flag(signum: int, frame: object) -> None:
+        flag.signum = signum
+        restore()
+        act()
+
+    if threading.current_thread() is threading.main_thread():  # no other thread can handle signals
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, set_flag)
+    try:
+        yield flag
+    finally:
+        restore()

@@ -1,0 +1,207 @@
+"""A test case: an objective, the tensors on which it is tested, its loss and its gradients."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fullrank.errors import UserError, suggest
+from fullrank.methods.builders import BY_TENSORS
+from fullrank.objectives import OBJECTIVES, Objective, ObjectiveState, Terms, find_state, total
+from fullrank.objectives.algebra import unit
+from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
+
+# Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines
+# equal the normalised embeddings.
+EMBEDDINGS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "Z": ("(V, N, D) embeddings", lambda X: X),
+    "R": ("(V, N, D) representations", lambda X: X),
+    "P": ("(V, N, D) predictions", lambda X: X),
+    "Q": ("(V, N, D) queries", lambda X: X),
+    "S": ("(V, N, K) cosines with prototypes", lambda X: unit(X, dim=-1)),
+    "U": ("(N, D) anchors", lambda X: X[0]),
+    "U_pos": ("(N, D) their positives", lambda X: X[1]),
+    "U_neg": ("(N, D) their negatives", lambda X: X[2]),
+}
+TARGETS = {"T": "(V, N, D) targets, without gradient", "K": "(V, N, D) keys, without gradient"}
+_AS_Z = ("(V, N, D)", lambda X: X)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveCase:
+    """An objective to test. Tensor argument names follow the convention of `Method` (Z, P, T, …), which determines
+    their role.
+    """
+
+    name: str
+    objective: Objective
+    """The function, with its hyperparameters bound if they differ from the defaults."""
+    views: int
+    """Number V of views of the test tensors: 2 if the objective takes only 2 views, else 3."""
+
+    @property
+    def state(self) -> ObjectiveState | None:
+        """The description of the objective's state; None if it has none."""
+        return find_state(self.objective)
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Names of all tensors that the objective takes, in the order of the signature."""
+        return tensor_names(self.objective)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the state tensors, which are the same on every process."""
+        return tuple(name for name in self.tensor_names if self.state and name in self.state.tensors)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Names of the per-sample tensors that do not require a gradient."""
+        return tuple(name for name in self.tensor_names if name in TARGETS and name not in self.state_names)
+
+    @property
+    def embedding_names(self) -> tuple[str, ...]:
+        """Names of the per-sample tensors that require a gradient."""
+        return tuple(name for name in self.tensor_names if name not in self.state_names + self.target_names)
+
+    def tensors(
+        self, X: Float[Tensor, "V N D"], T: Float[Tensor, "V N D"], state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the tensors that the objective takes, computed from embeddings X, targets T and a state."""
+        samples = {name: EMBEDDINGS.get(name, _AS_Z)[1](X) for name in self.embedding_names}
+        every = samples | {name: T.detach() for name in self.target_names} | dict(state)
+        return {name: every[name] for name in self.tensor_names}
+
+    def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
+        """Return the state before the first batch; `size` is the number of rows of a queue."""
+        if self.state is None:
+            return {}
+        with torch.random.fork_rng(devices=()):
+            torch.default_generator.manual_seed(seed)
+            return self.state.initial(V=self.views, D=D, K=D, size=size)
+
+    def next_state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the state after a batch, given the tensors of the batch and the current state."""
+        return self.state.next(tensors, objective=self.objective) if self.state else {}
+
+    def sample_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
+        """Return the state after five random batches with different means, in float64."""
+        state = {name: t.double() for name, t in self.initial_state(D=D, size=3 * D + 1).items()}
+        for _ in range(5 if state else 0):
+            X, T = torch.randn(2, self.views, 4 * D, D, generator=generator, dtype=torch.float64)
+            X_mean, T_mean = 0.5 * torch.randn(2, D, generator=generator, dtype=torch.float64)
+            state = self.next_state(self.tensors(X + X_mean, T + T_mean, state))
+        return state
+
+    def random_tensors(self, generator: torch.Generator, *, N: int = 12, D: int = 5) -> dict[str, Tensor]:
+        """Return random tensors by name, in float64."""
+        X, T = torch.randn(2, self.views, N, D, generator=generator, dtype=torch.float64)
+        return self.tensors(X, T, self.sample_state(generator, D=D))
+
+
+def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, Any] | None = None) -> ObjectiveCase:
+    """Return the test case of an objective, with the hyperparameters `hyper` bound.
+
+    A tensor of a method that `fullrank.methods.builders.BY_TENSORS` lists, but the library does not know, is tested
+    like Z (V, N, D).
+
+    Raises:
+        UserError: the objective takes a tensor that no method supplies, or has a hyperparameter without a default.
+
+    >>> from fullrank.objectives import vicreg
+    >>> case = objective_case(vicreg)
+    >>> case.name, case.views, {name: tuple(t.shape) for name, t in case.random_tensors(torch.Generator()).items()}
+    ('vicreg', 2, {'Z': (2, 12, 5)})
+    """
+    name = name or getattr(objective, "__name__", type(objective).__name__)
+    bound = partial(objective, **hyper) if hyper else objective
+    if not tensor_names(bound):
+        example = f"def {name.split(':')[-1]}(Z, *, …)"
+        raise UserError(f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write {example}")
+    case = ObjectiveCase(name=name, objective=bound, views=2)
+    states = {key for f in OBJECTIVES.values() if (state := find_state(f)) for key in state.tensors}
+    registered = {tensor for names in BY_TENSORS for tensor in names} - states
+    for tensor in case.embedding_names:
+        if tensor not in EMBEDDINGS and tensor not in registered:
+            known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
+            raise UserError(
+                f"'{name}' takes '{tensor}' by position, but no method supplies it{suggest(tensor, known)}; make "
+                "hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in "
+                f"BY_TENSORS, or use one of {', '.join(f'{key} {shape}' for key, shape in known.items())}"
+            )
+    if missing := [key for key, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
+        remedy = f"give it in the signature, or set hyper.{missing[0]}"
+        raise UserError(f"'{name}' has no default for {', '.join(missing)}; {remedy}")
+    three = ObjectiveCase(name=name, objective=bound, views=3)
+    return three if required_views(bound) is None and _uses_every_view(three) else case
+
+
+def _uses_every_view(case: ObjectiveCase) -> bool:
+    """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
+    name = case.embedding_names[0] if case.embedding_names else ""
+    tensors = case.random_tensors(torch.Generator())
+    if not name or tensors[name].ndim < 3:
+        return True
+    try:
+        tensors[name].requires_grad_()
+        (gradient,) = torch.autograd.grad(loss_of(case, tensors), [tensors[name]])
+    except Exception:  # of any type, from a function of two views
+        return False
+    return bool(gradient[-1].any())
+
+
+class LossAndGradients(NamedTuple):
+    """The loss of an objective on some tensors, and its gradients."""
+
+    loss: Tensor
+    scale: float
+    """Σ |terms|, or 1 if all are zero. Tolerances are relative to this, not to the loss, because terms can cancel."""
+    gradients: dict[str, Tensor]
+    """By the name of the tensor; zeros for a tensor without gradient."""
+
+
+def call(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Any:
+    """Return what the objective returns, with a new generator from `seed` if the objective draws random numbers."""
+    random = {GENERATOR: torch.Generator().manual_seed(seed)} if takes_generator(case.objective) else {}
+    return case.objective(**tensors, **random)
+
+
+def terms_of(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Terms:
+    """Return the terms. A bare tensor, which `check_terms` reports, counts as a single term."""
+    terms = call(case, tensors, seed=seed)
+    return {"loss": terms} if isinstance(terms, Tensor) else terms
+
+
+def loss_of(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Tensor:
+    """Return the sum of the terms.
+
+    >>> from fullrank.objectives import vicreg
+    >>> loss_of(objective_case(vicreg), {"Z": torch.zeros(2, 4, 3)})
+    tensor(24.7500)
+    """
+    return total(terms_of(case, tensors, seed=seed))
+
+
+def value_and_grad(
+    case: ObjectiveCase, tensors: Mapping[str, Tensor], *, dtype: torch.dtype = torch.float64
+) -> LossAndGradients:
+    """Return the loss and the gradients at copies of `tensors` in `dtype`."""
+    copies = {name: t.detach().to(dtype, copy=True).requires_grad_() for name, t in tensors.items()}
+    terms = torch.stack(list(terms_of(case, copies).values()))
+    gradients = torch.autograd.grad(terms.sum(), list(copies.values()), materialize_grads=True)
+    scale = terms.detach().abs().sum().item() or 1.0
+    return LossAndGradients(terms.detach().sum(), scale, dict(zip(copies, gradients, strict=True)))
+
+
+def max_abs(tensors: Iterable[Tensor]) -> float:
+    """Return the largest absolute value; NaN if any value is NaN.
+
+    >>> max_abs([torch.ones(2), torch.tensor([-3.0])])
+    3.0
+    """
+    return torch.cat([t.detach().flatten() for t in tensors]).abs().max().item()

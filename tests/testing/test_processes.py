@@ -1,0 +1,93 @@
+"""Losses that are not pure functions of the whole batch fail the comparison of 2 and 4 processes with one."""
+
+import math
+
+import broken_losses
+import pytest
+from torch import tensor
+
+from fullrank.errors import UserError
+from fullrank.objectives import barlow_twins, corinfomax, moco, simsiam
+from fullrank.testing import measure_exactness, objective_case
+from fullrank.testing.processes import Step, _errors, exactness_results
+
+pytestmark = pytest.mark.ddp
+
+LOSSES = (
+    barlow_twins,
+    corinfomax,
+    moco,
+    simsiam,
+    broken_losses.correct,
+    broken_losses.barlow_with_a_local_correlation,
+    broken_losses.hinge_with_a_sum_in_place,
+    broken_losses.rank_of_the_process,
+    broken_losses.random_inside,
+    broken_losses.keeps_state,
+    broken_losses.raises_on_rank_one,
+    broken_losses.detached,
+    broken_losses.always_zero,
+)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return measure_exactness([objective_case(loss) for loss in LOSSES], processes=(2, 4))
+
+
+@pytest.mark.parametrize("name", ["barlow_twins", "corinfomax", "moco", "simsiam", "correct"])
+def test_a_pure_function_is_exact(measured, name):
+    assert [errors.processes for errors in measured[name]] == [2, 4]
+    assert all(errors.exact for errors in measured[name])
+    assert {result.status for result in exactness_results(measured[name])} == {"passed", "info"}
+
+
+def test_a_sum_in_place_over_processes_has_the_right_value_and_a_wrong_gradient(measured):
+    for errors in measured["barlow_with_a_local_correlation"]:
+        assert errors.value_error < 1e-12
+        assert errors.gradient_error > 0.1
+        assert not errors.exact
+
+
+def test_a_hinge_is_tested_on_both_sides(measured):
+    for errors in measured["hinge_with_a_sum_in_place"]:
+        assert errors.value_error < 1e-12
+        assert errors.gradient_error > 1e-3
+
+
+@pytest.mark.parametrize("name", ["rank_of_the_process", "random_inside", "keeps_state"])
+def test_a_function_of_more_than_its_tensors_fails(measured, name):
+    assert not any(errors.exact for errors in measured[name])
+    assert min(errors.gradient_error for errors in measured[name]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("raises_on_rank_one", "RuntimeError: only here"), ("detached", "does not require grad")]
+)
+def test_an_exception_in_a_process_is_reported(measured, name, words):
+    for errors in measured[name]:
+        assert words in errors.exception
+        assert not errors.exact
+    assert words in exactness_results(measured[name])[0].measured
+
+
+def test_without_gathering_a_sum_over_samples_is_exact_and_a_correlation_is_not(measured):
+    assert all(errors.local_gradient_error < 1e-10 for errors in measured["simsiam"])
+    assert all(errors.local_gradient_error > 0.01 for errors in measured["barlow_twins"])
+
+
+def test_a_function_that_other_processes_cannot_import_raises():
+    with pytest.raises(UserError, match="define it with"):
+        measure_exactness([objective_case(lambda Z: {"loss": Z.square().mean()}, name="mine")])
+
+
+def test_nan_on_any_process_is_the_largest_error():
+    one = Step(loss=2.0, scale=4.0, gradients=[tensor([3.0])])
+    broken = Step(loss=math.nan, scale=4.0, gradients=[tensor([math.nan])])
+    for steps in ([one, broken], [broken, one]):
+        assert all(map(math.isnan, _errors(steps, one)))
+
+
+def test_a_loss_of_zero_is_exact(measured):
+    for errors in measured["always_zero"]:
+        assert (errors.value_error, errors.gradient_error, errors.exact) == (0.0, 0.0, True)
