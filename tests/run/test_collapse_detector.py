@@ -8,22 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.recipes import Recipe, to_dict
-from fullrank.run import Run, write_json
+from fullrank.recipes import Recipe
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy, describe_cause, describe_observation
 from fullrank.run.collapse_detector import (
-    MAX_COLLAPSED_SHARE,
     CollapseDetector,
-    burn_in_end_of_log,
     collapsed_share,
     compute_burn_in_end,
     detect_collapse,
-    dominant_term,
     find_collapse,
     not_finite_alarm,
-    replay_alarms,
 )
-from fullrank.run.rows import AlarmRow, SpectrumMetrics, SpectrumRow, TrainRow, row_from_json, row_to_json
+from fullrank.run.rows import SpectrumMetrics, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
 
@@ -97,19 +92,6 @@ def test_the_recorded_alarms_contain_every_kind_and_every_cause():
     }
 
 
-def test_an_alarm_is_one_line():
-    (alarm,) = detect_collapse(
-        [train_row(1, {"variance": 20.0}), spectrum_row(20, {}, {"effective_rank": 1.1})],
-        burn_in_end=BURN_IN_END,
-        recipe={"optimizer": {"lr": 0.5}},
-    )
-    assert alarm_message(alarm) == (
-        "dimensional collapse, projector: effective rank 1.100 of 128 dimensions on 1280 held-out images, expected 2 "
-        "or more; probably because the steps are too large"
-    )
-    assert alarm_remedy(alarm) == "lower --optimizer.lr (now 0.5), or lengthen --schedule.warmup"
-
-
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.floats(1, 5), st.floats(0, 0.4), st.floats(0, 2e-3)), max_size=8), st.integers(0, 8))
 def test_alarms_do_not_depend_on_later_rows(numbers, cut):
@@ -143,14 +125,6 @@ def test_measurable_dimensions_without_variance_are_collapsed(n, rank):
     assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(1 - rank / min(100, n // 2))
 
 
-@pytest.mark.parametrize(
-    ("collapsed", "n", "expected"), [(1, 80, False), (2, 80, True), (2, 16, True), (2, 13, False), (4, 13, True)]
-)
-def test_collapsed_dimensions_count_if_there_are_enough_images(collapsed, n, expected):
-    spectrum = Spectrum.from_eigenvalues(torch.tensor([1.0] * (8 - collapsed) + [0.0] * collapsed), n=n)
-    assert (collapsed_share(spectrum.collapsed_dimensions(), 8, n) > MAX_COLLAPSED_SHARE) is expected
-
-
 def find(Z, where="projector"):
     return find_collapse(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)), where)
 
@@ -172,14 +146,6 @@ def test_burn_in_ends_between_a_twentieth_and_a_quarter_of_a_run_and_after_its_f
     end = compute_burn_in_end(steps=steps, warmup=warmup)
     assert max(steps / 20, 50) <= end <= max(steps / 4 + 1, 50)
     assert end >= min(3 * warmup, steps / 4)
-
-
-def test_a_single_term_is_not_dominant():
-    assert dominant_term({}) is None
-    assert dominant_term({"one": 7.0}) is None
-    assert dominant_term({"one": 7.0, "two": 0.0}) is None
-    assert dominant_term({"one": 101.0, "two": -0.5, "three": 0.5}) == ("one", 101.0)
-    assert dominant_term({"one": 99.0, "two": -0.5, "three": 0.5}) is None
 
 
 NAN = {"term": "variance", "value": "nan"}
@@ -234,18 +200,3 @@ def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
     rows = {"views": [deviating_row(0, image_deviation=0.0), equal], "network": [equal], "large steps": [before, equal]}
     for cause, log in rows.items():
         assert detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause == cause
-
-
-@pytest.mark.parametrize(("steps", "alarms"), [([0, 10, 59, 60, 390], [60]), ([0], []), ([], [])])
-def test_the_log_of_a_run_is_replayed_with_its_recipe(steps, alarms, tmp_path):
-    write_json(tmp_path / "recipe.json", to_dict(Recipe(epochs=10, schedule=ScheduleConfig(warmup=0.5))))
-    rows = [replace(spectrum_row(k, {"effective_rank": 1.1}, {}), epoch=round(k / 39, 4)) for k in steps]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row_to_json(row)) + "\n" for row in rows))
-    run = Run(tmp_path)
-    assert burn_in_end_of_log(run.metrics, run.recipe) == (60 if alarms else 50)
-    assert [alarm.step for alarm in replay_alarms(run)] == alarms
-
-
-def test_alarms_in_the_log_are_ignored():
-    row = AlarmRow(step=1, epoch=0.1, alarm="divergence", where="loss", metric="loss", cause="")
-    assert CollapseDetector(0).update(row) == []

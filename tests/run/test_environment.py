@@ -1,5 +1,4 @@
 import getpass
-import importlib
 import json
 import os
 import shutil
@@ -48,24 +47,6 @@ def test_the_environment_has_neither_user_nor_host(monkeypatch):
     for secret in (socket.gethostname(), getpass.getuser()):
         if len(secret) > 4:  # a short name, e.g. 'root' or 'vm', may be part of any word
             assert secret not in text
-
-
-def test_the_commit_of_the_users_code_is_recorded(tmp_path, monkeypatch):
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    (tmp_path / "code_with_commit.py").write_text(
-        "from fullrank.objectives import frossl\n\ndef loss(Z):\n    return frossl(Z)\n"
-    )
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run([*git, *command], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    monkeypatch.syspath_prepend(tmp_path)
-    recipe = replace(RECIPES["digits"], objective="code_with_commit:loss", hyper={}, method={})
-    assert describe_environment(recipe)["code"] == {}  # not imported, and describing imports nothing
-    importlib.import_module("code_with_commit")
-    assert head.startswith(describe_environment(recipe)["code"]["code_with_commit:loss"])
-    (tmp_path / "code_with_commit.py").write_text("")
-    assert describe_environment(recipe)["code"]["code_with_commit:loss"].endswith("+changes")
-    sys.modules.pop("code_with_commit")
 
 
 def test_hardware_equals_what_torch_and_the_system_report():

@@ -92,23 +92,6 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert metrics[:2] == ALL_KINDS[:2]
 
 
-def test_rows_become_a_table(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    metrics = Metrics(ALL_KINDS)
-    frame = metrics.to_pandas()
-    pandas.testing.assert_frame_equal(frame, pandas.DataFrame(metrics.to_dicts()))
-    assert frame["kind"].tolist() == ["train", "spectrum", "online", "alarm"]
-    assert frame["backbone/effective_rank"].dropna().tolist() == [2.0]
-    assert frame["accuracy"].dropna().tolist() == [0.25]
-
-
-def test_if_a_step_was_logged_twice_the_later_row_is_used(tmp_path):
-    first, again = rows([10, 20]), rows([20, 30])
-    lines = [json.dumps(row_to_json(row)) + "\n" for row in (*first, *again)]
-    (tmp_path / "metrics.jsonl").write_text("".join(lines))
-    assert [row.step for row in read(tmp_path)] == [10, 20, 30]
-
-
 @pytest.mark.parametrize("change", [{"kind": "test"}, {"loss": "low"}, {"epochs": 1}, {"step": None}])
 def test_a_row_with_another_schema_is_reported_with_its_line(tmp_path, change):
     lines = [row_to_json(row) for row in rows([1, 2])]
@@ -130,15 +113,6 @@ def test_on_resume_later_rows_are_removed_and_each_step_is_logged_once(tmp_path)
     write(tmp_path, [30, 40, 50], after=20)
     assert read(tmp_path) == rows([10, 20, 30, 40, 50])
     assert events(tmp_path)["loss"] == [(s, s + 0.5) for s in (10, 20, 30, 40, 50)]
-
-
-def test_scalars_are_the_numbers_of_a_row():
-    train, spectrum, online, alarm = map(scalars, ALL_KINDS)
-    assert train == {"loss": 1.5, "terms/a": 1.5, "lr": 0.1, "images_per_second": 9.0, "effective_rank": 2.0}
-    assert spectrum["projector/dimensions"] == 3.0
-    assert "backbone/condition_number" not in spectrum
-    assert online == {"online/accuracy": 0.25, "online/top5": 0.5, "online/images": 8.0}
-    assert alarm == {}
 
 
 class Wandb(types.ModuleType):

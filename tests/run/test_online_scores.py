@@ -1,6 +1,5 @@
 """The online probe scored on all test images at `probe.epochs`, and runs on a subset with validation images."""
 
-import io
 from dataclasses import replace
 
 import pytest
@@ -8,12 +7,11 @@ import torch
 from rich.console import Console
 
 import fullrank
-from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.evaluation.judging import measure_spectrum
 from fullrank.images import Images, train_and_test
 from fullrank.models import load
-from fullrank.recipes import DataConfig, ProbeConfig
+from fullrank.recipes import ProbeConfig
 from fullrank.run import Run
 
 QUIET = Console(quiet=True)
@@ -83,17 +81,6 @@ def test_five_largest_logits_count_with_more_than_ten_classes(small, tmp_path):
     assert row.top5 == pytest.approx(5 / 11)
 
 
-def test_without_labels_there_is_a_line_and_no_score(small, tmp_path):
-    output = io.StringIO()
-    console = Console(file=output, width=400)
-    images = torch.randint(0, 256, (160, 1, 8, 8), dtype=torch.uint8)
-    recipe = replace(small, epochs=1, probe=ProbeConfig(epochs=(1.0,)))
-    assert not fullrank.pretrain(recipe, images, out=tmp_path / "run", console=console).metrics.online
-    assert (
-        "--probe.epochs: no score of the online probe, as the test images of memory have no labels" in output.getvalue()
-    )
-
-
 @pytest.fixture(scope="module")
 def reduced(small):
     data = replace(small.data, subset=300, validation=0.1)
@@ -131,29 +118,3 @@ def test_evaluation_and_spectrum_of_a_run_use_its_validation_images(reduced_run,
     assert (subset.train_images, subset.test_images) == (300, 144)
     assert (test.train_images, test.test_images) == (1438, 359)
     assert len({each.data for each in run.evaluations}) == 3, "scores on other images do not replace each other"
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (
-            DataConfig(subset=1295, validation=0.1),
-            r"digits has 1,294 training images beside the 144 for validation; give at most 1294",
-        ),
-        (DataConfig(validation=1.0), r"data.validation is 1, which is 1438 of the 1,438 training images"),
-        (DataConfig(validation=0.0001), r"data.validation is 0.0001, which is 0 of the 1,438"),
-        (DataConfig(subset=20), r"there are only 20 training images; set --batch_size 10"),
-        (
-            DataConfig(source="hf:a/b", storage="streaming", subset=20),
-            r"--data.subset chooses .* give --data.storage disk, or --data.subset 0",
-        ),
-        (
-            DataConfig(source="hf:a/b", storage="streaming"),
-            r"--probe.epochs scores .* or --probe.epochs without a value",
-        ),
-    ],
-)
-def test_impossible_choices_are_one_line_and_no_run(reduced, data, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        fullrank.pretrain(replace(reduced, data=replace(data, channels=1)), out=tmp_path / "run", console=QUIET)
-    assert not (tmp_path / "run").exists()

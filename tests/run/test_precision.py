@@ -7,9 +7,9 @@ from torch import nn
 from fullrank import pretrain
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import RECIPES, Recipe, build_method
+from fullrank.recipes import Recipe, build_method
 from fullrank.run import precision
-from fullrank.run.precision import bfloat16_is_safe, choose_precision, has_bfloat16_tiles, require_one_precision
+from fullrank.run.precision import choose_precision, require_one_precision
 from fullrank.run.resume import resumed_recipe
 from fullrank.views import ViewConfig
 
@@ -99,13 +99,6 @@ def test_the_choice_changes_neither_the_method_nor_the_random_state(tiles):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize(("isa", "allowed"), [("ALL", True), ("AVX512_CORE_AMX", True), ("avx2", False)])
-def test_tiles_are_not_used_if_onednn_may_not(monkeypatch, isa, allowed):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", isa)
-    assert has_bfloat16_tiles() == allowed
-
-
 def test_a_run_keeps_the_choice_on_a_machine_without_tiles(small, tiles, monkeypatch, tmp_path, power_cut):
     recipe = replace(small, epochs=1, machine=replace(small.machine, accelerator="cpu"))
     with power_cut(after=6):
@@ -113,7 +106,3 @@ def test_a_run_keeps_the_choice_on_a_machine_without_tiles(small, tiles, monkeyp
     monkeypatch.setattr(precision, "has_bfloat16_tiles", lambda: False)
     assert resumed_recipe(tmp_path / "run", recipe).machine.precision == "bf16-mixed"  # 'auto' equals every choice
     assert pretrain(resume=tmp_path / "run").recipe.machine.precision == "bf16-mixed"
-
-
-def test_the_recipe_for_digits_passes_the_test():
-    assert bfloat16_is_safe(build_method(RECIPES["digits"]), RECIPES["digits"])

@@ -152,15 +152,6 @@ def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
         fullrank.pretrain(other, resume=copy, console=QUIET)
 
 
-def test_an_edited_recipe_is_an_error(copy):
-    path = copy / "recipe.json"
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 3'))
-    with pytest.raises(
-        UserError, match=r"step-00000022 belongs to another recipe than .*recipe\.json; restore that file"
-    ):
-        fullrank.pretrain(resume=copy, console=QUIET)
-
-
 @pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("meta.json", 5)])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
@@ -170,16 +161,6 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, 
     shutil.rmtree(damaged.parent)
     fullrank.pretrain(resume=copy, console=QUIET)
     assert_same(run.path, copy)
-
-
-def test_a_damaged_log_is_an_error_with_its_line_and_is_not_changed(copy):
-    path = copy / "metrics.jsonl"
-    lines = path.read_text().splitlines()
-    lines[6] = lines[6][:20]
-    path.write_text(text := "\n".join(lines) + "\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 7: .* fix or remove the line"):
-        fullrank.pretrain(resume=copy, console=QUIET)
-    assert path.read_text() == text
 
 
 def same_weights(one, other):

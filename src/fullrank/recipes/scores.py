@@ -1,7 +1,7 @@
 """The published accuracies of the recipes, as the papers and solo-learn's README print them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PROBE, ONLINE = "linear probe", "online classifier"
 
@@ -25,6 +25,8 @@ class PublishedScore:
     """Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and the differences
     that docs/recipes.md lists, and not with other settings of the same method."""
 
+
+Named = tuple[str, PublishedScore]
 
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
     "simclr": (91.8, 65.8, 85.9),
@@ -86,54 +88,43 @@ SOLO_LEARN_IMAGENET = {  # method: online, linear probe, in percent
 """README of solo-learn: ResNet-50, 100 epochs."""
 
 
-def _name(data_set: str, method: str) -> str:
-    return data_set if method == "frossl" else f"{data_set}-{method}"
+README, SKEAN, JING = "solo-learn's README", "Skean et al. 2024", "Jing et al. 2022, Table 1"
 
 
-def _scores() -> Iterator[tuple[str, PublishedScore]]:
-    def score(
-        percent: float, epochs: int, protocol: str, source: str, top5: float | None = None, same_recipe: bool = True
-    ) -> PublishedScore:
-        share = None if top5 is None else round(top5 / 100, 4)
-        return PublishedScore(round(percent / 100, 4), epochs, protocol, source, share, same_recipe)
+def _score(data_set: str, method: str, percent: float, epochs: int, protocol: str, source: str) -> Named:
+    name = data_set if method == "frossl" else f"{data_set}-{method}"
+    return name, PublishedScore(round(percent / 100, 4), epochs, protocol, source)
 
+
+def _scores() -> Iterator[Named]:
+    lengths = {"cifar10": 1000, "cifar100": 1000, "stl10": 500, "imagenet100": 400}
     for method, row in TABLE2.items():
-        for data_set, epochs, percent in zip(("cifar10", "cifar100", "stl10"), (1000, 1000, 500), row, strict=True):
-            if percent is None:
-                continue
-            name, source = _name(data_set, method), "Skean et al. 2024, Table 2"
-            if data_set == "stl10" or method in MEASURED_THERE:
-                yield name, score(percent, epochs, PROBE, source)
-            elif (data_set, method) in FROM_ERMOLOV:
-                yield (
-                    name,
-                    score(
-                        percent, epochs, PROBE, f"{source}, from Ermolov et al. 2021, another recipe", same_recipe=False
-                    ),
-                )
-            else:
-                yield name, score(percent, epochs, ONLINE, f"{source}, from solo-learn's README")
+        for data_set, percent in zip(("cifar10", "cifar100", "stl10"), row, strict=True):
+            protocol, source = PROBE, f"{SKEAN}, Table 2"
+            if (data_set, method) in FROM_ERMOLOV:
+                source += ", from Ermolov et al. 2021, another recipe"
+            elif data_set != "stl10" and method not in MEASURED_THERE:
+                protocol, source = ONLINE, f"{source}, from {README}"
+            if percent is not None:
+                name, score = _score(data_set, method, percent, lengths[data_set], protocol, source)
+                yield name, replace(score, same_recipe=(data_set, method) not in FROM_ERMOLOV)
     for method, row in TABLE3.items():
         for epochs, percent in zip(MARKS, row, strict=True):
-            yield _name("stl10", method), score(percent, epochs, ONLINE, "Skean et al. 2024, Table 3")
-    columns = (
-        ("cifar10", 1000, ONLINE),
-        ("cifar100", 1000, ONLINE),
-        ("imagenet100", 400, ONLINE),
-        ("imagenet100", 400, PROBE),
-    )
+            yield _score("stl10", method, percent, epochs, ONLINE, f"{SKEAN}, Table 3")
+    columns = (("cifar10", ONLINE), ("cifar100", ONLINE), ("imagenet100", ONLINE), ("imagenet100", PROBE))
     for method, row in SOLO_LEARN.items():
-        for (data_set, epochs, protocol), percent in zip(columns, row, strict=True):
+        for (data_set, protocol), percent in zip(columns, row, strict=True):
             if percent is not None:
-                yield _name(data_set, method), score(percent, epochs, protocol, "solo-learn's README")
+                yield _score(data_set, method, percent, lengths[data_set], protocol, README)
     for method, row in SOLO_LEARN_IMAGENET.items():
         for protocol, percent in zip((ONLINE, PROBE), row, strict=True):
-            yield _name("imagenet", method), score(percent, 100, protocol, "solo-learn's README")
-    yield "imagenet", score(53.4, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.7)
-    yield "imagenet-barlow_twins-frossl", score(52.5, 100, PROBE, "Skean et al. 2024, Sec. 6.2", top5=77.5)
-    yield "imagenet-simclr", score(66.5, 100, PROBE, "Jing et al. 2022, Table 1")
-    yield "imagenet-dino-vit", score(73.8, 100, PROBE, "README of the code of Caron et al. 2021")
-    yield "imagenet-directclr", score(62.7, 100, PROBE, "Jing et al. 2022, Table 1")
+            yield _score("imagenet", method, percent, 100, protocol, README)
+    for method, percent, top5 in (("frossl", 53.4, 0.777), ("barlow_twins-frossl", 52.5, 0.775)):
+        name, score = _score("imagenet", method, percent, 100, PROBE, f"{SKEAN}, Sec. 6.2")
+        yield name, replace(score, top5=top5)
+    yield _score("imagenet", "simclr", 66.5, 100, PROBE, JING)
+    yield _score("imagenet", "dino-vit", 73.8, 100, PROBE, "README of the code of Caron et al. 2021")
+    yield _score("imagenet", "directclr", 62.7, 100, PROBE, JING)
 
 
 _SCORES = list(_scores())

@@ -5,12 +5,11 @@ lists the runs on which the thresholds were measured.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fullrank.recipes import Recipe, to_dict
-from fullrank.run.directory import Run
+from fullrank.recipes import Recipe
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 MIN_RELATIVE_VARIANCE = 1e-3
@@ -218,31 +217,6 @@ def detect_collapse(
     """
     detector = CollapseDetector(burn_in_end, recipe or {})
     return [alarm for row in rows for alarm in detector.update(row)]
-
-
-def replay_alarms(run: Run) -> list[AlarmRow]:
-    """Return the alarms that a run's log raises with the current thresholds, in order. Alarms "not finite" are not
-    recomputed.
-
-    Raises:
-        UserError: the recipe or the log cannot be read.
-    """
-    rows, recipe = run.metrics, run.recipe
-    return detect_collapse(rows, burn_in_end=burn_in_end_of_log(rows, recipe), recipe=to_dict(recipe))
-
-
-def burn_in_end_of_log(rows: Sequence[Row], recipe: Recipe) -> int:
-    """Return the `compute_burn_in_end` of a log; its minimum if the log does not show the number of steps per epoch."""
-    per_epoch = steps_per_epoch(rows)
-    return compute_burn_in_end(steps=per_epoch * recipe.epochs, warmup=round(recipe.schedule.warmup * per_epoch))
-
-
-def steps_per_epoch(rows: Sequence[Row]) -> int:
-    """Return the number of steps per epoch, from the last row of a log; 0 if the log is empty or its `epoch` is rounded
-    to 0.
-    """
-    last = max(rows, key=lambda row: row.step, default=None)
-    return round(last.step / last.epoch) if last and last.epoch else 0
 
 
 def compute_burn_in_end(*, steps: int, warmup: int) -> int:

@@ -66,4 +66,4 @@ def is_rank_zero() -> bool:
     >>> is_rank_zero()
     True
     """
-    return os.environ.get("RANK", "0") == "0"
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"

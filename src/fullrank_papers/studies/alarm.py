@@ -9,7 +9,7 @@ not trained again.
 """
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import accumulate
@@ -26,16 +26,41 @@ from fullrank.evaluation import extract_features, few_shot, standardize
 from fullrank.images import train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, with_objective
+from fullrank.recipes import RECIPES, Recipe, to_dict, with_objective
 from fullrank.run import Run, read_json, write_json
-from fullrank.run.collapse_detector import burn_in_end_of_log, collapsed_share, replay_alarms, steps_per_epoch
-from fullrank.run.rows import AlarmRow, SpectrumRow
+from fullrank.run.collapse_detector import collapsed_share, compute_burn_in_end, detect_collapse
+from fullrank.run.rows import AlarmRow, Row, SpectrumRow
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 from fullrank_papers import studies
 
 EPOCHS = 20
 MIN_GAIN_SHARE = 0.5  # a run is degraded if its gain is less than this share of the healthy run's gain
 Change = Callable[[Recipe], Recipe]
+
+
+def replay_alarms(run: Run) -> list[AlarmRow]:
+    """Return the alarms that a run's log raises with the current thresholds, in order. Alarms "not finite" are not
+    recomputed.
+
+    Raises:
+        UserError: the recipe or the log cannot be read.
+    """
+    rows, recipe = run.metrics, run.recipe
+    return detect_collapse(rows, burn_in_end=burn_in_end_of_log(rows, recipe), recipe=to_dict(recipe))
+
+
+def burn_in_end_of_log(rows: Sequence[Row], recipe: Recipe) -> int:
+    """Return the `compute_burn_in_end` of a log; its minimum if the log does not show the number of steps per epoch."""
+    per_epoch = steps_per_epoch(rows)
+    return compute_burn_in_end(steps=per_epoch * recipe.epochs, warmup=round(recipe.schedule.warmup * per_epoch))
+
+
+def steps_per_epoch(rows: Sequence[Row]) -> int:
+    """Return the number of steps per epoch, from the last row of a log; 0 if the log is empty or its `epoch` is rounded
+    to 0.
+    """
+    last = max(rows, key=lambda row: row.step, default=None)
+    return round(last.step / last.epoch) if last and last.epoch else 0
 
 
 def healthy(objective: str, seed: int) -> Recipe:
