@@ -16,8 +16,7 @@ from fullrank.cli.flags import call
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.files import atomic_write
 from fullrank.run.terminal import stderr
-from fullrank.sweep import require_success
-from fullrank.sweep.single import list_cells, run_single_cell
+from fullrank.sweep import Jobs, list_cells, require_success, run_sweep
 from fullrank_papers.figures import FIGURES, CampaignRuns, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank_papers.figures import reproduce as compute
 from fullrank_papers.figures.figure import LABELS, MARKS, PAPERS, is_campaign
@@ -144,7 +143,7 @@ def reproduce_campaign(runs: CampaignRuns, flags: CampaignFlags, out: Path, *, o
     words = [str(word) for flag, values in given.items() if any(values) for word in (flag, *values)]
     command, rows = shlex.join(["fullrank", "reproduce", runs.name, *words]), []
     if flags.cell is not None:
-        run_single_cell(runs.plan(), runs.folder, flags.cell, stderr())
+        run_sweep(runs.plan(), runs.folder, Jobs(cluster="debug"), only=flags.cell, console=stderr())
     elif flags.list:
         list_cells(runs.plan(), runs.folder, command)
     else:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.cli.sweep_arguments import flag_arguments, is_flag, setting, split_arguments
+from fullrank.cli.sweep import read_values, value_of
 from fullrank.errors import UserError
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
 from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
-from fullrank.sweep.results import choices_text
+from fullrank.sweep.table import choices_text
 from fullrank.training.config import OptimizerConfig
 
 NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
@@ -46,55 +46,18 @@ def test_names_of_cells_are_different_folders_on_every_system(axes):
     assert all(is_folder_name(name) for name in names)
 
 
-FLAGS = st.sampled_from(["--objective", "--optimizer.lr=0.1", "--seeds", "--x.no-y", "--seed"])
-
-
-@given(words=st.lists(st.one_of(FLAGS, TEXT), max_size=8))
-def test_any_arguments_are_split_or_refused(words):
-    try:
-        split = split_arguments(words)
-    except UserError:
-        return
-    assert all(len(values) > 1 for values in split.axes.values())
-    assert sum(map(len, split.axes.values())) <= len(words)
-    given_values = {*words, *(word.partition("=")[2] for word in words)}
-    assert all(set(split.texts[name].values()) <= given_values for name in split.axes)
-
-
-def test_flags_of_a_combination_are_those_of_pretrain():
-    split = split_arguments(
-        ["--objective", "vicreg", "frossl", "--projector.widths", "512,64", "64", "--epochs", "2", "--seeds", "0", "5"]
-    )
-    assert split.own == ("--seeds", "0", "5")
-    values = combinations(split.axes)[0]
-    assert values == {"objective": "vicreg", "projector.widths": "512,64"}
-    assert split.flags(values) == ["--epochs", "2", "--objective", "vicreg", "--projector.widths", "512", "64"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["frossl"], "follows no flag"),
-        (["--seed", "3"], "give --seeds"),
-        (["--overwrite"], "a sweep takes what is done"),
-        (["--epochs", "2", "--epochs", "3"], "--epochs is given twice"),
-    ],
-)
-def test_wrong_flags_teach(arguments, message):
-    with pytest.raises(UserError, match=message):
-        split_arguments(arguments)
-
-
-def test_truth_values_and_negative_numbers_are_values():
-    assert flag_arguments("hyper.log", "True") == ["--hyper.log"]
-    assert flag_arguments("objective") == ["--objective"]
-    assert not is_flag("-0.5")
-    assert setting("-0.5") == -0.5
-    assert setting("inf") == "inf"
+def test_words_of_the_command_line_are_values_of_fields():
+    flags = read_values(["--objective", "vicreg", "frossl", "--projector.widths", "512,64", "64", "--hyper.no-log"])
+    assert flags == {"objective": ["vicreg", "frossl"], "projector.widths": ["512,64", "64"], "hyper.log": ["False"]}
+    assert [value_of("projector.widths", word) for word in flags["projector.widths"]] == [[512, 64], [64]]
+    assert [value_of("x", word) for word in ("False", "-0.5", "inf", "a,b")] == [False, -0.5, "inf", "a,b"]
+    for words, message in ((["frossl"], "follows no flag"), (["--seed", "3"], "give --seeds"), (["--x"] * 2, "--x")):
+        with pytest.raises(UserError, match=message):
+            read_values(words)
 
 
 def test_a_value_given_twice_and_equal_recipes_are_refused():
-    with pytest.raises(UserError, match="has a value twice"):
+    with pytest.raises(UserError, match="a value twice"):
         grid_plan({"objective": ["frossl", "frossl"]}, build)
     with pytest.raises(UserError, match="are the same recipe"):
         grid_plan({"epochs": [1, 2]}, build)  # this `build` ignores the epochs
@@ -102,7 +65,7 @@ def test_a_value_given_twice_and_equal_recipes_are_refused():
         grid_plan({"objective": ["frossl", "vicreg"]}, build, chosen="optimizer.lr")
 
 
-@pytest.mark.parametrize("seeds", [[0], [-1, 2], [1, 1], [], [True]])
+@pytest.mark.parametrize("seeds", [[0], [-1, 2], [1, 1], []])
 def test_wrong_seeds_are_refused(seeds):
     with pytest.raises(UserError, match="seed"):
         seeds_of(seeds)

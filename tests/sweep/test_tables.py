@@ -10,9 +10,16 @@ from rich.console import Console
 
 from fullrank.errors import UserError
 from fullrank.sweep import OnlineScore, Row
-from fullrank.sweep.curves import accuracy_figure
-from fullrank.sweep.tables import columns_of as columns
-from fullrank.sweep.tables import comparisons, csv_table, group_rows, markdown_table, print_table, table_cells
+from fullrank.sweep.table import (
+    accuracy_figure,
+    comparisons,
+    csv_table,
+    group_rows,
+    markdown_table,
+    print_table,
+    table_cells,
+)
+from fullrank.sweep.table import columns_of as columns
 
 
 def row(objective, seed, accuracy, **changes):

@@ -2,15 +2,15 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from fullrank.cli.flags import Model, call
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
-from fullrank.cli.sources import ReadFlags, ReadOptions
-from fullrank.files import check_suffix
-from fullrank.images import DecodeErrors
-from fullrank.models.embed import SUFFIXES
+from fullrank.images.reading import USUAL, Device, Reading
 from fullrank.models.embed import embed as embed_images
-from fullrank.terminal import stderr
+from fullrank.run.terminal import stderr
 
 
 def embed(
@@ -18,9 +18,10 @@ def embed(
     /,
     *,
     out: Path,
+    data: str | None = None,
     split: str | None = None,
-    batch_size: int = 512,
-    read: ReadFlags = ReadOptions(),  # noqa: B008  frozen
+    reading: Annotated[Reading, tyro.conf.arg(name="data")] = USUAL,
+    device: Annotated[Device, tyro.conf.arg(name="")] = Device(),  # noqa: B008  frozen
     network: ModelFlags = ModelOptions(),  # noqa: B008  frozen
     overwrite: bool = False,
 ) -> None:
@@ -30,28 +31,15 @@ def embed(
         model: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH.
         out: the file to write; its suffix determines the format: .parquet, .csv, .npz (arrays embeddings, labels,
             names, classes) or .npy.
+        data: source of the images, such as digits, a path or hf:NAME; by default that of the run.
         split: name of the split; required if the source has several splits.
-        batch_size: images per forward pass.
+        reading: how images are read.
+        device: where the backbone runs.
         overwrite: replace the file if it exists.
-        read: how images are read, and where the backbone runs.
         network: the network of a file that another library wrote.
     """
-    check_suffix(out, SUFFIXES)
-    read.check(model)
-    console, decode_errors = stderr(), DecodeErrors(max_error_fraction=read.max_error_fraction)
-    loaded = load_model(model, network)
-    embed_images(
-        loaded,
-        read.images(loaded),
-        out=out,
-        split=split,
-        batch_size=batch_size,
-        device=read.accelerator,
-        workers=read.workers,
-        decode_errors=decode_errors,
-        overwrite=overwrite,
-        notify=partial(console.print, markup=False, soft_wrap=True),
-    )
+    options = {"reading": reading, "device": device, "overwrite": overwrite}
+    embed_images(load_model(model, network), data, out, split=split, notify=stderr().print, **options)
 
 
 run = partial(call, embed, command="embed")

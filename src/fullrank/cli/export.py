@@ -6,7 +6,7 @@ from pathlib import Path
 from fullrank.cli.flags import Model, call
 from fullrank.cli.model_flags import ModelFlags, ModelOptions, load_model
 from fullrank.models.export import export as export_model
-from fullrank.terminal import stderr
+from fullrank.run.terminal import stderr
 
 
 def export(
@@ -33,8 +33,8 @@ def export(
         overwrite: replace the file if it exists.
         network: the network of a file that another library wrote.
     """
-    notify = partial(stderr().print, markup=False, soft_wrap=True)
-    export_model(load_model(model, network), out, push_to_hub=push_to_hub, overwrite=overwrite, notify=notify)
+    loaded = load_model(model, network)
+    export_model(loaded, out, push_to_hub=push_to_hub, overwrite=overwrite, notify=stderr().print)
 
 
 run = partial(call, export, command="export")

@@ -1,14 +1,14 @@
 """The MODEL of a command, with the flags that describe the network of a file of another library."""
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from fullrank.config import config
 from fullrank.methods.config import BackboneConfig, Json
 from fullrank.models import Model, load
-from fullrank.terminal import stderr
+from fullrank.run.terminal import stderr
 
 
 @config
@@ -45,16 +45,10 @@ ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
 
 def load_model(model: str, options: ModelOptions) -> Model:
     """Load a MODEL, and print what is known about the weights of another library."""
-    config = options.backbone
-    changed = config != BackboneOptions()
-    backbone = (
-        BackboneConfig(name=config.name or "resnet18", stem=config.stem, arguments=config.arguments)
-        if changed
-        else None
-    )
-    loaded = load(
-        model, backbone=backbone, channels=options.channels, size=options.size, mean=options.mean, std=options.std
-    )
+    given: dict[str, Any] = vars(options.backbone) | {"name": options.backbone.name or "resnet18"}
+    backbone = None if options.backbone == BackboneOptions() else BackboneConfig(**given)
+    values: dict[str, Any] = vars(options) | {"backbone": backbone}
+    loaded = load(model, **values)
     if loaded.note:
-        stderr().print(loaded.note, markup=False, highlight=False, soft_wrap=True)
+        stderr().print(loaded.note)
     return loaded

@@ -1,166 +1,144 @@
 """`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
 
-import io
+import json
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
-from fullrank.arguments import check_source
+import tyro
+
 from fullrank.cli.flags import check_arguments, parse
-from fullrank.cli.heavy import heavy_imports
-from fullrank.cli.pretrain_recipe import read_arguments
-from fullrank.cli.sweep_arguments import SweepArguments, SweepOptions, split_arguments
-from fullrank.errors import UserError, pick
-from fullrank.recipes import Recipe
-from fullrank.recipes import with_devices
-from fullrank.sweep.cell import EvaluationPlan, Setting
-from fullrank.sweep.grid import Axes, combinations, grid_plan, seeds_of, with_marks
-from fullrank.terminal import stderr
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fullrank.sweep import Plan, Row
-
-NO_PROBES = ("none",)
+from fullrank.config import config
+from fullrank.errors import UserError
+from fullrank.recipes import Recipe, to_dict
+from fullrank.run.terminal import stderr
+from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, run_sweep
+from fullrank.sweep.sweeping import finish, sweep_plan
 
 USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
 
-Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure and one report.
-The same command goes on where it was stopped. A failed run does not end the others; the next call tries it again.
+Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure
+and one report. The same command goes on where it was stopped. A failed run does not end the others; the next call
+tries it again.
 
-  fullrank sweep digits --objective frossl vicreg --seeds 3                 six runs, compared over their seeds
+  fullrank sweep digits --objective frossl vicreg --seeds 3            six runs, compared over their seeds
   fullrank sweep digits --optimizer.lr 1e-3 3e-3 --projector.widths 512,64 1024,64
-                                                                            a value with several numbers is joined by commas
+                                                                       a value of several numbers is joined by commas
   fullrank sweep digits --objective frossl vicreg --optimizer.lr 1e-3 3e-3 --choose optimizer.lr --seeds 3
-                                                                            the learning rate is chosen on held-out training images
-  fullrank sweep digits --objective my_module:my_loss frossl --data photos  your own function, your own images
-  fullrank sweep digits --objective frossl vicreg --list                    the command of each run, for a cluster
+                                                                       the rate is chosen on held-out training images
+  fullrank sweep digits --objective my_module:my_loss frossl --data photos   your own function, your own images
+  fullrank sweep cifar10 --objective frossl vicreg --cluster slurm --partition gpu --hours 8     as jobs of SLURM
 
 """
+SHORT = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
+"""Flag → the field of the recipe that it names."""
+
+
+@config
+class SweepOptions:
+    """The options of a sweep that are not part of a recipe."""
+
+    seeds: tuple[int, ...] = (1,)
+    """The number of seeds (3: seeds 0, 1, 2), or several seeds (0 5 7)."""
+    out: Path | None = None
+    """Folder of the sweep, with a run directory for each cell. The default is sweeps/RECIPE."""
+    choose: str | None = None
+    """A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the others: each
+    value is trained with one more seed and without a tenth of the training images, and scored on these."""
+    evaluate: Annotated[EvaluationPlan, tyro.conf.arg(name="")] = EvaluationPlan()
+    jobs: Annotated[Jobs, tyro.conf.arg(name="")] = Jobs()
+    list: bool = False
+    """Print the cells, each with its state and the command that runs it, and run nothing."""
+    cell: str | None = None
+    """Run one cell in this process: its number, counted from 0, or its name. A later command without --cell collects
+    the results."""
+
+
+OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__, *Jobs.__dataclass_fields__}
 
 
 def run(arguments: Sequence[str]) -> None:
     """Parse and run, or list the cells, or run one cell."""
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if not arguments or {"-h", "--help"} & set(arguments):
         print(USAGE, end="")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
         return
     check_arguments(arguments, command="sweep")
-    if arguments[0].startswith("-"):
-        raise UserError(
-            f"the first argument must be a recipe or a path, got {arguments[0]}; for example: fullrank sweep digits --seeds 3"
-        )
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(USAGE, end="")
-        parse(SweepOptions, ["--help"], command="sweep RECIPE")
-        return
-    console = stderr()
-    split = split_arguments(arguments[1:])
-    options = parse(SweepOptions, split.own, command="sweep")
-    for source in options.transfer:
-        check_source(source)
-    plan, name = read_plan(arguments[0], split, options, console)
-    with heavy_imports():
-        from fullrank.evaluation import PROBES
-        from fullrank.sweep.single import list_cells, run_single_cell
-    for probe in () if options.probes == NO_PROBES else options.probes:
-        pick(probe, PROBES, "probe")
+    recipe, flags = arguments[0], read_values(arguments[1:])
+    own = [word for name, words in flags.items() if name in OWN for word in (f"--{name}", *words)]
+    options = parse(SweepOptions, own, command="sweep")
+    plain = {name: [value_of(name, word) for word in words] for name, words in flags.items() if name not in OWN}
+    grid = {name: values for name, values in plain.items() if len(values) > 1}
+    changes = {name: values[0] for name, values in plain.items() if len(values) == 1}
+    probes = () if options.evaluate.probes == ("none",) else options.evaluate.probes
+    console, code = stderr(), [word for words in flags.values() for word in words if ":" in word]
+    plan, name = sweep_plan(
+        recipe,
+        grid,
+        changes,
+        seeds=options.seeds,
+        choose=options.choose,
+        evaluate=replace(options.evaluate, probes=probes),
+        trust=code,
+        console=console,
+    )
     folder = options.out or Path("sweeps") / name
-    command = shlex.join(["fullrank", "sweep", *_without(arguments, "--list", "--cell")])
+    kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]
+    command = shlex.join(["fullrank", "sweep", recipe, *kept])
     if options.list:
         list_cells(plan, folder, command)
         return
-    if options.cell is not None:
-        run_single_cell(plan, folder, options.cell, console)
-        return
-    from fullrank.sweep import require_success, run_sweep
-
-    console.print(f"{describe_grid(split.axes, seeds_of(options.seeds), options.choose)} in {folder}")
-    rows = run_sweep(plan, folder, parallel=options.parallel, console=console)
-    print_results(rows, folder, name, console)
+    jobs = options.jobs if options.cell is None else replace(options.jobs, cluster="debug")
+    rows = run_sweep(plan, folder, jobs, only=options.cell, console=console)
+    if options.cell is None:
+        finish(rows, folder, f"sweep of {name}", console)
     require_success(rows, command)
 
 
-def read_plan(recipe: str, split: SweepArguments, options: SweepOptions, console: "Console") -> "tuple[Plan, str]":
-    """Return the plan of the grid and the name of the recipe; what follows from the flags is printed once.
+def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of flags with the words after them.
 
     Raises:
-        UserError: a flag or a value is wrong.
+        UserError: a flag is given twice, or a value follows no flag.
+
+    >>> read_values(["--objective", "frossl", "vicreg", "--optimizer.lr=-1e-3"])
+    {'objective': ['frossl', 'vicreg'], 'optimizer.lr': ['-1e-3']}
     """
-    from rich.console import Console
-
-    lines: dict[str, None] = {}
-
-    def build(values: dict[str, Setting]) -> Recipe:
-        file = io.StringIO()
-        quiet = Console(file=file, markup=False, emoji=False, highlight=False, soft_wrap=True, width=400)
-        try:
-            built, pretrain_options = read_arguments([recipe, *split.flags(values)], quiet)
-        except UserError as error:
-            if not (unknown := re.search(r"unrecognized options: --hyper\.(\w+)", str(error))):
-                raise
-            objective = f"the objective {values['objective']}" if "objective" in values else "the objective"
-            raise UserError(
-                f"{objective} has no hyperparameter {unknown[1]}, but --hyper.{unknown[1]} is given to every run; leave the flag out, "
-                "or give the objectives that have it a sweep of their own"
-            ) from error
-        lines.update(dict.fromkeys(file.getvalue().splitlines()))
-        if pretrain_options.devices is not None:
-            built = with_devices(built, pretrain_options.devices)
-        check_source(built.data.source)
-        return with_marks(built)
-
-    probes = () if options.probes == NO_PROBES else options.probes
-    evaluate = EvaluationPlan(probes=probes, transfer=options.transfer)
-    plan = grid_plan(split.axes, build, seeds=seeds_of(options.seeds), evaluate=evaluate, chosen=options.choose)
-    for line in lines:
-        console.print(line)
-    return plan, plan([])[0].recipe.name
-
-
-def describe_grid(axes: Axes, seeds: Sequence[int], chosen: str | None = None) -> str:
-    """Return the values of a grid and the number of its runs.
-
-    >>> describe_grid({"objective": ["frossl", "vicreg"]}, [0, 1])
-    'grid: objective frossl | vicreg × seed 0 1: 2 × 2 runs'
-    >>> describe_grid({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.2, 0.3]}, [0, 1], "optimizer.lr")
-    'grid: objective frossl | vicreg × optimizer.lr 0.1 | 0.2 | 0.3 × seed 0 1: 6 runs for the choice, then 2 × 2 runs'
-    """
-    values = [f"{name} {' | '.join(map(str, each))}" for name, each in axes.items()]
-    combos = len(combinations(axes))
-    runs = f"{combos} × {len(seeds)} runs"
-    if chosen is not None:
-        runs = f"{combos} runs for the choice, then {combos // len(axes[chosen])} × {len(seeds)} runs"
-    return f"grid: {' × '.join([*values, 'seed ' + ' '.join(map(str, seeds))])}: {runs}"
-
-
-def print_results(rows: "Sequence[Row]", folder: Path, name: str, console: "Console") -> None:
-    """Write the files of the result, and print the table."""
-    from rich.console import Console
-
-    from fullrank.sweep.results import MOST_REPORTED, finished_runs, write_results
-    from fullrank.sweep.tables import print_table
-
-    if not any(row.is_done for row in rows):
-        return
-    paths = write_results(rows, folder, f"sweep of {name}")
-    print_table(rows, f"sweep of {name}: mean ± standard deviation (number of seeds)", Console())
-    console.print(f"written: {', '.join(map(str, paths))}")
-    if (runs := len(finished_runs(rows, folder))) > MOST_REPORTED:
-        console.print(
-            f"report.html compares the first {MOST_REPORTED} of {runs} runs; the tables and the figure have all"
-        )
-
-
-def _without(arguments: Sequence[str], *flags: str) -> list[str]:
-    """Return the arguments without some flags and their values."""
-    kept, skipping = [], False
+    found: dict[str, list[str]] = {}
     for argument in arguments:
-        if argument.startswith("--"):
-            skipping = argument.partition("=")[0] in flags
-        if not skipping:
-            kept.append(argument)
-    return kept
+        if argument.startswith("-") and not re.fullmatch(r"-[\d.].*", argument):
+            flag, equals, value = argument.lstrip("-").partition("=")
+            name = SHORT.get(flag, flag.replace("-", "_"))
+            if name == "seed" or name in found:
+                raise UserError(f"--{flag}: give --seeds, and all values of a flag after one --{flag}")
+            found[name] = [value] if equals else []
+        elif not found:
+            raise UserError(f"'{argument}' follows no flag; for example: fullrank sweep digits --epochs 5 10")
+        else:
+            found[name].append(argument)
+    for name in [name for name, words in found.items() if not words and name not in OWN]:  # --hyper.no-log
+        on = re.sub(r"(^|\.)no_", r"\1", name)
+        found[on] = [str(on == name)] if on == name else found.pop(name) or ["False"]
+    return found
+
+
+def value_of(name: str, text: str) -> Any:
+    """Return a value of a field of the recipe: a number, a truth value, a list of numbers, a JSON object, or text.
+
+    >>> [value_of("x", text) for text in ("1e-3", "True", "512,64", "frossl")], value_of("projector.widths", "64")
+    ([0.001, True, [512, 64], 'frossl'], [64])
+    """
+    try:
+        value = json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except ValueError:
+        try:
+            value = [json.loads(part) for part in text.split(",")] if "," in text else text
+        except ValueError:
+            value = text
+    usual: Any = to_dict(Recipe())
+    for part in name.split("."):
+        usual = usual.get(part) if isinstance(usual, dict) else usual[0] if isinstance(usual, list) and usual else None
+    return [value] if isinstance(usual, list) and not isinstance(value, list) else value

@@ -16,6 +16,7 @@ from torch import nn
 from fullrank.errors import UserError
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images.reading import Device, Reading
 from fullrank.models.features import Features, extract_features, stream_features
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
@@ -34,10 +35,8 @@ def embed(
     out: Path | str | None = None,
     *,
     split: str | None = None,
-    batch_size: int = 512,
-    device: str | torch.device = "auto",
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    reading: Reading | None = None,
+    device: Device = Device(),  # noqa: B008  frozen
     overwrite: bool = False,
     notify: Callable[[str], Any] = lambda line: None,
 ) -> Any:
@@ -48,10 +47,8 @@ def embed(
         data: source of the images, or opened images; by default the source of the run.
         out: a file to write, see `write_embeddings`; with None, the features are returned.
         split: name of the split; required if the source has several splits.
-        batch_size: images per forward pass.
-        device: 'auto', 'cpu', 'cuda' or 'mps'.
-        workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; the default stops if more than 10 % are unreadable.
+        reading: how the source is read, such as the columns of a table.
+        device: where the backbone runs, and how images come to it.
         overwrite: replace an existing file.
         notify: receives a line when a file is complete, and one for each image that cannot be read.
 
@@ -69,9 +66,10 @@ def embed(
     if out is not None:
         check_suffix(out, SUFFIXES)  # before the work
     loaded = load(model)
-    images = all_images(loaded, data, split)
-    loaded, errors = with_depth(loaded, images), DecodeErrors() if decode_errors is None else decode_errors
-    options = {"batch_size": batch_size, "device": resolve_device(device), "workers": workers, "decode_errors": errors}
+    images = all_images(loaded, data, split, reading)
+    loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
+    options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
+    options |= {"device": resolve_device(device.accelerator)}
     if out is None:
         result: Any = extract_features(loaded.backbone, images, loaded.preprocess, **options)
     else:

@@ -1,53 +1,35 @@
-"""Sweeps: a list of runs, their results as rows, and the choice of a setting between two stages."""
+"""Sweeps: a grid of settings and seeds, its runs as jobs, their results as rows, one table and one figure."""
 
-from typing import TYPE_CHECKING
-
-from fullrank.lazy import lazy_attributes
-
-if TYPE_CHECKING:
-    from fullrank.sweep.cell import Cell, EvaluationPlan
-    from fullrank.sweep.choice import choose
-    from fullrank.sweep.dataset import identify
-    from fullrank.sweep.engine import Plan, collect_rows, find_cell, require_success, run_sweep
-    from fullrank.sweep.row import OnlineScore, Row, read_row, require_same_images
-    from fullrank.sweep.sweeping import sweep
+from fullrank.sweep.cell import run_cell
+from fullrank.sweep.grid import Cell, EvaluationPlan, choose, edge_of_grid, grid_plan
+from fullrank.sweep.jobs import Jobs
+from fullrank.sweep.paired import PairedDifference, paired_by_seed, paired_difference
+from fullrank.sweep.row import OnlineScore, Row, identify, read_row, require_same_images
+from fullrank.sweep.sweeping import Plan, SweepResult, collect_rows, list_cells, require_success, run_sweep, sweep
+from fullrank.sweep.table import mean_sd
 
 __all__ = [
     "Cell",
     "EvaluationPlan",
+    "Jobs",
     "OnlineScore",
+    "PairedDifference",
     "Plan",
     "Row",
+    "SweepResult",
     "choose",
     "collect_rows",
-    "find_cell",
+    "edge_of_grid",
+    "grid_plan",
     "identify",
+    "list_cells",
+    "mean_sd",
+    "paired_by_seed",
+    "paired_difference",
     "read_row",
     "require_same_images",
     "require_success",
+    "run_cell",
     "run_sweep",
     "sweep",
 ]
-
-_HOME = {
-    "Cell": "cell",
-    "EvaluationPlan": "cell",
-    "OnlineScore": "row",
-    "Plan": "engine",
-    "Row": "row",
-    "choose": "choice",
-    "collect_rows": "engine",
-    "find_cell": "engine",
-    "identify": "dataset",
-    "read_row": "row",
-    "require_same_images": "row",
-    "require_success": "engine",
-    "run_sweep": "engine",
-    "sweep": "sweeping",
-}
-
-__getattr__ = lazy_attributes(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

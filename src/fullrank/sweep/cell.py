@@ -1,78 +1,228 @@
-"""One cell of a sweep: a recipe to train, how its network is evaluated, and the settings that distinguish it from the
-other cells.
-"""
+"""One cell: check it before the first run, train or go on, evaluate, and write its row."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-from fullrank.errors import UserError
-from fullrank.recipes import Recipe
-from fullrank.recipes.recipe import is_folder_name
-from fullrank.structure import PathText, Requirement, Text, validate
+from rich.console import Console
 
-Setting = str | int | float | bool
-CellName = Annotated[Text, Requirement("that is the name of one folder", is_folder_name)]
-RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
-"""Names in the folder of a sweep that no cell may have."""
+from fullrank.distributed import rank
+from fullrank.errors import UserError, pick
+from fullrank.evaluation import PROBES
+from fullrank.evaluation.judging import evaluate
+from fullrank.evaluation.names import flag_name
+from fullrank.evaluation.scorable import why_not_scorable
+from fullrank.images import train_and_test
+from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run, to_dict
+from fullrank.run import Run
+from fullrank.run.directory import is_run, validate_output_dir
+from fullrank.run.environment import source_digests
+from fullrank.run.pretrain import pretrain
+from fullrank.run.resume import resumed_recipe
+from fullrank.sweep.grid import Cell
+from fullrank.sweep.row import EvaluationPlan, OnlineScore, Row, identify, read_row, write_row
 
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationPlan:
-    """What is measured on the frozen backbone after training, by the function of `fullrank evaluate`.
-
-    >>> EvaluationPlan(probes=("knn",)).transfer
-    ()
-    """
-
-    probes: tuple[Text, ...] = ("linear", "knn")
-    """Names in `fullrank.evaluation.PROBES`. Empty: nothing is evaluated after training."""
-    transfer: tuple[PathText, ...] = ()
-    """Sources of other labelled data sets, on which the same probes are trained and scored."""
-    all_images: bool = False
-    """Train the probes on all training images although the network was trained on `data.subset`. By default they are
-    trained on the images of the subset, and on other data sets on at most as many."""
-
-    def __post_init__(self) -> None:
-        validate(self, "evaluate.")
-
-    def covers(self, other: "EvaluationPlan") -> bool:
-        """Return whether everything in another plan is measured by this one.
-
-        >>> EvaluationPlan().covers(EvaluationPlan(probes=("knn",))), EvaluationPlan().covers(EvaluationPlan(transfer=("digits",)))
-        (True, False)
-        """
-        same = self.all_images == other.all_images
-        return same and set(self.probes) >= set(other.probes) and set(self.transfer) >= set(other.transfer)
-
-    def joined(self, other: "EvaluationPlan") -> "EvaluationPlan":
-        """Return the plan that measures what this one or the other measures."""
-        probes, transfer = (
-            tuple(dict.fromkeys(a + b)) for a, b in ((self.probes, other.probes), (self.transfer, other.transfer))
-        )
-        return EvaluationPlan(probes=probes, transfer=transfer, all_images=other.all_images)
+PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
+ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
+"""The fields of environment.json that a row keeps."""
+FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep. Its run directory is the folder of this name in the folder of the sweep.
+def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
+    """Train the run of a cell from where it stands, evaluate it, and return its row; an existing row of the same cell
+    is taken.
+
+    Args:
+        cell: the cell.
+        folder: the folder of the sweep.
+        console: where to print.
 
     Raises:
-        UserError: the name is not that of one folder.
-
-    >>> Cell("vicreg-lr0.001-seed0", Recipe(objective="vicreg"), {"objective": "vicreg", "optimizer.lr": 0.001}).recipe.objective
-    'vicreg'
+        UserError: the folder of the cell holds another run, or a mistake that training would report.
+        Interrupted: SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
     """
+    path, (name, images) = folder / cell.name, identify(cell.recipe.data)
+    if row := existing_row(cell, folder):
+        return row
+    row = read_row(path)
+    if row and row.is_done and (row.fingerprint, row.images) == (cell.recipe.fingerprint, images):
+        old = row.evaluate  # of another sweep, which has measured something else
+        probes, transfer = (
+            tuple(dict.fromkeys(getattr(old, x) + getattr(cell.evaluate, x))) for x in ("probes", "transfer")
+        )
+        cell = replace(cell, evaluate=replace(cell.evaluate, probes=probes, transfer=transfer))
+        row = replace(row, evaluate=cell.evaluate, **_evaluated(Run(path), cell, name, console))
+        write_row(path, row)
+        return row
+    row = new_row(cell, name, images)
+    try:
+        run = pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
+        row = replace(row, **_measured(run))
+        if rank() == 0:  # of the processes that torchrun has started
+            row = replace(row, **_evaluated(run, cell, name, console))
+    except UserError as error:
+        if not (is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)):
+            raise
+        row = replace(row, status="failed", diverged=True, error=str(error), **_measured(Run(path)))
+    if rank() == 0:
+        write_row(path, row)
+    return row
 
-    name: CellName
-    recipe: Recipe
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    """The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the seed is not
-    one of them."""
-    evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
 
-    def __post_init__(self) -> None:
-        if not is_folder_name(self.name) or self.name in RESERVED:
-            raise UserError(
-                f"the cell is called '{self.name}', expected the name of one folder, not {' or '.join(RESERVED)}; rename it"
-            )
+def existing_row(cell: Cell, folder: Path) -> Row | None:
+    """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code, with
+    at least the cell's evaluation; else None.
+    """
+    row = read_row(folder / cell.name)
+    if row is None or not row.is_final or row.fingerprint != cell.recipe.fingerprint:
+        return None
+    if row.images != identify(cell.recipe.data)[1] or changed_code(row, cell):
+        return None
+    if not (row.diverged or row.evaluate.covers(cell.evaluate)):
+        return None
+    return replace(row, cell=cell.name, settings=dict(cell.settings))
+
+
+def changed_code(row: Row, cell: Cell) -> list[str]:
+    """Return the user's functions of a cell whose source file has changed since a row was measured."""
+    return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
+
+
+def new_row(cell: Cell, data: str = "", images: str = "") -> Row:
+    """Return the row of a cell before anything is measured."""
+    return Row(
+        cell=cell.name,
+        settings=dict(cell.settings),
+        recipe=cell.recipe.name,
+        objective=cell.recipe.objective,
+        seed=cell.recipe.seed,
+        status="done",
+        data=data,
+        images=images,
+        fingerprint=cell.recipe.fingerprint,
+        code=source_digests(cell.recipe),
+        evaluate=cell.evaluate,
+    )
+
+
+def _measured(run: Run) -> dict[str, Any]:
+    """Return the fields of a row that the run directory holds."""
+    metrics, environment, checkpoints = run.metrics, run.environment, run.checkpoints
+    last = max(metrics.train, key=lambda row: row.step, default=None)
+    spectrum = metrics.spectrum[-1] if metrics.spectrum else None
+    ranks = {name: getattr(spectrum, name).effective_rank for name in ("backbone", "projector")} if spectrum else {}
+    return {
+        "steps": last.step if last else 0,
+        "epochs": last.epoch if last else 0.0,
+        "seconds": float(environment.get("duration_seconds", 0.0)),
+        "cpu_seconds": float(environment.get("cpu_seconds", 0.0)),
+        "online": tuple(OnlineScore(epoch=x.epoch, accuracy=x.accuracy, top5=x.top5) for x in metrics.online),
+        "effective_rank": {name: value for name, value in ranks.items() if value is not None},
+        "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
+        "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
+    }
+
+
+def _evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict[str, Any]:
+    """Score the probes of the cell's plan on its own data set and on the others, and return the fields of the row."""
+    scores, test_images = {}, 0
+    subset = 0 if cell.evaluate.all_images else cell.recipe.data.subset
+    for source in (None, *cell.evaluate.transfer) if cell.evaluate.probes else ():
+        data = None if source is None else DataConfig(source=source)
+        if data:
+            data = replace(data, subset=min(subset, count_training_images(data)))
+        options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
+        evaluation = evaluate(run.path, data, **options, notify=console.print)
+        found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
+        scores[identify(data)[0] if data else name] = {flag_name(probe): value for probe, value in found.items()}
+        test_images = test_images or evaluation.test_images
+    return {"scores": scores, "test_images": test_images}
+
+
+def check_cells(cells: Sequence[Cell], folder: Path) -> None:
+    """Check every cell: its recipe, images, labels and probes, and that its folder is free or holds its run. Nothing is
+    written.
+
+    Raises:
+        UserError: something is wrong; the message names the cell if it is only one of several.
+    """
+    built: set[str] = set()
+    for cell in cells:
+        try:
+            _check_evaluation(cell.evaluate, cell.recipe.data)
+            # cells that differ only in what cannot make a recipe invalid once its fields are valid are built once
+            usual = {"optimizer": type(cell.recipe.optimizer)(), "schedule": type(cell.recipe.schedule)()}
+            recipe = replace(cell.recipe, name="recipe", seed=0, epochs=1, **usual)
+            if (key := json.dumps(to_dict(recipe))) not in built:
+                built.add(key)
+                check(recipe)
+                dry_run(build_method(recipe), recipe)
+            check_num_images(cell.recipe, count_training_images(cell.recipe.data))
+            _check_folder(cell, folder)
+        except UserError as error:
+            raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
+
+
+def _check_evaluation(plan: EvaluationPlan, own: DataConfig) -> None:
+    """Check the probes and the data sets on which a cell is evaluated."""
+    sources: dict[str, str] = {}
+    for probe in plan.probes:
+        pick(probe, PROBES, "probe")
+    for data in (own, *(DataConfig(source=source) for source in plan.transfer)) if plan.probes else ():
+        if reason := _why_not_scorable(data):
+            raise UserError(f"the runs cannot be evaluated: {reason}; to train only, give --probes none")
+        name = identify(data)[0]
+        if name in sources:
+            raise UserError(f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out")
+        sources[name] = data.source
+
+
+@lru_cache(maxsize=64)
+def _why_not_scorable(data: DataConfig) -> str:
+    splits = train_and_test(data.source, data.reading)
+    return why_not_scorable(splits.train, splits.test)
+
+
+@lru_cache(maxsize=64)
+def count_training_images(data: DataConfig) -> int:
+    """Return how many images an epoch has, up to the rounding of a held-out fifth.
+
+    Raises:
+        UserError: there are fewer images than `data.subset`, or the source cannot be read.
+
+    >>> count_training_images(DataConfig(source="digits"))
+    1438
+    """
+    if data.storage == "streaming":
+        return data.num_images
+    return len(train_and_test(data.source, data.reading, validation=data.validation, subset=data.subset).train)
+
+
+def _check_folder(cell: Cell, folder: Path) -> None:
+    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code.
+
+    Raises:
+        UserError: it holds another run, or other files.
+    """
+    path = folder / cell.name
+    if not is_run(path):
+        validate_output_dir(path, option=FOLDER)
+        return
+    try:
+        resumed_recipe(path, cell.recipe)
+    except UserError as error:
+        raise UserError(f"{error}; give another {FOLDER}") from error
+    row, (name, images) = read_row(path), identify(cell.recipe.data)
+    if row is not None and row.images != images:
+        raise UserError(
+            f"{path} was trained on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} "
+            f"({name} {images}); give another {FOLDER}, one for each data set"
+        )
+    if row is not None and (changed := changed_code(row, cell)):
+        raise UserError(
+            f"{path} was trained with another version of {', '.join(changed)}: the source file has changed since; "
+            f"give another {FOLDER}, or bring the old version back"
+        )

@@ -1,18 +1,19 @@
-"""A grid of settings and seeds as the plan of a sweep, in one stage, or in two if one setting is chosen on held-out
+"""A grid of settings and seeds as the cells of a sweep, in one stage, or in two if one setting is chosen on held-out
 training images.
 """
 
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fullrank.errors import UserError, suggest
 from fullrank.recipes import Recipe
-from fullrank.sweep.cell import Cell, EvaluationPlan, Setting
-from fullrank.sweep.choice import choose
-from fullrank.sweep.row import Row
+from fullrank.recipes.recipe import is_folder_name
+from fullrank.sweep.row import EvaluationPlan, Row, Setting
 
 STAGE, CHOICE, CHOSEN = "stage", "choice", "chosen setting"
 """The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that
@@ -23,11 +24,38 @@ LONGEST_NAME = 120
 MAX_CELLS = 100_000
 MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 """Epochs after which the online classifier is scored, unless the recipe says when."""
+RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
+"""Names in the folder of a sweep that no cell may have."""
 
 Axes = Mapping[str, Sequence[Setting]]
 """Name of a setting → its values."""
-Build = Callable[[dict[str, Setting]], Recipe]
-"""Returns the recipe of one combination of the settings."""
+Plan = Callable[[Sequence[Row]], Sequence["Cell"]]
+"""Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage,
+such as the runs with a chosen learning rate, returns more cells once the rows that it depends on are there. It never
+takes a cell back."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep. Its run directory is the folder of this name in the folder of the sweep.
+
+    Raises:
+        UserError: the name is not that of one folder.
+
+    >>> Cell("vicreg-seed0", Recipe(objective="vicreg"), {"objective": "vicreg"}).recipe.objective
+    'vicreg'
+    """
+
+    name: str
+    recipe: Recipe
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the seed is not
+    one of them."""
+    evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
+
+    def __post_init__(self) -> None:
+        if not is_folder_name(self.name) or self.name in RESERVED:
+            raise UserError(f"the cell is called '{self.name}', expected the name of one folder of its own; rename it")
 
 
 def combinations(axes: Axes) -> list[dict[str, Setting]]:
@@ -39,26 +67,24 @@ def combinations(axes: Axes) -> list[dict[str, Setting]]:
     >>> combinations({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]})[1]
     {'objective': 'frossl', 'optimizer.lr': 0.3}
     """
-    count = 1
     for name, values in axes.items():
-        if not values:
-            raise UserError(f"--{name} has no value, expected at least one")
-        if len(set(map(repr, values))) < len(values):
-            raise UserError(f"--{name} has a value twice ({', '.join(map(str, values))}); remove one")
-        count *= len(values)
-    if count > MAX_CELLS:
-        raise UserError(f"the grid has {count:,} combinations, expected at most {MAX_CELLS:,}; give fewer values")
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+        if len(set(map(repr, values))) < max(len(values), 1):
+            raise UserError(f"--{name} has no value, or a value twice ({', '.join(map(str, values))}); mend its values")
+    combos = itertools.islice(itertools.product(*axes.values()), MAX_CELLS + 1)
+    found = [dict(zip(axes, values, strict=True)) for values in combos]
+    if len(found) > MAX_CELLS:
+        raise UserError(f"the grid has more than {MAX_CELLS:,} combinations; give fewer values")
+    return found
 
 
 def grid_plan(
     axes: Axes,
-    build: Build,
+    build: Callable[[dict[str, Setting]], Recipe],
     *,
     seeds: Sequence[int] = (0,),
     evaluate: EvaluationPlan | None = None,
     chosen: str | None = None,
-) -> Callable[[Sequence[Row]], list[Cell]]:
+) -> Plan:
     """Return the plan of all combinations and seeds. All recipes are built at once, so that a wrong value is found
     before the first run.
 
@@ -80,110 +106,72 @@ def grid_plan(
     ['frossl-seed0', 'frossl-seed1', 'vicreg-seed0', 'vicreg-seed1']
     """
     evaluate = evaluate or EvaluationPlan()
-    check_seeds(seeds)
-    if chosen is not None and len(axes.get(chosen, ())) < 2:
-        raise UserError(f"--choose {chosen} needs at least two values of --{chosen}{suggest(chosen, list(axes))}")
-    if chosen is not None and not evaluate.probes:
-        raise UserError(
-            "--choose compares the first of --probes on the validation images, but there is none; give --probes linear"
-        )
+    if chosen is not None and (len(axes.get(chosen, ())) < 2 or not evaluate.probes):
+        hint = suggest(chosen, list(axes))
+        raise UserError(f"--choose {chosen} needs at least two values of --{chosen}, and one of --probes{hint}")
     combos = combinations(axes)
     recipes = [build(values) for values in combos]
-    for (i, one), (j, other) in itertools.combinations(enumerate(recipes), 2):
-        if one == other:
-            raise UserError(f"{describe(combos[i])} and {describe(combos[j])} are the same recipe; remove one")
+    if same := next((i for i, recipe in enumerate(recipes) if recipe in recipes[:i]), None):
+        one, other = (", ".join(map(str, combos[i].values())) for i in (recipes.index(recipes[same]), same))
+        raise UserError(f"{one} and {other} are the same recipe; remove one")
     names = unique_names([cell_name(values, axes) for values in combos], combos)
-    compared = (
-        recipes
-        if chosen is None
-        else [replace(recipe, data=replace(recipe.data, validation=0.0)) for recipe in recipes]
-    )
-    finals = [
-        [
-            Cell(f"{name}-seed{seed}" if name else f"seed{seed}", replace(recipe, seed=seed), values, evaluate)
+
+    def final(i: int) -> list[Cell]:
+        data = recipes[i].data if chosen is None else replace(recipes[i].data, validation=0.0)
+        prefix = f"{names[i]}-" if names[i] else ""
+        return [
+            Cell(f"{prefix}seed{seed}", replace(recipes[i], seed=seed, data=data), combos[i], evaluate)
             for seed in seeds
         ]
-        for name, recipe, values in zip(names, compared, combos, strict=True)
-    ]
-    if chosen is None:
-        return lambda rows: [cell for cells in finals for cell in cells]
 
+    if chosen is None:
+        cells = [cell for i in range(len(combos)) for cell in final(i)]
+        return lambda rows: cells
+
+    probe, first = evaluate.probes[0], []
+    for name, recipe, values in zip(names, recipes, combos, strict=True):
+        data = replace(recipe.data, validation=recipe.data.validation or VALIDATION)
+        recipe = replace(recipe, seed=max(seeds) + 1, data=data)
+        settings = {**values, STAGE: CHOICE, CHOSEN: chosen}
+        first.append(Cell(f"choice-{name}", recipe, settings, EvaluationPlan(probes=(probe,))))
     others = [name for name in axes if name != chosen]
-    seed, probe = max(seeds) + 1, evaluate.probes[0]
-    choices = [
-        Cell(
-            f"choice-{name}",
-            replace(recipe, seed=seed, data=replace(recipe.data, validation=recipe.data.validation or VALIDATION)),
-            {**values, STAGE: CHOICE, CHOSEN: chosen},
-            EvaluationPlan(probes=(probe,)),
-        )
-        for name, recipe, values in zip(names, recipes, combos, strict=True)
-    ]
 
     def plan(rows: Sequence[Row]) -> list[Cell]:
         ended = [row for row in rows if row.settings.get(STAGE) == CHOICE]
-        if len(ended) < len(choices):
-            return choices
+        if len(ended) < len(first):
+            return first
         best = choose(ended, chosen, others, lambda row: row.score(probe))
-        final = [
-            cells
-            for cells, values in zip(finals, combos, strict=True)
-            if best.get(tuple(values[n] for n in others)) == values[chosen]
-        ]
-        return [*choices, *(cell for cells in final for cell in cells)]
+        picked = [i for i, values in enumerate(combos) if best.get(tuple(values[n] for n in others)) == values[chosen]]
+        return [*first, *(cell for i in picked for cell in final(i))]
 
     return plan
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Check that there are seeds, each once.
-
-    Raises:
-        UserError: there are none, one is no seed, or one is given twice.
-    """
-    if not seeds or any(
-        isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32 - 1 for seed in seeds
-    ):
-        raise UserError(f"the seeds are {list(seeds)!r:.60}, expected at least one integer from 0 to 4294967294")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds has a seed twice ({', '.join(map(str, seeds))}); remove one")
-
-
-def seeds_of(values: Sequence[int]) -> tuple[int, ...]:
+def seeds_of(values: int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds of --seeds: one number says how many, several numbers are the seeds.
 
     Raises:
-        UserError: the number is below 1 or too large, or a seed is wrong.
+        UserError: there are none, one is no seed, or one is given twice.
 
     >>> seeds_of([3]), seeds_of([0, 5, 7])
     ((0, 1, 2), (0, 5, 7))
     """
-    if len(values) == 1 and not isinstance(values[0], bool):
-        if not 1 <= values[0] <= 10_000:
-            raise UserError(
-                f"--seeds is {values[0]}, expected the number of seeds, from 1 to 10,000, or several seeds such as 0 5 7"
-            )
-        return tuple(range(values[0]))
-    check_seeds(values)
-    return tuple(values)
-
-
-def describe(values: Mapping[str, Setting]) -> str:
-    """Return a combination in words.
-
-    >>> describe({"objective": "frossl", "optimizer.lr": 0.1})
-    'objective frossl, optimizer.lr 0.1'
-    """
-    return ", ".join(f"{name} {value}" for name, value in values.items()) or "the recipe"
+    given = [values] if isinstance(values, int) else list(values)
+    seeds = tuple(range(min(given[0], 10_000))) if len(given) == 1 else tuple(given)
+    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 - 1 for seed in seeds):
+        raise UserError(
+            f"--seeds is {', '.join(map(str, given))}, expected their number, or several seeds such as 0 5 7"
+        )
+    return seeds
 
 
 def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
     """Return a name for a combination, which is the name of a folder on every system; settings with one value are left
     out.
 
-    >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "projector.widths": ["512,64", "64"], "epochs": [2]}
-    >>> cell_name({"objective": "vicreg", "optimizer.lr": 0.003, "projector.widths": "512,64", "epochs": 2}, axes)
-    'vicreg-lr0.003-widths512,64'
+    >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "epochs": [2]}
+    >>> cell_name({"objective": "vicreg", "optimizer.lr": 0.003, "epochs": 2}, axes)
+    'vicreg-lr0.003'
     """
     varied = [name for name in values if len(axes[name]) > 1]
     last = [name.rpartition(".")[2] for name in varied]
@@ -202,8 +190,7 @@ def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) 
     >>> names[2], len({name.casefold() for name in names})
     ('c', 3)
     """
-    folded = [name.casefold() for name in names]
-    result = []
+    folded, result = [name.casefold() for name in names], []
     for name, values in zip(names, combos, strict=True):
         if folded.count(name.casefold()) > 1 or len(name.encode()) > LONGEST_NAME:
             digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
@@ -222,3 +209,58 @@ def with_marks(recipe: Recipe) -> Recipe:
         return recipe
     marks = (*(float(mark) for mark in MARKS if mark < recipe.epochs), float(recipe.epochs))
     return replace(recipe, probe=replace(recipe.probe, epochs=marks))
+
+
+def choose(
+    rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[[Row], float | None]
+) -> dict[tuple[Setting, ...], Setting]:
+    """Return the value of the setting `key` with the best mean score, for each combination of the settings in `group`.
+
+    A value at which a run diverged is not chosen. A combination has no choice if a run failed for another reason, or if
+    all of its values diverged. Of equal scores, the first value wins.
+
+    Args:
+        rows: the rows of all values, done or failed; rows without the setting `key` are ignored.
+        key: name of the setting to choose.
+        group: names of the settings for each combination of which one value is chosen.
+        score: the score of a row, higher is better; None if the row has none.
+
+    Returns:
+        A dict: the values of the settings in `group`, as a tuple → the chosen value of `key`.
+
+    >>> def row(lr, accuracy):
+    ...     return Row(cell=f"{lr}", recipe="digits", objective="frossl", seed=9, status="done", data="digits",
+    ...                settings={"objective": "frossl", "optimizer.lr": lr}, scores={"digits": {"linear": accuracy}})
+    >>> choose([row(0.1, 0.5), row(0.3, 0.7)], "optimizer.lr", ["objective"], lambda row: row.score("linear"))
+    {('frossl',): 0.3}
+    """
+    found: dict[tuple[Setting, ...], dict[Setting, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if key in row.settings:
+            found[tuple(row.settings.get(name, "") for name in group)][row.settings[key]].append(row)
+    choices: dict[tuple[Setting, ...], Setting] = {}
+    for combination, values in found.items():
+        if any(not row.is_final for runs in values.values() for row in runs):
+            continue
+        means: dict[Setting, float] = {}
+        for value, runs in values.items():
+            scores = [each for row in runs if not row.diverged and (each := score(row)) is not None]
+            if len(scores) == len(runs):
+                means[value] = statistics.fmean(scores)
+        if means:
+            choices[combination] = max(means, key=lambda value: means[value])
+    return choices
+
+
+def edge_of_grid(chosen: Setting, tried: Iterable[Setting]) -> str:
+    """Return as text whether a chosen number is the smallest or the largest of those tried: a wider grid may then have
+    a better one.
+
+    >>> edge_of_grid(0.3, [0.1, 0.3]), edge_of_grid(0.2, [0.1, 0.2, 0.3]), edge_of_grid("relu", ["relu", "gelu"])
+    ('largest of 2', '', '')
+    """
+    numbers = [value for value in {chosen, *tried} if isinstance(value, int | float) and not isinstance(value, bool)]
+    if chosen not in numbers or len(numbers) < 2:
+        return ""
+    edges = {min(numbers): "smallest", max(numbers): "largest"}
+    return f"{edges[chosen]} of {len(numbers)}" if chosen in edges else ""

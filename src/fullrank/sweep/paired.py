@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
+from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,7 @@ class PairedDifference:
     @property
     def half_width(self) -> float:
         """Half the width of the 95 % interval of the mean, t(0.975, n − 1) · sd/√n; infinite for n = 1."""
-        from scipy.stats import t
-
-        return math.inf if self.sd is None else float(t.ppf((1 + CONFIDENCE) / 2, self.n - 1)) * self.sd / self.n**0.5
+        return math.inf if self.sd is None else float(stats.t.ppf(0.975, self.n - 1)) * self.sd / self.n**0.5
 
     def is_positive(self) -> bool | None:
         """Return whether the difference is positive; None if the interval contains 0."""
@@ -64,16 +62,15 @@ def paired_difference(a: Sequence[float], b: Sequence[float], *, step: float = 0
     PairedDifference(mean=2.0, sd=0.0, n=3)
     """
     gaps = [x - y for x, y in zip(a, b, strict=True)]
-    return PairedDifference(
-        statistics.fmean(gaps), max(statistics.stdev(gaps), step / 6**0.5) if len(gaps) > 1 else None, len(gaps)
-    )
+    sd = max(statistics.stdev(gaps), step / 6**0.5) if len(gaps) > 1 else None
+    return PairedDifference(statistics.fmean(gaps), sd, len(gaps))
 
 
-def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference | None:
+def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float], *, step: float = 0.0) -> PairedDifference | None:
     """Return the difference a − b over the seeds that both have; None without such a seed.
 
     >>> paired_by_seed({0: 3.0, 1: 4.0, 2: 9.0}, {0: 1.0, 1: 2.0})
     PairedDifference(mean=2.0, sd=0.0, n=2)
     """
     seeds = sorted(set(a) & set(b))
-    return paired_difference([a[seed] for seed in seeds], [b[seed] for seed in seeds]) if seeds else None
+    return paired_difference([a[seed] for seed in seeds], [b[seed] for seed in seeds], step=step) if seeds else None

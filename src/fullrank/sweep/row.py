@@ -1,19 +1,54 @@
 """The result of one cell: a small JSON object, `row.json` in the run directory, from which tables and figures are
-drawn.
+drawn. It names its data set by a digest of the pixels.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
-from fullrank.files import atomic_write, parse_json, read_text
-from fullrank.structure import Count, JsonObject, structure
-from fullrank.sweep.cell import Cell, EvaluationPlan
+from fullrank.files import atomic_write, read_text
+from fullrank.images import Images, open_images
+from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.fingerprint import compared_indices
+from fullrank.images.reading import Reading
+from fullrank.images.source_uri import absolute_source
+from fullrank.recipes import DataConfig
 
 ROW = "row.json"
+Setting = str | int | float | bool
+KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
+"""Digest → name of a public data set, whole and without loss, in its original order, with the splits train and test."""
+
+
+@config
+class EvaluationPlan:
+    """What is measured on the frozen backbone after training, by the function of `fullrank evaluate`."""
+
+    probes: tuple[str, ...] = ("linear", "knn")
+    """Names in `fullrank.evaluation.PROBES`. Empty: nothing is evaluated after training."""
+    transfer: tuple[str, ...] = ()
+    """Sources of other labelled data sets, on which the same probes are trained and scored."""
+    all_images: bool = False
+    """Train the probes on all training images although the network was trained on `data.subset`. By default they are
+    trained on the images of the subset, and on other data sets on at most as many."""
+
+    def covers(self, other: "EvaluationPlan") -> bool:
+        """Return whether everything in another plan is measured by this one.
+
+        >>> EvaluationPlan().covers(EvaluationPlan(probes=("knn",)))
+        True
+        """
+        same = self.all_images == other.all_images
+        return same and set(self.probes) >= set(other.probes) and set(self.transfer) >= set(other.transfer)
 
 
 @dataclass(frozen=True)
@@ -25,7 +60,7 @@ class OnlineScore:
     top5: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class Row:
     """The result of one cell.
 
@@ -35,7 +70,7 @@ class Row:
 
     cell: str
     """Name of the cell and of its run directory."""
-    settings: JsonObject = field(default_factory=dict)
+    settings: dict[str, Setting] = field(default_factory=dict)
     """The values in which the cells of the sweep differ."""
     recipe: str
     """Name of the recipe."""
@@ -76,7 +111,7 @@ class Row:
     """Name of a function of the user → digest of its source file. Rows of another version of the function are not
     comparable."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
-    environment: JsonObject = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
     """Hardware, versions, commit."""
 
     @property
@@ -99,21 +134,24 @@ class Row:
         return self.scores.get(data or self.data, {}).get(probe)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return json.loads(json.dumps(asdict(self)))
+        """Return a JSON object.
 
-    @classmethod
-    def from_json(cls, value: Any, *, source: str = "row") -> "Row":
-        """Build a row from the result of `to_json`.
-
-        Raises:
-            UserError: a field is missing, unknown or of the wrong type.
-
-        >>> row = Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done", online=(OnlineScore(1.0, 0.5),))
-        >>> Row.from_json(row.to_json()) == row
+        >>> row = Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done")
+        >>> from_json(Row, row.to_json(), "row") == row
         True
         """
-        return structure(value, cls, source)
+        return json.loads(json.dumps(asdict(self)))
+
+    def summary(self) -> str:
+        """Return the end of the cell in one line.
+
+        >>> Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done", seconds=3.2).summary()
+        'done, 3 s'
+        """
+        if not self.is_done:
+            return f"{'diverged' if self.diverged else 'failed'}: {self.error}"
+        scores = [f"{probe} {100 * share:.1f} %" for probe, share in self.scores.get(self.data, {}).items()]
+        return ", ".join(["done", *scores, f"{self.seconds:.0f} s"])
 
 
 def read_row(run: Path) -> Row | None:
@@ -126,7 +164,7 @@ def read_row(run: Path) -> Row | None:
     if not path.exists():
         return None
     try:
-        return Row.from_json(parse_json(read_text(path)), source=str(path))
+        return from_json(Row, read_text(path), str(path))
     except (OSError, ValueError) as error:  # UserError is a ValueError
         raise UserError(f"{path} is damaged ({error}); remove it, and the next call measures it again") from error
 
@@ -135,29 +173,6 @@ def write_row(run: Path, row: Row) -> None:
     """Write the row of a run directory, atomically."""
     with atomic_write(run / ROW, overwrite=True) as draft:
         draft.write_text(json.dumps(row.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def changed_code(row: Row, cell: Cell) -> list[str]:
-    """Return the user's functions of a cell whose source file has changed since a row was measured."""
-    from fullrank.run.environment import source_digests  # imported here: slow
-
-    return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
-
-
-def answers(row: Row | None, cell: Cell, images: str) -> bool:
-    """Return whether a row is the final result of a cell: of the same recipe, images and code, and with at least its
-    evaluation.
-
-    Args:
-        row: a row, or None.
-        cell: the cell.
-        images: digest of the cell's images now.
-    """
-    if row is None or not row.is_final or (row.fingerprint, row.images) != (cell.recipe.fingerprint, images):
-        return False
-    if changed_code(row, cell):
-        return False
-    return row.diverged or row.evaluate.covers(cell.evaluate)
 
 
 def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
@@ -172,5 +187,46 @@ def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
     if len(names) > 1:
         found = ", ".join(f"{name} ({digest})" for digest, name in names.items())
         raise UserError(
-            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in a folder of their own"
+            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in another folder"
         )
+
+
+def identify(data: DataConfig) -> tuple[str, str]:
+    """Return the name and the digest of a data set.
+
+    The digest is of the names of splits that were asked for and, for each split of the source, of the number of images,
+    all labels, and the decoded pixels of a sample: files of another format with the same pixels are the same data set,
+    and files with other pixels, such as a compressed copy, are another one. The name is that of a known digest, or else
+    the last part of the source.
+
+    Raises:
+        UserError: the source cannot be read.
+
+    >>> identify(DataConfig(source="digits"))[0]
+    'digits'
+    """
+    digest = _digest(absolute_source(data.source), data.reading, data.storage == "streaming")
+    name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
+    return KNOWN.get(digest, name), digest
+
+
+@lru_cache(maxsize=16)
+def _digest(source: str, reading: Reading, streaming: bool) -> str:
+    state = hashlib.sha256(f"{reading.train} {reading.test}\0".encode())
+    if streaming:  # a stream has no random access
+        state.update(source.encode())
+        return state.hexdigest()[:12]
+    for name, images in sorted(open_images(source, reading).items()):
+        state.update(f"{name} {len(images)}\0".encode())
+        state.update(np.asarray(images.labels, dtype=np.int64).tobytes())
+        for index in compared_indices(len(images)):
+            state.update(_pixels(images, index))
+    return state.hexdigest()[:12]
+
+
+def _pixels(images: Images, index: int) -> bytes:
+    try:
+        pixels = np.asarray(images.open(index))
+    except (ImageDecodeError, OSError, ValueError):
+        return b"unreadable"
+    return f"{pixels.shape} {pixels.dtype}\0".encode() + np.ascontiguousarray(pixels).tobytes()

@@ -1,22 +1,48 @@
-"""`sweep` trains a grid of settings and seeds, and writes one table, one figure and one report."""
+"""`sweep` trains a grid of settings and seeds, and writes one table, one figure and one report; `run_sweep` runs any
+list of cells. The same call goes on where it was stopped.
+"""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fullrank.errors import UserError
+from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
 from fullrank.models.initial_weights import named_backbone, read_start
-from fullrank.recipes import RECIPES, Recipe, import_code
-from fullrank.recipes.from_keywords import recipe_from_keywords
-from fullrank.run.directory import as_path
-from fullrank.sweep.cell import EvaluationPlan, Setting
-from fullrank.sweep.engine import run_sweep
-from fullrank.sweep.grid import grid_plan, seeds_of, with_marks
-from fullrank.sweep.results import SweepResult, write_results
-from fullrank.terminal import stderr
+from fullrank.recipes import Recipe, import_code, resolve
+from fullrank.run.directory import as_path, run_lock
+from fullrank.run.terminal import stderr
+from fullrank.sweep.cell import check_cells, existing_row, new_row
+from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
+from fullrank.sweep.jobs import Jobs, run_cells
+from fullrank.sweep.row import Row, Setting, read_row
+from fullrank.sweep.table import MOST_REPORTED, final_rows, markdown_table, print_table, write_results
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The rows of a sweep and its folder."""
+
+    folder: Path
+    rows: list[Row]
+    """The rows of all cells, also of those that failed and of those that only served a choice."""
+
+    @property
+    def final(self) -> list[Row]:
+        """The rows of the result that are done."""
+        return [row for row in final_rows(self.rows) if row.is_done]
+
+    @property
+    def failed(self) -> list[Row]:
+        """The rows of the cells that failed, and that the next call tries again."""
+        return [row for row in self.rows if not row.is_final]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        return markdown_table(self.rows)
 
 
 def sweep(
@@ -24,12 +50,10 @@ def sweep(
     grid: Mapping[str, Sequence[Any]],
     *,
     seeds: int | Sequence[int] = 1,
-    data: str | None = None,
     out: str | Path | None = None,
     choose: str | None = None,
-    probes: Sequence[str] = ("linear", "knn"),
-    transfer: Sequence[str] = (),
-    parallel: int = 0,
+    evaluate: EvaluationPlan | None = None,
+    jobs: Jobs = Jobs(),  # noqa: B008  frozen
     trust: bool | Collection[str] = False,
     console: Console | None = None,
     **changes: Any,
@@ -43,56 +67,227 @@ def sweep(
         recipe: a `Recipe`, the name of one, a recipe.json or a source of images, as in `fullrank.pretrain`.
         grid: name of a field → its values: `{"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3]}`.
         seeds: the number of seeds, or the seeds.
-        data: source of the images; it overrides the recipe.
         out: the folder; None: sweeps/NAME.
         choose: a field of the grid whose value is chosen for each combination of the others on held-out training
             images.
-        probes: what is scored after training: names in `fullrank.evaluation.PROBES`.
-        transfer: sources of other labelled data sets on which the same probes are scored.
-        parallel: number of runs at the same time; 0: one for each GPU, or one on a CPU.
+        evaluate: the probes after training, and other labelled data sets on which they are scored too.
+        jobs: where the runs are started, and how many at the same time.
         trust: whether code that the recipe names is imported, as in `fullrank.pretrain`.
         console: where to print; None: standard error.
-        **changes: fields of every run, as in `fullrank.pretrain`: `epochs=3`.
+        **changes: fields of every run, as in `fullrank.pretrain`: `data="photos"`, `epochs=3`.
 
     Raises:
         UserError: something is wrong; no run was started.
         Interrupted: SIGINT, SIGTERM or SIGHUP; the runs have written checkpoints.
     """
     console = console or stderr()
-    axes = {name: [to_setting(value) for value in _listed(name, values)] for name, values in grid.items()}
-    originals = {name: dict(zip(axes[name], grid[name], strict=True)) for name in axes}
-
-    def build(values: dict[str, Setting]) -> Recipe:
-        fields = changes | {name: originals[name][value] for name, value in values.items()}
-        init = fields.pop("init", None)
-        start = None if init is None else read_start(init, backbone=named_backbone(fields))
-        built = recipe_from_keywords(recipe, RECIPES, data, fields, start=start)
-        built = built if data is None else replace(built, data=replace(built.data, source=data))
-        return with_marks(import_code(built, trust, notify=console.print))
-
-    evaluate = EvaluationPlan(probes=tuple(probes), transfer=tuple(transfer))
-    plan = grid_plan(
-        axes, build, seeds=seeds_of([seeds] if isinstance(seeds, int) else seeds), evaluate=evaluate, chosen=choose
+    plan, name = sweep_plan(
+        recipe, grid, changes, seeds=seeds, choose=choose, evaluate=evaluate, trust=trust, console=console
     )
-    first = plan([])[0].recipe
-    folder = as_path(out, "out") if out is not None else Path("sweeps") / first.name
-    rows = run_sweep(plan, folder, parallel=parallel, console=console)
-    write_results(rows, folder, f"{first.name}: {', '.join(axes) or 'seeds'}")
+    folder = Path("sweeps") / name if out is None else as_path(out, "out")
+    rows = run_sweep(plan, folder, jobs, console=console)
+    write_results(rows, folder, f"{name}: {', '.join(grid) or 'seeds'}")
     return SweepResult(folder, rows)
 
 
-def to_setting(value: Any) -> Setting:
+def finish(rows: Sequence[Row], folder: Path, title: str, console: Console) -> None:
+    """Write the files of the result, and print the table to standard output, unless no cell is done."""
+    if any(row.is_done for row in rows):
+        paths = write_results(rows, folder, title)
+        print_table(rows, f"{title}: mean ± standard deviation (number of seeds)", Console())
+        console.print(f"written: {', '.join(map(str, paths))}")
+        if (done := sum(row.is_done for row in final_rows(rows))) > MOST_REPORTED:
+            console.print(f"report.html compares the first {MOST_REPORTED} of {done} runs; the tables have all")
+
+
+def sweep_plan(
+    recipe: Recipe | str | Path,
+    grid: Mapping[str, Sequence[Any]],
+    changes: Mapping[str, Any],
+    *,
+    seeds: int | Sequence[int],
+    choose: str | None,
+    evaluate: EvaluationPlan | None,
+    trust: bool | Collection[str],
+    console: Console,
+) -> tuple[Plan, str]:
+    """Return the plan of a sweep and the name of its recipe; the arguments are those of `sweep`.
+
+    Raises:
+        UserError: a value is wrong.
+    """
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise UserError(f"grid['{name}'] is {values!r:.60}, expected a list of values: ['{values}']")
+    originals = {name: {_as_setting(value): value for value in values} for name, values in grid.items()}
+    lines: dict[str, None] = {}
+
+    def build(values: dict[str, Setting]) -> Recipe:
+        fields = dict(changes) | {name: originals[name][value] for name, value in values.items()}
+        init, source = fields.pop("init", None), fields.pop("data", None)
+        fields |= {} if source is None else {"data.source": str(source)}
+        start = None if init is None else read_start(init, backbone=named_backbone(fields))
+        built = resolve(recipe, fields, start=start, notify=lines.setdefault)
+        return with_marks(import_code(built, trust, notify=lines.setdefault))
+
+    axes = {name: [_as_setting(value) for value in values] for name, values in grid.items()}
+    plan = grid_plan(axes, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)
+    for line in lines:  # the same lines of all cells once
+        console.print(line)
+    return plan, plan([])[0].recipe.name
+
+
+def _as_setting(value: Any) -> Setting:
     """Return a value of the grid as a number or text: a list of numbers is joined by commas.
 
-    >>> to_setting([512, 64]), to_setting(0.1)
+    >>> _as_setting([512, 64]), _as_setting(0.1)
     ('512,64', 0.1)
     """
-    if isinstance(value, str | int | float):
-        return value
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return value if isinstance(value, str | int | float) else str(value)
 
 
-def _listed(name: str, values: Any) -> Sequence[Any]:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise UserError(f"grid['{name}'] is {values!r:.60}, expected a list of values: ['{values}']")
-    return values
+def run_sweep(
+    plan: Plan,
+    folder: Path,
+    jobs: Jobs = Jobs(),  # noqa: B008  frozen
+    *,
+    only: str | None = None,
+    console: Console | None = None,
+) -> list[Row]:
+    """Run all cells of a plan and return their rows, in the order of the plan, done and failed ones.
+
+    A cell that is done is taken from its row, a run that was stopped goes on, and a cell that failed is tried once in
+    each call. A cell whose run another process has locked is left to that process. The output of the jobs is in
+    FOLDER/logs.
+
+    Args:
+        plan: returns all cells known so far, given the rows of the cells that have ended.
+        folder: the run directory of a cell is FOLDER/CELL.
+        jobs: where the cells run, and how many at the same time.
+        only: run the known cell with this name or number, counted from 0, and no other.
+        console: where to print; None: standard error.
+
+    Returns:
+        The rows; those with `status` "failed" say why in `error`.
+
+    Raises:
+        UserError: something is wrong with a cell; nothing was run.
+        Interrupted: SIGINT, SIGTERM or SIGHUP; the same call goes on.
+    """
+    console, rows = console or stderr(), dict[str, Row]()
+    while True:
+        cells, missing = _known_cells(plan, folder, rows)
+        if only is not None:
+            cells = [_find_cell(cells, only)]
+            missing = [cell for cell in cells if cell in missing]
+        names = {cell.name.casefold() for cell in cells}
+        if len(names) < len(cells):
+            raise UserError("two cells have the same name, expected a name of its own for each; rename one")
+        if not missing:
+            return [rows[cell.name] for cell in cells]
+        check_cells(missing, folder)
+        _create(folder)
+        console.print(
+            f"{folder}: {len(missing)} of {len(cells)} cells to run; the output of each is in {folder / 'logs'}"
+        )
+
+        def on_end(cell: Cell, reason: str, total: int = len(cells)) -> None:
+            row = None if reason else read_row(folder / cell.name)
+            rows[cell.name] = row or _failed_row(cell, reason or "its job wrote no row")
+            console.print(f"[{len(rows)}/{total}] {cell.name}: {rows[cell.name].summary()}")
+
+        busy = [cell for cell in missing if _is_busy(folder / cell.name)]
+        for cell in busy:
+            on_end(cell, "another process runs it; call again when that has ended")
+        try:
+            run_cells([cell for cell in missing if cell not in busy], folder, jobs, on_end)
+        except Interrupted as stop:
+            done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} cells are done"
+            message = f"{stop}: {done}, the others go on with the same command ({folder})"
+            raise Interrupted(stop.signum, message) from None
+
+
+def _known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Cell], list[Cell]]:
+    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`.
+
+    `rows` is in the order of the cells, which the plan takes: the first of two equal scores is that of the first cell.
+    """
+    while True:
+        cells = list(plan(list(rows.values())))
+        missing = [cell for cell in cells if cell.name not in rows]
+        found = {cell.name: row for cell in missing if (row := existing_row(cell, folder)) is not None}
+        ended = rows | found
+        rows.clear()
+        rows |= {cell.name: ended[cell.name] for cell in cells if cell.name in ended}
+        if not found:
+            return cells, missing
+
+
+def _is_busy(path: Path) -> bool:
+    """Return whether another process has locked a run directory."""
+    try:
+        if path.is_dir():
+            with run_lock(path):
+                pass
+    except UserError:
+        return True
+    return False
+
+
+def _create(folder: Path) -> None:
+    try:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
+
+
+def _failed_row(cell: Cell, reason: str) -> Row:
+    return replace(new_row(cell), status="failed", error=reason)
+
+
+def collect_rows(plan: Plan, folder: Path) -> tuple[list[Row], list[Cell]]:
+    """Return the rows that exist, without running anything, and all cells that are known."""
+    rows: dict[str, Row] = {}
+    cells, _ = _known_cells(plan, folder, rows)
+    return list(rows.values()), cells
+
+
+def list_cells(plan: Plan, folder: Path, command: str) -> None:
+    """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
+
+    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row) and
+    to run.
+    """
+    rows, cells = collect_rows(plan, folder)
+    states = {row.cell: "diverged" if row.diverged else row.status for row in rows}
+    for number, cell in enumerate(cells):
+        missing = "unfinished" if (folder / cell.name).is_dir() else "to run"
+        print(f"{number}\t{states.get(cell.name, missing)}\t{command} --cell {shlex.quote(cell.name)}")
+
+
+def require_success(rows: Sequence[Row], command: str) -> None:
+    """Raise an error if cells have failed for another reason than divergence.
+
+    Raises:
+        ProcessFailed: with the reason of each.
+    """
+    failed = [row for row in rows if not row.is_final]
+    if failed:
+        error = ProcessFailed(f"{len(failed)} of {len(rows)} cells failed; the same call tries them again: {command}")
+        error.add_note("\n".join(f"  {row.cell} {row.summary()}" for row in failed))
+        raise error
+
+
+def _find_cell(cells: Sequence[Cell], which: str) -> Cell:
+    """Return the cell with a number, counted from 0, or a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    names = {cell.name: cell for cell in cells} | {str(number): cell for number, cell in enumerate(cells)}
+    if which not in names:
+        hint = suggest(which, [cell.name for cell in cells])
+        raise UserError(f"--cell {which} is neither a number from 0 to {len(cells) - 1} nor the name of a cell{hint}")
+    return names[which]

@@ -16,7 +16,7 @@ from rich.console import Console
 from fullrank.errors import UserError, pick
 from fullrank.files import atomic_write
 from fullrank.run.environment import platform_info
-from fullrank.sweep import Plan, Row, collect_rows, run_sweep
+from fullrank.sweep import Jobs, Plan, Row, collect_rows, run_sweep
 from fullrank_papers.figures.figure import Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign, load_figure
 
 DIGITS = 6  # significant digits of stored numbers; figures need three, and claims of exactness need the exponent
@@ -218,7 +218,7 @@ class CampaignRuns:
             UserError: a field is wrong.
             Interrupted: the runs have stopped with checkpoints; `collect` returns what is done.
         """
-        rows = run_sweep(self.plan(), self.folder, parallel=parallel, console=console)
+        rows = run_sweep(self.plan(), self.folder, Jobs(parallel=parallel), console=console)
         return self.result(rows, len(rows)), rows
 
     def collect(self) -> Result:

@@ -14,10 +14,8 @@ from itertools import pairwise
 
 from fullrank.errors import pick
 from fullrank.recipes import ProbeConfig, Recipe
-from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose
-from fullrank.sweep.choice import edge_of_grid
+from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid, mean_sd
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
-from fullrank.sweep.tables import mean_sd
 from fullrank_papers.figures.figure import Rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
 

@@ -1,0 +1,241 @@
+"""Runs of a sweep: as jobs of submitit, resumed, retried, shared by several callers, and stopped together."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from fullrank.errors import ProcessFailed, UserError
+from fullrank.recipes import DataConfig, import_function, with_objective
+from fullrank.run import Run
+from fullrank.run.directory import run_lock
+from fullrank.sweep import Cell, EvaluationPlan, Jobs, identify, jobs, read_row, require_success, run_cell, run_sweep
+
+QUIET = Console(quiet=True)
+KNN = EvaluationPlan(probes=("knn",))
+HERE = Jobs(cluster="debug")
+FRAGILE = """
+from pathlib import Path
+
+CALLS = []
+
+def fragile(Z, *, weight: float = 1.0):
+    CALLS.append(1)
+    if len(CALLS) > 12 and (Path(__file__).parent / "fail").exists():
+        raise RuntimeError("the cable was pulled")
+    return {"spread": -weight * Z.var(1).clamp(max=1).mean(), "invariance": (Z - Z.mean(0)).square().mean()}
+"""
+
+
+@pytest.fixture
+def tiny(small):
+    return replace(
+        small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256)
+    )
+
+
+def cells(recipe, count, evaluate=KNN):
+    return [Cell(f"seed{seed}", replace(recipe, seed=seed), {}, evaluate) for seed in range(count)]
+
+
+def sweep_of(found, folder, jobs=HERE, **options):
+    return run_sweep(lambda rows: found, folder, jobs, **{"console": QUIET} | options)
+
+
+def test_a_second_call_takes_what_is_done_and_measures_what_is_new(tiny, tmp_path):
+    rows = sweep_of(cells(tiny, 2), tmp_path)
+    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [
+        (0, "done", 4, "digits"),
+        (1, "done", 4, "digits"),
+    ]
+    assert all(0 < row.scores["digits"]["knn"] <= 1 and row.effective_rank["backbone"] > 1 for row in rows)
+    assert all(row.train_images == 256 and row.test_images == 359 and row.environment["torch"] for row in rows)
+    before = (tmp_path / "seed0" / "row.json").stat().st_mtime_ns
+    assert sweep_of(cells(tiny, 2), tmp_path) == rows
+    assert (tmp_path / "seed0" / "row.json").stat().st_mtime_ns == before
+    (more,) = sweep_of(cells(tiny, 1, EvaluationPlan(probes=("knn", "few-shot"))), tmp_path)  # only evaluates
+    assert more.score("few-shot")
+    assert (more.score("knn"), more.seconds) == (rows[0].score("knn"), rows[0].seconds)
+    with pytest.raises(UserError, match=r"optimizer\.momentum .*give another folder \(--out .*cell seed0"):
+        sweep_of(cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path)
+
+
+def test_one_failed_job_does_not_end_the_others_and_the_next_call_goes_on(tiny, tmp_path, monkeypatch):
+    """Two real processes at the same time; one raises."""
+    (tmp_path / "fragile_objective.py").write_text(FRAGILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    import_function("fragile_objective:fragile")
+    (tmp_path / "fail").touch()
+    folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5)
+    found = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
+    own, frossl = sweep_of(found, folder, Jobs(parallel=2))
+    assert (own.status, frossl.status) == ("failed", "done")
+    assert "the cable was pulled" in own.error
+    with pytest.raises(ProcessFailed, match="1 of 2 cells failed"):
+        require_success([own, frossl], "fullrank sweep …")
+    assert read_row(folder / "own") is None
+    (tmp_path / "fail").unlink()
+    own, again = sweep_of(found, folder)
+    assert (own.status, own.steps) == ("done", 20)
+    assert again == frossl
+
+
+SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from fullrank.recipes import RECIPES, resolve
+from fullrank.sweep import Cell, EvaluationPlan, Jobs, run_sweep
+
+fields = {"backbone.name": "test_resnet", "projector.widths": [16], "batch_size": 64, "data.subset": 256}
+recipe = resolve("digits", fields | {"epochs": 400, "checkpoints": 100})
+cell = Cell("seed0", recipe, {}, EvaluationPlan(probes=("knn",)))
+run_sweep(lambda rows: [cell], Path(sys.argv[1]), Jobs())
+"""
+
+
+def started(folder):
+    """Start a caller with one long job, and wait for a checkpoint."""
+    with (folder / "err").open("w") as err:
+        caller = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stderr=err)
+    wait_for(lambda: Run(folder / "seed0").checkpoints and caller.poll() is None)
+    return caller
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.1)
+
+
+def is_locked(path):
+    try:
+        with run_lock(path):
+            return False
+    except UserError:
+        return True
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_caller_leaves_a_cell_that_goes_on(tmp_path, signum):
+    """Ctrl-C stops the job with a checkpoint. A job whose caller was killed goes on alone, and is left to itself."""
+    caller = started(tmp_path)
+    caller.send_signal(signum)
+    caller.wait(timeout=120)
+    if signum == signal.SIGINT:
+        assert "0 of 1 cells are done, the others go on with the same command" in (tmp_path / "err").read_text()
+        assert not is_locked(tmp_path / "seed0")
+        assert 0 < Run(tmp_path / "seed0").checkpoint().step < 1600
+        return
+    cell = Cell("seed0", Run(tmp_path / "seed0").recipe, {}, KNN)
+    (row,) = sweep_of([cell], tmp_path)
+    assert (row.status, row.error) == ("failed", "another process runs it; call again when that has ended")
+    (log,) = (tmp_path / "logs" / "seed0").glob("*.out")
+    (controller,) = re.findall(r"job_id=(\d+)", log.read_text())
+    os.kill(int(controller), signal.SIGTERM)  # submitit passes it on
+    wait_for(lambda: not is_locked(tmp_path / "seed0"))
+
+
+def test_a_resumed_cell_has_the_row_of_an_uninterrupted_one(tiny, tmp_path, power_cut):
+    long = replace(tiny, epochs=4, checkpoints=8)
+    (cell,) = cells(long, 1)
+    with power_cut(after=9):
+        run_cell(cell, tmp_path, console=QUIET)
+    assert 0 < Run(tmp_path / "seed0").checkpoint().step < 16
+    (resumed,) = sweep_of([cell], tmp_path)
+    whole = run_cell(cell, tmp_path / "whole", console=QUIET)
+    same = {"seconds": 0.0, "cpu_seconds": 0.0, "environment": {}}
+    assert replace(resumed, **same) == replace(whole, **same)
+
+
+SBATCH = """#!/bin/bash
+number=$((RANDOM + 100000)); echo "Submitted batch job $number"
+count=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' $1)
+for i in $(seq 0 $count); do
+  export SLURM_JOB_ID=$number SLURM_ARRAY_JOB_ID=$number SLURM_ARRAY_TASK_ID=$i SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=1
+  export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
+  (sleep 1; exec bash $(dirname $1)/$number/${number}_submission.sh) > $(dirname $1)/$i.log 2>&1 &
+done
+"""
+SRUN = """#!/bin/bash
+while [[ $1 == --* || $1 == -* ]]; do if [[ $1 == --output || $1 == --error ]]; then shift; fi; shift; done
+exec "$@"
+"""
+SACCT = """#!/bin/bash
+echo "JobID|State|NodeList"
+"""
+
+
+def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
+    """With commands that stand for those of SLURM."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    with pytest.raises(UserError, match="--cluster slurm"):
+        sweep_of(cells(tiny, 2), tmp_path / "sweep", Jobs(cluster="slurm"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)
+    cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
+    rows = sweep_of(cells(cpu, 2), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1))
+    assert [row.status for row in rows] == ["done", "done"]
+    (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
+    text = batch.read_text()
+    for line in ("--array=0-1%1", "--partition=gpu", "--time=120", "--signal=USR2@180"):
+        assert line in text
+    assert "gpus-per-node" not in text
+
+
+def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
+    good = Cell("good", tiny, {}, KNN)
+    for bad, message in (
+        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 256 training images"),
+        (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
+        (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
+        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "digits and digits are both called 'digits'"),
+        (Cell("good", tiny, {}, KNN), "two cells have the same name"),
+    ):
+        with pytest.raises(UserError, match=message):
+            sweep_of([good, bad], tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+    (tmp_path / "sweep" / "good").mkdir(parents=True)
+    (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"already contains other files, .*give another folder \(--out of a sweep"):
+        sweep_of([good], tmp_path / "sweep")
+    with pytest.raises(UserError, match="expected the name of one folder"):
+        Cell("../up", tiny)
+
+
+def test_a_diverged_run_is_a_result(tiny, tmp_path):
+    wild = replace(tiny, epochs=5, optimizer=replace(tiny.optimizer, lr=1e6, weight_decay=1.0))
+    cell, output = Cell("wild", wild, {"optimizer.lr": 1e6}, KNN), StringIO()
+    (row,) = sweep_of([cell], tmp_path, console=Console(file=output, width=400))
+    assert (row.status, row.diverged) == ("failed", True)
+    assert "wild: diverged: " in output.getvalue()
+    assert sweep_of([cell], tmp_path) == [row] == [read_row(tmp_path / "wild")]  # not tried again
+
+
+def test_a_data_set_is_known_by_its_pixels(tmp_path):
+    rng = np.random.default_rng(0)
+    pixels = [(label, rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for label in "ab" for _ in range(5)]
+    for folder, suffix in (("png", "png"), ("bmp", "bmp"), ("jpeg", "jpg")):
+        for number, (label, image) in enumerate(pixels):
+            path = tmp_path / folder / label / f"{number}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path)
+    name, digest = identify(DataConfig(source=str(tmp_path / "png")))
+    assert name == "png"
+    assert identify(DataConfig(source=str(tmp_path / "bmp")))[1] == digest
+    assert identify(DataConfig(source=str(tmp_path / "jpeg")))[1] != digest
