@@ -23,7 +23,6 @@ PACKAGES = [
     "recipes",
     "run",
     "report",
-    "reproduce",
 ]
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fullrank.errors import UserError as UserError
-    from fullrank.evaluation.choosing import choose as choose
-    from fullrank.evaluation.finetuning import finetune as finetune
-    from fullrank.evaluation.judging import evaluate as evaluate
-    from fullrank.evaluation.judging import measure_spectrum as measure_spectrum
-    from fullrank.evaluation.neighbourhood import neighbours as neighbours
+    from fullrank.evaluation.choose import choose as choose
+    from fullrank.evaluation.evaluate import evaluate as evaluate
+    from fullrank.evaluation.finetune import finetune as finetune
+    from fullrank.evaluation.neighbours import neighbours as neighbours
+    from fullrank.evaluation.spectrum import measure_spectrum as measure_spectrum
     from fullrank.images import open_images as open_images
     from fullrank.models import Model as Model
     from fullrank.models import load as load
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 HOMES = {
     **dict.fromkeys(("RECIPES", "Recipe"), "recipes"),
     **dict.fromkeys(("Model", "load"), "models"),
-    **dict.fromkeys(("evaluate", "measure_spectrum"), "evaluation.judging"),
+    **{name: f"evaluation.{name}" for name in ("choose", "evaluate", "finetune", "neighbours")},
+    **{"measure_spectrum": "evaluation.spectrum"},
     **{"Embedder": "models.embed", "embed": "models.embed", "export": "models.export"},
-    **{"choose": "evaluation.choosing", "finetune": "evaluation.finetuning", "neighbours": "evaluation.neighbourhood"},
     **{"Run": "run", "pretrain": "run.pretrain", "Spectrum": "spectrum"},
     **{"UserError": "errors", "open_images": "images"},
 }

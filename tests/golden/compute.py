@@ -92,7 +92,9 @@ def golden_run(devices: int, folder: Path) -> dict:
     ]
     if devices == 1:
         evaluation = evaluate(run, store=False)
-        values["scores"] = {f"{score.probe}, {score.features}": score.accuracy for score in evaluation.scores}
+        values["scores"] = {
+            f"{score.name}, {score.features}": score.value for score in evaluation.scores if score.metric == "accuracy"
+        }
     return values
 
 

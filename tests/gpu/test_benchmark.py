@@ -2,9 +2,6 @@
 it was stopped."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 import torch
 
 from benchmarks.gpu import accuracy, correctness
-from benchmarks.gpu.__main__ import PIECES, main
 from benchmarks.gpu.parts import Part, Results, failures, run
 
 ROOT = Path(__file__).parents[2]
@@ -23,36 +19,6 @@ sys.modules.update(dict.fromkeys({MISSING}))
 sys.argv[:] = ["benchmarks.gpu", *sys.argv[1:]]
 runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
 """
-
-
-def benchmark(*arguments):
-    command = [sys.executable, "-c", BLOCKED, *map(str, arguments)]
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"
-    }  # `fullrank` in this process sets it
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
-
-
-def test_every_piece_runs_without_the_packages_that_a_gpu_machine_may_lack(tmp_path):
-    out = tmp_path / "gpu.json"
-    done = benchmark("--smoke", "--out", out)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = json.loads(out.read_text()).values()
-    assert list(found["pieces"]) == list(PIECES)
-    assert found["pieces"]["correctness"]["pytest -m gpu"]["counts"]["collected"] >= 25
-    assert "all results so far" in done.stdout
-
-
-def test_without_a_gpu_the_command_says_what_to_do(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for arguments, message in (
-        (["throughput"], "--smoke runs every piece"),
-        (["speed", "--smoke"], "unknown piece speed; choose from correct"),
-    ):
-        monkeypatch.setattr(sys, "argv", ["gpu", *arguments])
-        with pytest.raises(SystemExit, match="2"):
-            main()
-        assert message in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -88,12 +54,6 @@ def test_a_part_is_measured_once_and_a_failed_part_again(results):
     assert run("piece", parts, Results(results.path, "another GPU"), deadline=later, notify=quiet)
     assert len(calls) == 7
     assert sorted(json.loads(results.path.read_text())) == ["a GPU", "another GPU"]
-
-
-def test_no_part_begins_after_the_deadline(results):
-    parts = [Part("a", lambda: {"value": 1})]
-    assert not run("piece", parts, results, deadline=time.monotonic() - 1, notify=quiet)
-    assert not results.parts("piece")
 
 
 def judged(candidate, epochs, seed, seconds, linear):

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from fullrank.errors import UserError
 from fullrank.methods import Method, StateBuffers, at_least_float32
 from fullrank.objectives import ObjectiveState, frossl
 
@@ -18,16 +17,6 @@ class Plain(Method):
 
 def two_tensors(P, T, /, extra, *, temperature=0.1):
     return {"loss": (P * T * extra).sum() * temperature}
-
-
-def test_input_names_are_the_positional_arguments_of_the_objective():
-    assert Plain(frossl).input_names == ("Z",)
-    assert Plain(two_tensors).input_names == ("P", "T", "extra")
-
-
-def test_input_names_exclude_arguments_that_a_partial_binds():
-    assert Plain(partial(frossl, invariance=2.0, log=False)).input_names == ("Z",)
-    assert Plain(partial(two_tensors, extra=1.0)).input_names == ("P", "T")
 
 
 def test_the_objective_gets_only_its_tensors():
@@ -60,29 +49,6 @@ def test_an_objective_gets_float32_or_float64(dtype, expected):
     assert {term.dtype for term in terms.values()} == {expected}
     outside = frossl(Z.to(expected))
     assert all(torch.equal(terms[name], outside[name]) for name in outside)  # exactly: autocast has no effect
-
-
-def test_autocast_would_have_changed_the_objective():
-    Z = torch.randn(2, 64, 32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = frossl(Z)["variance"]
-        exact = Plain(frossl).terms({"Z": Z})["variance"]
-    assert rounded != exact
-
-
-def test_forward_is_abstract():
-    with pytest.raises(NotImplementedError):
-        Plain(frossl)([torch.zeros(2, 4, 3, 8, 8)])
-
-
-def test_the_default_hooks_change_nothing_without_state():
-    method = Plain(frossl)
-    method.layer = nn.Linear(2, 2)
-    before = method.layer.weight.clone()
-    assert method.state_tensors() == {}
-    assert method.before_step(3) is None
-    assert method.after_step(3, {"Z": torch.ones(2, 3, 2)}) is None
-    assert torch.equal(method.layer.weight, before)
 
 
 def test_input_names_exclude_the_state():
@@ -124,16 +90,3 @@ def test_buffers_keep_their_memory_and_precision_and_have_no_gradient(build_buff
     assert mean.dtype == torch.float32
     assert not mean.requires_grad
     assert mean.norm() > 0
-
-
-def test_buffers_are_saved_with_the_weights(build_buffers):
-    buffers, other = build_buffers(), build_buffers()
-    buffers.update({"Z": torch.ones(2, 4, 3)})
-    other.load_state_dict(buffers.state_dict())
-    assert torch.equal(other.tensors()["mean"], torch.full((3,), 0.5))
-    assert other.tensors()["count"] == 1
-
-
-def test_an_axis_of_unknown_size_raises():
-    with pytest.raises(UserError, match=r"axis size"):
-        StateBuffers(ObjectiveState({"rows": ("size D", torch.zeros)}, decay), frossl, D=3)

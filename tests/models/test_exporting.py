@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation import state_hash
+from fullrank.models.features import state_hash
 from fullrank.models.export import export_onnx, export_weights
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}

@@ -57,17 +57,6 @@ def test_equals_the_log_determinant_of_the_running_covariances(shape, rng):
     assert loss(Z, R, mu, **hyper).item() == pytest.approx(loops(Z, R, mu, **hyper), abs=1e-10)
 
 
-def test_the_loss_uses_the_updated_moments(rng):
-    Z, R, mu = randn(rng, 2, 7, 4), covariances(rng, 4), randn(rng, 2, 4)
-    new, mean = corinfomax_moments(Z, R, mu, forgetting=0.3)
-    for v in range(2):
-        expected, m = moments(Z[v].tolist(), R[v].tolist(), mu[v].tolist(), 0.3)
-        torch.testing.assert_close(new[v], torch.tensor(expected, dtype=torch.float64))
-        torch.testing.assert_close(mean[v], torch.tensor(m, dtype=torch.float64))
-    entropy = -(new + 1e-6 * torch.eye(4, dtype=torch.float64)).logdet().sum() / 4
-    assert corinfomax(Z, R, mu, forgetting=0.3)["entropy"].item() == pytest.approx(entropy.item(), abs=1e-10)
-
-
 def test_is_least_for_unit_rows_when_views_agree_and_the_covariance_is_isotropic(rng):
     D = 4
     identity = torch.eye(D, dtype=torch.float64)

@@ -39,18 +39,6 @@ def test_equals_the_mean_cross_entropy_over_pairs_of_views(V, V_T, rng):
     assert value == pytest.approx(loops(S, T, c, 0.5, 0.2), abs=1e-10)
 
 
-def test_the_terms_are_the_teachers_entropy_and_the_kl_divergence(rng):
-    S, T, c = randn(rng, 2, 5, 4), randn(rng, 2, 5, 4), randn(rng, 4)
-    p, q = ((S / 0.1).softmax(-1), ((T - c) / 0.04).softmax(-1))
-    terms = dino(S, T, c)
-    assert terms["entropy"].item() == pytest.approx(
-        torch.distributions.Categorical(q).entropy().mean().item(), abs=1e-12
-    )
-    divergence = (q * (q / p.flip(0)).log()).sum(-1).mean()
-    assert terms["divergence"].item() == pytest.approx(divergence.item(), abs=1e-10)
-    assert not terms["entropy"].requires_grad
-
-
 def test_is_least_where_every_student_equals_the_centred_sharpened_teacher(rng):
     T, c = randn(rng, 1, 5, 4).expand(2, 5, 4), randn(rng, 4)
     S = (0.1 / 0.04 * (T[:1] - c)).expand(4, 5, 4).clone().requires_grad_()
@@ -59,15 +47,6 @@ def test_is_least_where_every_student_equals_the_centred_sharpened_teacher(rng):
     assert torch.autograd.grad(terms["divergence"], S)[0].abs().max() < 1e-12
     for _ in range(20):
         assert dino(S + 0.1 * randn(rng, 4, 5, 4), T, c)["divergence"] > 1e-4
-
-
-def test_stays_finite_at_large_logits_in_float32(rng):
-    S = (1e4 * torch.randn(3, 16, 8, generator=rng)).requires_grad_()
-    value = loss(S, 1e4 * torch.randn(2, 16, 8, generator=rng), torch.zeros(8))
-    value.backward()
-    assert value.isfinite()
-    assert S.grad is not None
-    assert S.grad.isfinite().all()
 
 
 def test_the_centre_is_the_running_mean_over_views_and_samples(rng):

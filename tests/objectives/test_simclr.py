@@ -38,12 +38,3 @@ def test_minimum_is_at_a_simplex_with_equal_views(loss, V, randn):
         assert loss(best + 0.1 * randn(V, N, N), temperature=temperature) > value
     moved = best.clone().requires_grad_()
     assert torch.autograd.grad(loss(moved, temperature=temperature), moved)[0].abs().max() < 1e-12
-
-
-def test_stays_finite_at_a_small_temperature_in_float32(loss, rng):
-    Z = torch.randn(2, 64, 8, generator=rng).requires_grad_()
-    value = loss(Z, temperature=1e-3)
-    value.backward()
-    assert value.isfinite()
-    assert Z.grad is not None
-    assert Z.grad.isfinite().all()

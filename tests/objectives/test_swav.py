@@ -77,15 +77,6 @@ def test_complete_collapse_has_a_loss_of_at_least_log_K(loss, rng):
     assert loss(torch.full_like(equal, 0.3)).item() == pytest.approx(math.log(4), abs=1e-12)
 
 
-def test_stays_finite_at_a_small_temperature_and_epsilon_in_float32(loss, rng):
-    S = random_cosines(rng, 3, 64, 8).float().requires_grad_()
-    value = loss(S, temperature=1e-3, epsilon=1e-3)
-    value.backward()
-    assert value.isfinite()
-    assert S.grad is not None
-    assert S.grad.isfinite().all()
-
-
 def test_sinkhorn_sums_are_one_for_samples_and_converge_for_prototypes(rng):
     S = random_cosines(rng, 2, 12, 4)
     few, many = (sinkhorn(S, epsilon=0.2, iterations=iterations) for iterations in (1, 200))
@@ -103,12 +94,3 @@ def test_sinkhorn_is_finite_at_extreme_inputs_in_float32(scale, epsilon, rng):
     codes = sinkhorn(S, epsilon=epsilon, iterations=3)
     assert codes.isfinite().all()
     torch.testing.assert_close(codes.sum(-1), torch.ones(2, 64))
-
-
-def test_sinkhorn_keeps_a_prototype_for_which_every_exponential_underflows(rng):
-    S = random_cosines(rng, 8, 4).float() / 100
-    S[:, 2] = -1
-    assert (((S - S.max()) / 5e-3).exp()[:, 2] == 0).all()  # subtracting one maximum is not enough: 0/0
-    codes = sinkhorn(S, epsilon=5e-3, iterations=3)
-    torch.testing.assert_close(codes.double(), sinkhorn(S.double(), epsilon=5e-3, iterations=3), atol=1e-4, rtol=0)
-    assert codes[:, 2].sum() > 0.5

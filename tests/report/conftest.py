@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.evaluation.result import Comparison, Evaluation, ProbeScore
+from fullrank.evaluation.score import Comparison, Evaluation, Score
 from fullrank.evaluation.verdict import verdict
 from fullrank.report import RunSummary
 from fullrank.run import SpectrumHistory
@@ -56,22 +57,23 @@ def _alarm_row(step=100, term="variance", **fields):
 
 
 def _score(features="backbone", probe="linear", value=0.5, **fields):
-    names = {"linear": "linear (SGD)", "knn": "kNN", "few-shot": f"linear, {fields.get('labels', 2)} labels per class"}
-    protocol = {"labels": fields.pop("labels")} if "labels" in fields else {}
-    return ProbeScore(features=features, probe=names[probe], accuracy=value, protocol=protocol, **fields)
+    settings = {"labels": fields.pop("labels")} if "labels" in fields else {}
+    return Score(
+        features=features, probe={"linear": "linear-sgd"}.get(probe, probe), value=value, settings=settings, **fields
+    )
 
 
 def _evaluation(*scores, data="photos[test]", step=None, statement="", left_out=(), **ends):
     """Return an evaluation; `raw_pixels=(0.1, 0.2)` is the interval of the backbone minus the raw pixels."""
     comparisons = tuple(
         Comparison(
-            probe="kNN", against=name.replace("_", " "), accuracy=0.8, reference=0.8 - (low + high) / 2,
+            probe="knn", against=name.replace("_", " "), value=0.8, reference=0.8 - (low + high) / 2,
             difference=(low + high) / 2, low=low, high=high, units=500,
         )
         for name, (low, high) in ends.items()
     )  # fmt: skip
     return Evaluation(
-        model="run", data=data, step=step, majority=0.1, train_images=50, test_images=500, statement=statement,
+        model="run", data=data, step=step, chance=0.1, train_images=50, test_images=500, statement=statement,
         scores=scores, comparisons=comparisons, verdict=verdict(comparisons), left_out=left_out,
     )  # fmt: skip
 
@@ -153,7 +155,7 @@ def make_run(tmp_path, make_picture):
             "recipe.json": json.dumps(RECIPE | (recipe or {})),
             "environment.json": json.dumps(ENVIRONMENT),
             "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in log),
-            "evaluation.json": json.dumps({"evaluations": [evaluation.to_json()]}),
+            "evaluation.json": json.dumps({"evaluations": [asdict(evaluation)]}),
             "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
         }
         for file, text in files.items():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import fullrank
 from fullrank.evaluation import extract_features
-from fullrank.evaluation.judging import measure_spectrum
+from fullrank.evaluation import measure_spectrum
 from fullrank.images import Images, train_and_test
 from fullrank.models import load
 from fullrank.recipes import ProbeConfig

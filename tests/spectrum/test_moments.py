@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.errors import UserError
-from fullrank.spectrum import Moments, Spectrum, StreamingSpectrum
+from fullrank.spectrum import Moments
 
 
 @pytest.fixture
@@ -35,74 +34,11 @@ def test_batches_of_any_sizes_give_the_moments_of_one_pass(Z, sizes):
     assert_same(Moments.from_batches(Z.split(sizes)), Moments.from_embeddings(Z))
 
 
-def test_merge_is_the_same_in_any_order(Z):
-    a, b, c = map(Moments.from_embeddings, Z.split((10, 20, 30)))
-    assert_same(a.merge(b).merge(c), c.merge(b.merge(a)))
-
-
-def test_merging_two_empty_sets_gives_an_empty_set(Z):
-    empty = Moments.from_embeddings(Z[:0])
-    both = empty.merge(empty)
-    assert both.n == 0
-    assert (both.mean == 0).all()
-    assert (both.scatter == 0).all()
-    assert (both.covariance == 0).all()
-
-
 def test_a_small_variance_far_from_the_origin_is_exact():
     rng = torch.Generator().manual_seed(0)
     Z = torch.randn(1000, 3, generator=rng, dtype=torch.float64)
     moments = Moments.from_batches((1e6 + Z).split(100))  # Σ z zᵀ − n mean meanᵀ would keep only 4 digits here
     torch.testing.assert_close(moments.covariance, torch.cov(Z.T, correction=0), rtol=1e-8, atol=1e-8)
-
-
-def test_averaged_covariances_would_lose_the_variance_between_the_means(Z):
-    halves = [Moments.from_embeddings(half) for half in (Z[:30], Z[30:] + 100)]
-    whole = torch.cov(torch.cat([Z[:30], Z[30:] + 100]).T, correction=0)
-    torch.testing.assert_close(halves[0].merge(halves[1]).covariance, whole, rtol=1e-10, atol=1e-10)
-    averaged = (halves[0].covariance + halves[1].covariance) / 2
-    assert (whole - averaged).diagonal().min() > 2000  # about a quarter of the squared distance
-
-
-@pytest.mark.parametrize(
-    "bad", [torch.ones(2, 5, 3), torch.ones(5), torch.ones(5, 0), torch.ones(5, 3, dtype=torch.int64)]
-)
-@pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize(
-    "build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)]
-)
-def test_only_floating_point_embeddings_are_accepted(build, bad):
-    with pytest.raises(UserError) as error:
-        build(bad)
-    assert f"received {bad.dtype} of shape {tuple(bad.shape)}, expected floating-point embeddings (n, D)" in str(
-        error.value
-    )
-
-
-@pytest.mark.usefixtures("untyped")
-@pytest.mark.parametrize(
-    "build", [Moments.from_embeddings, Spectrum.from_embeddings, lambda Z: StreamingSpectrum().update(Z)]
-)
-def test_the_error_for_a_numpy_array_names_the_conversion(build, Z):
-    with pytest.raises(UserError, match=r"ndarray, expected a tensor .* pass torch\.as_tensor\(Z\)$"):
-        build(Z.numpy())
-    build(torch.as_tensor(Z.numpy()))
-
-
-def test_missing_batches_raise():
-    with pytest.raises(UserError, match="batches is empty"):
-        Moments.from_batches([])
-
-
-def test_moments_are_float64_without_gradient(Z):
-    moments = Moments.from_embeddings(Z.float().requires_grad_())
-    assert moments.mean.dtype == moments.scatter.dtype == torch.float64
-    assert not moments.scatter.requires_grad
-
-
-def test_all_reduce_with_one_process_changes_nothing(Z):
-    moments = Moments.from_embeddings(Z)
-    assert moments.all_reduce() is moments
 
 
 @settings(deadline=None, max_examples=50)
@@ -126,11 +62,3 @@ def test_rounding_bounds_the_rounding_error_of_the_input():
         errors = (rounded.double() - exact).square().sum(0)
         ratio = Moments.from_embeddings(rounded).rounding / errors
         assert ((ratio > 1) & (ratio < 3)).all()  # a tight bound: the spacing is between ε|z|/2 and ε|z|
-
-
-def test_standard_deviations_can_be_ideal_for_embeddings_in_two_dimensions():
-    angle = torch.linspace(0, 2 * torch.pi, 101, dtype=torch.float64)[1:, None]
-    a, b = torch.ones(64), torch.tensor([1.0, -1.0]).repeat(32)
-    moments = Moments.from_embeddings((angle.cos() * a + angle.sin() * b) / 8)  # unit rows
-    torch.testing.assert_close(moments.standard_deviation, torch.full((64,), 1 / 8, dtype=torch.float64))
-    assert Spectrum.from_moments(moments).effective_rank() == pytest.approx(2)

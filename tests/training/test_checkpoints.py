@@ -1,7 +1,5 @@
 import errno
-import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -66,16 +64,6 @@ def test_saved_values_are_read_back(tmp_path):
     assert state["param_groups"] == optimizer.state_dict()["param_groups"]
 
 
-def test_tied_weights_can_be_saved(tmp_path):
-    tied = torch.ones(3)
-    checkpoint = save_checkpoint(tmp_path, 1, weights={"a": tied, "b": tied, "c": tied[1:]}, state={}, meta={})
-    assert {name: tensor.tolist() for name, tensor in checkpoint.weights().items()} == {
-        "a": [1, 1, 1],
-        "b": [1, 1, 1],
-        "c": [1, 1],
-    }
-
-
 def test_only_checkpoints_are_listed_by_step(tmp_path):
     for step in (100_000_000, 2, 11):
         save(tmp_path, step, keep=-1)
@@ -84,45 +72,8 @@ def test_only_checkpoints_are_listed_by_step(tmp_path):
     assert [checkpoint.step for checkpoint in list_checkpoints(tmp_path)] == [2, 11, 100_000_000]
 
 
-def test_only_the_newest_two_can_be_resumed(tmp_path):
-    for step in (1, 2, 3, 4):
-        save(tmp_path, step, keep=-1)
-    found = list_checkpoints(tmp_path)
-    assert [(checkpoint.path / "state.pt").exists() for checkpoint in found] == [False, False, True, True]
-    for checkpoint in found:
-        assert_complete(checkpoint)
-    with pytest.raises(
-        UserError, match=r"has no state.pt, so it cannot be resumed; resume from one of the newest two checkpoints"
-    ) as caught:
-        found[1].state()
-    assert_one_line(caught)
-
-
-def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
-    save(tmp_path, 5, value=1)
-    assert_complete(save(tmp_path, 5, value=2), 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
-
-
 class Killed(BaseException):
     """Raised in place of the end of the process; no code catches this exception."""
-
-
-@pytest.mark.parametrize("step", [2, 1], ids=["a new step", "the same step again"])
-def test_a_crash_before_the_rename_leaves_the_old_checkpoint_complete(tmp_path, monkeypatch, step):
-    save(tmp_path, 1)
-
-    def killed(*_):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", killed)
-        with pytest.raises(Killed):
-            save(tmp_path, step, value=7)
-    (old,) = list_checkpoints(tmp_path)
-    assert_complete(old, 1)
-    assert_complete(save(tmp_path, step, value=7), 7)  # leftovers of the crash do not matter
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -163,29 +114,6 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_checkpoint_complete(tmp_path
     assert_complete(list_checkpoints(tmp_path)[0], 1)
 
 
-def test_a_failed_rename_restores_the_old_checkpoint(tmp_path, monkeypatch):
-    save(tmp_path, 1)
-    rename = os.replace
-
-    def failing(source, target):
-        if Path(source).name.startswith(".tmp"):
-            raise OSError(errno.EIO, "Input/output error")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(UserError, match=r"Input/output error.*check the disk"):
-        save(tmp_path, 1, value=7)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert_complete(list_checkpoints(tmp_path)[0], 1)
-
-
-def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
-    (tmp_path / "checkpoints").write_text("a file in the way")
-    with pytest.raises(UserError) as caught:
-        save(tmp_path / "checkpoints", 1)
-    assert_one_line(caught, "could not write the checkpoint of step 1", "check the disk and its permissions")
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["half", "garbage", "empty", "a folder"])
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
@@ -203,23 +131,6 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
     with pytest.raises(UserError, match="remove this folder to use the previous checkpoint") as caught:
         getattr(checkpoint, READ[name])()
     assert_one_line(caught, str(file))
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "meta.json"])
-def test_a_missing_file_is_named(tmp_path, name):
-    checkpoint = save(tmp_path, 1)
-    (checkpoint.path / name).unlink()
-    with pytest.raises(UserError) as caught:
-        getattr(checkpoint, READ[name])()
-    assert_one_line(caught, str(checkpoint.path / name))
-
-
-@pytest.mark.parametrize("content", ["[1, 2]", "3", '"ab"'])
-def test_a_meta_file_that_is_not_an_object_is_an_error(tmp_path, content):
-    checkpoint = save(tmp_path, 1)
-    (checkpoint.path / "meta.json").write_text(content)
-    with pytest.raises(UserError, match=r"meta\.json cannot be read"):
-        checkpoint.meta()
 
 
 class MaliciousPickle:
@@ -243,12 +154,6 @@ def test_code_in_the_state_is_not_run(tmp_path):
     assert target.exists()  # without weights_only it runs
 
 
-def test_meta_is_readable_json(tmp_path):
-    assert {"step": 3, "recipe": "abc"}.items() <= json.loads(
-        (save(tmp_path, 3).path / "meta.json").read_text()
-    ).items()
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
 def test_one_flipped_byte_is_found(tmp_path, name):
     save(tmp_path, 1)
@@ -263,27 +168,6 @@ def test_one_flipped_byte_is_found(tmp_path, name):
         content[position] ^= 1
     (checkpoint.path / name).write_bytes(content)
     assert_complete(checkpoint)
-
-
-def test_the_only_checkpoint_has_no_previous_one_to_use(tmp_path):
-    checkpoint = save(tmp_path, 1)
-    (checkpoint.path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match="restore the file, or start a new run"):
-        checkpoint.weights()
-
-
-def test_a_checkpoint_without_checksums_is_read(tmp_path):
-    checkpoint = save(tmp_path, 3)
-    (checkpoint.path / "meta.json").write_text('{"step": 3, "recipe": "abc"}')
-    assert_complete(checkpoint)
-    assert checkpoint.state()["step"] == 3
-
-
-def test_the_step_in_the_metadata_must_be_that_of_the_folder(tmp_path):
-    path = save(tmp_path, 3).path
-    path.rename(tmp_path / "step-00000004")
-    with pytest.raises(UserError, match="its step is 3, expected 4"):
-        list_checkpoints(tmp_path)[0].weights()
 
 
 @pytest.mark.parametrize(
@@ -303,34 +187,6 @@ def test_a_checkpoint_that_was_being_replaced_is_recovered(tmp_path):
     recover_checkpoints(tmp_path)
     assert_complete(list_checkpoints(tmp_path)[0], 1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-
-
-def test_a_full_disk_at_the_first_checkpoint_speaks_of_no_other(tmp_path, monkeypatch):
-    def full(self, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(UserError) as caught:
-        save(tmp_path, 1)
-    assert_one_line(caught, "no checkpoint has been written yet", "free some space")
-    assert "previous" not in str(caught.value)
-
-
-def test_the_checkpoint_before_the_newest_can_be_resumed(tmp_path):
-    for step in (1, 2):
-        save(tmp_path, step)
-    shutil.rmtree(list_checkpoints(tmp_path)[-1].path)
-    (left,) = list_checkpoints(tmp_path)
-    assert left.state()["step"] == 1
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
-def test_a_device_in_place_of_a_file_is_never_read(tmp_path, name):
-    checkpoint = save(tmp_path, 1)
-    (checkpoint.path / name).unlink()
-    (checkpoint.path / name).symlink_to("/dev/null")
-    with pytest.raises(UserError, match="device"):
-        checkpoint.weights() if name == "model.safetensors" else checkpoint.state()
 
 
 def test_a_link_to_the_checkpoints_of_another_run_is_refused(tmp_path):

@@ -9,14 +9,11 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.distributed import convert_sync_batchnorm
 from fullrank.methods import METHODS, Encoder, JointEmbedding, build_backbone, freeze
 from fullrank.methods.config import BackboneConfig
-from fullrank.methods.method import Method
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
-from fullrank.training import OptimizerConfig, build_optimizer, fit
-from fullrank.training.micro_batches import count_micro_batches, forward_micro_batches, split_views
+from fullrank.training.micro_batches import forward_micro_batches, split_views
 
 N, D = 12, 5
 MULTI_CROP = [name for name, f in OBJECTIVES.items() if tensor_names(f)[0] in ("Z", "S") and required_views(f) is None]
@@ -102,13 +99,6 @@ def test_loss_and_gradient_equal_those_of_the_whole_batch(fabric, name):
     assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)  # three micro-batches of 4
 
 
-@pytest.mark.parametrize("micro_batch", [1, 4, 7, 11, 12, 100])
-def test_micro_batches_of_any_size_give_the_same_gradient(fabric, micro_batch):
-    method, groups = joint(), views((4, 5), (1, 4))
-    wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
-    assert_equal(gradient(fabric, method, groups, micro_batch=micro_batch), wanted)
-
-
 @pytest.mark.parametrize("objective", ["frossl", "dino"])
 def test_a_vision_transformer_has_the_gradient_of_the_whole_batch(fabric, objective):
     """With smaller views, whose position embeddings are interpolated, and with a frozen patch embedding."""
@@ -151,45 +141,6 @@ def test_batchnorm_normalises_each_micro_batch_and_updates_its_statistics(fabric
     assert (whole - flat_gradient(method)).norm() > 1e-2 * whole.norm()  # BatchNorm changes the gradient
 
 
-@pytest.mark.parametrize("name", ["lars", "adamw"])
-def test_three_steps_equal_those_of_the_whole_batch(fabric, name):
-    method = build_method("moco")  # has a moving average and a queue
-    other = deepcopy(method)
-    rng = torch.Generator().manual_seed(2)
-    batches = [([torch.randn(2, N, 1, 8, 8, generator=rng)], torch.arange(N)) for _ in range(3)]
-
-    def steps(method, micro_batch):
-        module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name=name, lr=0.1), method))
-        return list(fit(fabric, module, optimizer, batches, lambda step: 0.1, micro_batch=micro_batch))
-
-    for found, wanted in zip(steps(method, 5), steps(other, 0), strict=True):
-        assert torch.equal(found.labels, wanted.labels)
-        assert not any(tensor.requires_grad for tensor in (found.R, *found.embeddings.values(), *found.terms.values()))
-        for x, y in zip((found.R, *found.embeddings.values()), (wanted.R, *wanted.embeddings.values()), strict=True):
-            torch.testing.assert_close(x, y, rtol=1e-9, atol=1e-9)
-    for key, value in method.state_dict().items():
-        torch.testing.assert_close(value, other.state_dict()[key], rtol=1e-9, atol=1e-9)
-
-
-class Pair(Method):
-    """A method with a target without gradient, and an objective that does not detach it."""
-
-    def __init__(self):
-        objective = lambda P, T: {"distance": (P - 0.5 * T).square().sum() + (P * T).sum()}  # noqa: E731
-        super().__init__(nn.Flatten(), nn.Linear(64, D), objective)
-
-    def forward(self, views):
-        R = torch.stack([self.backbone(view) for view in views[0]])
-        P = self.projector(R)
-        return {"R": R, "Z": P, "P": P, "T": P.detach().flip(0)}
-
-
-def test_a_target_without_gradient_is_constant(fabric):
-    method = Pair()
-    wanted = gradient(fabric, deepcopy(method), views(), micro_batch=0)
-    assert_equal(gradient(fabric, method, views(), micro_batch=5), wanted)
-
-
 class SavedTensor:
     """A tensor saved for the backward pass; counts the numbers in all saved tensors."""
 
@@ -229,13 +180,6 @@ def test_activations_of_only_one_micro_batch_are_in_memory(fabric):
         assert peak <= 1.05 * whole * micro_batch / N
 
 
-def test_each_micro_batch_has_two_forward_passes(fabric):
-    method, sizes = joint(), []
-    method.backbone[0].register_forward_hook(lambda layer, inputs, output: sizes.append(len(inputs[0])))
-    gradient(fabric, method, views(), micro_batch=5)
-    assert sizes == [4, 4] * 3 * 2
-
-
 def test_processes_exchange_gradients_only_after_the_last_micro_batch(fabric, monkeypatch):
     calls, plain = [], fabric.no_backward_sync
 
@@ -246,36 +190,3 @@ def test_processes_exchange_gradients_only_after_the_last_micro_batch(fabric, mo
     monkeypatch.setattr(fabric, "no_backward_sync", record)
     gradient(fabric, joint(), views(), micro_batch=4)
     assert calls == [True, True, False]
-
-
-@pytest.mark.parametrize("micro_batch", range(1, 14))
-def test_micro_batches_have_nearly_equal_sizes_and_all_images(micro_batch):
-    groups = views((3, 4))
-    parts = split_views(groups, micro_batch)
-    sizes = [part[0].shape[1] for part in parts]
-    assert len(sizes) == count_micro_batches(N, micro_batch) == min(k for k in range(1, N + 1) if k * micro_batch >= N)
-    assert max(sizes) <= micro_batch
-    assert max(sizes) - min(sizes) <= 1
-    for group, of_group in zip(groups, zip(*parts, strict=True), strict=True):
-        assert torch.equal(torch.cat(of_group, 1), group)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_dropout_uses_the_same_masks_in_both_passes_on_a_gpu():
-    fabric = Fabric(accelerator="cuda", devices=1, precision="64-true")
-    method, groups = joint(nn.Dropout2d(0.5)).cuda(), [group.cuda() for group in views((1, 5))]
-    state = torch.cuda.get_rng_state()
-    wanted = keep_all_activations(deepcopy(method), split_views(groups, 5))
-    torch.cuda.set_rng_state(state)
-    assert_equal(gradient(fabric, method, groups, micro_batch=5), wanted)
-
-
-def test_mixed_precision_equals_that_of_the_whole_batch():
-    torch.set_default_dtype(torch.float32)
-    method, groups = convert_sync_batchnorm(joint()).float(), [group.float() for group in views()]
-    fabric = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
-    loss, wanted = gradient(fabric, deepcopy(method), groups, micro_batch=0)
-    found, divided = gradient(fabric, method, groups, micro_batch=5)
-    torch.testing.assert_close(found, loss, rtol=1e-3, atol=0)
-    assert (divided - wanted).norm() <= 0.02 * wanted.norm()

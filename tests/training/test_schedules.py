@@ -1,6 +1,3 @@
-import math
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -42,14 +39,6 @@ def torch_rates(make, steps):
 
 @settings(deadline=None)
 @given(config=SCHEDULES, **LENGTHS)
-def test_a_factor_lies_between_zero_and_one(config, steps_per_epoch, epochs):
-    assert all(
-        0 <= value <= 1 for value in curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs)
-    )
-
-
-@settings(deadline=None)
-@given(config=SCHEDULES, **LENGTHS)
 def test_the_warm_up_is_linear(config, steps_per_epoch, epochs):
     values = curve(ScheduleConfig(**config), steps_per_epoch=steps_per_epoch, epochs=epochs)
     warmup = min(round(config["warmup"] * steps_per_epoch), len(values))
@@ -57,27 +46,11 @@ def test_the_warm_up_is_linear(config, steps_per_epoch, epochs):
     assert values[:warmup] == pytest.approx([start + (1 - start) * (step + 1) / warmup for step in range(warmup)])
 
 
-@settings(deadline=None)
-@given(warmup=st.floats(0, 20), floor=st.floats(0, 1), **LENGTHS)
-def test_the_cosine_starts_at_the_peak_and_decreases(warmup, floor, steps_per_epoch, epochs):
-    values = curve(ScheduleConfig(warmup=warmup, min_lr_ratio=floor), steps_per_epoch=steps_per_epoch, epochs=epochs)
-    rest = values[round(warmup * steps_per_epoch) :]
-    assert rest[:1] in ([], [1.0])
-    assert rest == sorted(rest, reverse=True)
-
-
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_the_cosine_equals_that_of_torch(floor):
     values = curve(ScheduleConfig(warmup=0.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
     expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
     assert values == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_cosine_after_a_warm_up_equals_its_closed_form(floor):
-    values = curve(ScheduleConfig(warmup=2.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
-    expected = [floor + (1 - floor) * (1 + math.cos(math.pi * t / 32)) / 2 for t in range(32)]
-    assert values[8:] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.1])
@@ -92,11 +65,6 @@ def test_warm_restarts_equal_those_of_torch(floor):
     assert [step for step, value in enumerate(values) if value == 1] == [0, 12, 24, 36]
 
 
-def test_the_first_restart_is_a_period_after_the_warm_up():
-    values = curve(ScheduleConfig(name="restarts", warmup=2.0, period=3.0), steps_per_epoch=4, epochs=10)
-    assert [step for step, value in enumerate(values) if value == 1] == [7, 8, 20, 32]
-
-
 @pytest.mark.parametrize("decay", [0.1, 0.5])
 def test_steps_equal_those_of_torch(decay):
     values = curve(
@@ -106,26 +74,11 @@ def test_steps_equal_those_of_torch(decay):
     assert values == pytest.approx(expected)
 
 
-def test_milestones_are_counted_from_the_start_of_the_run():
-    values = curve(ScheduleConfig(name="steps", warmup=2.0, milestones=(3.0,)), steps_per_epoch=4, epochs=5)
-    assert values[8:] == pytest.approx([1.0] * 4 + [0.1] * 8)
-
-
-def test_a_constant_schedule_is_constant():
-    assert set(curve(ScheduleConfig(name="constant", warmup=0.0), steps_per_epoch=4, epochs=5)) == {1.0}
-
-
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])
 def test_a_run_shorter_than_its_warm_up_ends_at_the_peak(name):
     assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx(
         [(t + 1) / 8 for t in range(8)]
     )
-
-
-def test_the_learning_rate_is_continuous_after_the_warm_up():
-    values = curve(ScheduleConfig(warmup=10.0), steps_per_epoch=10, epochs=100)
-    assert max(abs(b - a) for a, b in pairwise(values)) <= 1 / 100 + 1e-12
-    assert values[99] == values[100] == 1
 
 
 def test_the_weight_decay_goes_along_half_a_cosine():

@@ -47,19 +47,6 @@ def test_hue_equals_torchvision(shift):
     )
 
 
-def test_each_image_has_its_own_hue_shift():
-    x, shift = pictures().unflatten(0, (3, 4)), torch.linspace(-0.5, 0.5, 12).view(3, 4)
-    out = adjust_hue_(x.clone(), shift)
-    for a, b, s in zip(out.flatten(0, 1), x.flatten(0, 1), shift.flatten(), strict=True):
-        torch.testing.assert_close(a, F.adjust_hue(b, s.item()), atol=5e-6, rtol=0)
-
-
-def test_opposite_hue_shifts_cancel():
-    x = torch.rand(4, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    shift = torch.tensor([0.1, -0.4, 0.5, 0.25], dtype=torch.float64)
-    torch.testing.assert_close(adjust_hue_(adjust_hue_(x.clone(), shift), -shift), x, atol=1e-12, rtol=0)
-
-
 def test_colour_operations_work_in_place():
     x = pictures()
     assert blend_(x, torch.ones(12, 3)) is x

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from scipy.stats import kstest
 from torchvision.transforms.v2 import functional as F
 
 from fullrank.views.filters import gaussian_blur, gaussian_noise_, normalize_
@@ -15,11 +14,6 @@ def test_blur_equals_torchvision_with_a_sigma_per_image(size, radius):
         torch.testing.assert_close(a, F.gaussian_blur(b, [2 * radius + 1] * 2, [s.item()] * 2), atol=1e-12, rtol=0)
 
 
-def test_blur_keeps_a_constant_image():
-    x = torch.full((1, 4, 20, 20), 0.3)
-    torch.testing.assert_close(gaussian_blur(x, torch.tensor([1.5]), radius=6), x)
-
-
 def test_normalize_equals_torchvision():
     x, mean, std = torch.rand(2, 3, 8, 8), [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
     torch.testing.assert_close(normalize_(x.clone(), torch.tensor(mean), torch.tensor(std)), F.normalize(x, mean, std))
@@ -28,10 +22,6 @@ def test_normalize_equals_torchvision():
 def noise(key, shape=(3, 64, 64)):
     x = torch.full((1, *shape), 0.5, dtype=torch.float64)
     return gaussian_noise_(x, torch.tensor([0.01]), torch.tensor([float(key)]))[0].sub_(0.5).div_(0.01)
-
-
-def test_noise_is_standard_normal():
-    assert kstest(torch.stack([noise(key) for key in range(4)]).flatten().numpy(), "norm").pvalue > 1e-3
 
 
 def test_noise_is_independent_between_pixels_channels_and_keys():
@@ -47,15 +37,3 @@ def test_noise_is_a_function_of_its_key_and_zero_if_std_is_zero():
     both, second = (gaussian_noise_(x.clone(), torch.tensor(std), keys) for std in ([0.1, 0.1], [0.0, 0.1]))
     torch.testing.assert_close(both[0], second[1])
     torch.testing.assert_close(second[0], x[0])
-
-
-def test_noise_of_the_largest_hash_is_finite():
-    x = torch.full((1, 3, 96, 96), 0.5)  # with key 84, the hash of one pixel begins with 24 ones
-    torch.testing.assert_close(gaussian_noise_(x.clone(), torch.tensor([0.0]), torch.tensor([84.0])), x)
-    assert (gaussian_noise_(x, torch.tensor([0.01]), torch.tensor([84.0])) - 0.5).abs().max() < 0.06
-
-
-def test_noise_is_clamped():
-    x = gaussian_noise_(torch.rand(1, 3, 32, 32), torch.tensor([1.0]), torch.tensor([5.0]))
-    assert x.min() == 0
-    assert x.max() == 1

@@ -1,6 +1,5 @@
 import numpy as np
 import torch
-from PIL import Image
 
 from fullrank.views import CropConfig, JitterConfig, MultiViewTransform, ViewConfig, preview
 
@@ -27,8 +26,3 @@ def test_a_preview_shows_any_number_of_channels_and_sizes():
             [colourless, PLAIN], mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels
         )
         assert preview([np.zeros((9, 7, channels), dtype=np.uint8)], views, side=10).size == (6 * 13 - 3, 10)
-
-
-def test_a_preview_shows_pillow_images_of_different_sizes():
-    views = MultiViewTransform(PLAIN, mean=(0.5,), std=(0.5,), channels=1)
-    assert preview([Image.new("L", (30, 20), 99), Image.new("L", (5, 50))], views, side=20).size == (66, 43)

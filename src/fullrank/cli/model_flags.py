@@ -1,17 +1,25 @@
-"""The MODEL of a command, with the flags that describe the network of a file of another library."""
+"""The flags of the commands that take a MODEL: how its images are read, where it runs, and files of other libraries."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from fullrank.config import config
-from fullrank.methods.config import BackboneConfig, Json
+from fullrank.errors import UserError
+from fullrank.images.reading import Device, Reading
+from fullrank.methods import BackboneConfig
+from fullrank.methods.config import Json
 from fullrank.models import Model, load
 from fullrank.run.terminal import stderr
 
+ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
+"""How the images are read; what is not given is as in the run, or as usual."""
+DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
+"""Where the network runs, and how images come to it."""
 
-@config
+
+@dataclass(frozen=True)
 class BackboneOptions:
     """The network of a file that another library wrote."""
 
@@ -24,7 +32,7 @@ class BackboneOptions:
     """Further arguments of `timm.create_model`, as JSON."""
 
 
-@config
+@dataclass(frozen=True)
 class ModelOptions:
     """The network of a file that another library wrote, and its preprocessing."""
 
@@ -52,3 +60,21 @@ def load_model(model: str, options: ModelOptions) -> Model:
     if loaded.note:
         stderr().print(loaded.note)
     return loaded
+
+
+def check_new(path: Path | None, *, overwrite: bool) -> None:
+    """Check before the work that a file of --out can be written.
+
+    Raises:
+        UserError: it exists.
+    """
+    if path is not None and path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; choose another name, or replace it with --overwrite")
+
+
+def update_report(path: Path) -> None:
+    """Write the report of a run again, and print where it is."""
+    from fullrank.report import write_report  # here, because it takes a second
+
+    stderr().print(f"scores: {path / 'evaluation.json'}")
+    stderr().print(f"report: {write_report([path], path / 'report.html')}")

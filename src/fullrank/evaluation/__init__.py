@@ -1,46 +1,42 @@
-"""Evaluation of frozen backbones: features, probes, baselines, and an online probe that is trained together with the
-backbone.
+"""Judging a MODEL: scores of its features with intervals and a verdict, fine-tuning, choosing among models, neighbours, and
+an online probe that is trained together with the backbone.
 """
 
-from fullrank.evaluation.baselines import calibrate_batchnorm, raw_pixels
-from fullrank.evaluation.evaluate import evaluate_backbone
-from fullrank.evaluation.features import Features, extract_features, standardize
-from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
-from fullrank.evaluation.frozen import restore_modes, state_hash, verify_frozen
-from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
+from fullrank.evaluation.evaluate import Scoring, evaluate, score_model
+from fullrank.evaluation.features import FeatureSet, calibrate_batchnorm, raw_pixels, standardize
+from fullrank.evaluation.linear import few_shot, gradient_probe, label_fraction, linear_probe
 from fullrank.evaluation.online import OnlineProbe
-from fullrank.evaluation.probes import PROBES
-from fullrank.evaluation.result import Comparison, Evaluation, ProbeResult, ProbeScore, topk_accuracy
-from fullrank.evaluation.spectrum import encoder_spectrum
-from fullrank.evaluation.svm import linear_svm
-from fullrank.evaluation.tables import score_tables
+from fullrank.evaluation.outcomes import Prediction, accuracy
+from fullrank.evaluation.probes import PROBES, knn, linear_svm
+from fullrank.evaluation.protocol import Protocols
+from fullrank.evaluation.score import Comparison, Evaluation, Score
+from fullrank.evaluation.spectrum import encoder_spectrum, measure_spectrum
+from fullrank.models.features import Features, extract_features
 
 __all__ = [
     "PROBES",
     "Comparison",
     "Evaluation",
+    "FeatureSet",
     "Features",
-    "FewShot",
     "OnlineProbe",
-    "ProbeResult",
-    "ProbeScore",
+    "Prediction",
+    "Protocols",
+    "Score",
+    "Scoring",
+    "accuracy",
     "calibrate_batchnorm",
     "encoder_spectrum",
-    "evaluate_backbone",
+    "evaluate",
     "extract_features",
     "few_shot",
+    "gradient_probe",
     "knn",
     "label_fraction",
     "linear_probe",
-    "linear_probe_adam",
-    "linear_probe_sgd",
     "linear_svm",
+    "measure_spectrum",
     "raw_pixels",
-    "restore_modes",
-    "score_tables",
+    "score_model",
     "standardize",
-    "state_hash",
-    "topk_accuracy",
-    "verify_frozen",
 ]

@@ -1,59 +1,224 @@
-"""Dimensions of features, and their standardisation for probes."""
+"""The feature sets on which probes are compared: the backbone, other networks, raw pixels and the untrained network."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.errors import UserError
-from fullrank.models import features as frozen
-from fullrank.models.features import Features, multi_labels_of, preprocessed_batches, stream_features
+from fullrank.evaluation.augmented import augmented_features, crop_and_flip, keep_decoded
+from fullrank.evaluation.outcomes import Target
+from fullrank.evaluation.protocol import GradientProtocol
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes
 
-__all__ = [
-    "Features",
-    "extract_features",
-    "format_slice",
-    "multi_labels_of",
-    "preprocessed_batches",
-    "select_dimensions",
-    "standardize",
-    "stream_features",
-]
+PIXELS = 32
+"""Raw pixels have at most this side."""
 
 
-def extract_features(*arguments: Any, dimensions: slice = slice(None), **options: Any) -> Features:
-    """Return the given dimensions of `fullrank.models.features.extract_features`."""
-    return select_dimensions(frozen.extract_features(*arguments, **options), dimensions)
+class Network(NamedTuple):
+    """A network whose features are scored."""
+
+    name: str
+    module: nn.Module
+    """Maps float32 images (n, C, S, S) to features (n, D)."""
+    preprocess: Preprocess
+    dimensions: slice = slice(None)
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """The features of the training and the test images, with a name such as 'raw pixels'."""
+
+    name: str
+    train: Features
+    test: Features
+    target: Target
+    """The labels of the labelled test images."""
+    device: torch.device | str = "cpu"
+    """The device of the probes."""
+    augmented: Callable[[GradientProtocol, int], Tensor] | None = None
+    """(protocol, number of the pass) → features of the augmented training images."""
+
+    def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Return features and labels of the labelled training images, and the features of the labelled test images.
+
+        On request they are standardised by the statistics of all training images, labelled or not.
+        """
+        X, X_test = self.train.X.to(self.device), self.test.X.to(self.device)
+        X, X_test = standardize(X, X_test) if standardized else (X, X_test)
+        known = self.train.labelled
+        return X[known], labels_of(self.train)[known].to(self.device), X_test[self.test.labelled]
+
+    def passes(self, protocol: GradientProtocol) -> Callable[[int], Tensor] | None:
+        """Return the function epoch → features of augmented labelled training images, None without augmentation.
+
+        Each pass over the images is computed when its first epoch begins, and is kept if it has several epochs. The
+        statistics of the images without augmentation standardise all passes.
+        """
+        if not protocol.views or self.augmented is None:
+            return None
+        augmented, kept = self.augmented, {}
+
+        def features(epoch: int) -> Tensor:
+            number = epoch % protocol.views
+            X = kept[number] if number in kept else augmented(protocol, number)
+            if len(X) != len(self.train.X):
+                what = f"{len(X)} of {len(self.train.X)} images could be read again"
+                raise UserError(f"{what}; the images changed during the evaluation")
+            if protocol.views < protocol.epochs:
+                kept[number] = X
+            return (standardize(self.train.X, X)[1] if protocol.standardize else X)[self.train.labelled].to(self.device)
+
+        return features
+
+
+def labels_of(features: Features) -> Tensor:
+    """Return the class numbers (n,), or for several labels an image 1 for each class that it has (n, K)."""
+    return features.labels if features.multi_labels is None else features.multi_labels.long()
+
+
+def feature_sets(
+    networks: Iterable[Network],
+    train: Images | MemoryImages,
+    test: Images | MemoryImages,
+    *,
+    seed: int,
+    errors: DecodeErrors,
+    notify: Callable[[str], Any] = lambda line: None,
+    **options: Any,
+) -> Iterator[FeatureSet]:
+    """Yield the features of each network on the training and the test images; `options` are those of
+    `extract_features`.
+    """
+    decoded: list[Images | MemoryImages] = []  # the training images for passes with augmentation, once they are needed
+    for network in networks:
+        notify(f"features: {network.name}")
+        X, X_test = (
+            select_dimensions(
+                extract_features(network.module, images, network.preprocess, decode_errors=errors, **options),
+                network.dimensions,
+            )
+            for images in (train, test)
+        )
+
+        def augmented(protocol: GradientProtocol, number: int, network: Network = network) -> Tensor:
+            again = options | {"decode_errors": replace_errors(errors)}
+            if not decoded:
+                decoded.append(keep_decoded(train, network.preprocess, **again))
+            notify(f"features of augmented images: {network.name}, pass {number + 1}")
+            transform = crop_and_flip(network.preprocess, crop=protocol.crop, flip=protocol.flip)
+            again |= {"seed": seed, "bits": network.preprocess.bits}
+            return augmented_features(network.module, decoded[0], transform, number, **again)[:, network.dimensions]
+
+        target = Target(labels_of(X_test)[X_test.labelled].numpy(), groups_of(test, X_test), X_test.classes)
+        if X_test.multi_labels is not None:
+            target = replace(target, labels=target.labels == 1)
+        yield FeatureSet(network.name, X, X_test, target, options.get("device", "cpu"), augmented)
+
+
+def replace_errors(errors: DecodeErrors) -> DecodeErrors:
+    """Return a new count of unreadable images, because a second pass over the images does not make more of them."""
+    return DecodeErrors(max_error_fraction=errors.max_error_fraction)
+
+
+def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray:
+    """Return the groups of the labelled images whose features are known, -1 for images without a group."""
+    groups = torch.as_tensor(images.groups).cpu().numpy()
+    if len(groups) != len(features.names):  # some images were unreadable
+        names = [images.name(row) for row in range(len(images))] if isinstance(images, Images) else images.names
+        known = dict(zip(names, groups.tolist(), strict=True))
+        groups = np.array([known[name] for name in features.names])
+    return groups[features.labelled.cpu().numpy()]
+
+
+def raw_pixels(preprocess: Preprocess) -> Network:
+    """Return the network whose features are the normalised pixels, of at most 32 × 32 pixels.
+
+    >>> network = raw_pixels(Preprocess(1, 64, (0.5,), (0.5,)))
+    >>> network.name, network.preprocess.size
+    ('raw pixels (32 px)', 32)
+    """
+    small = preprocess.at_most(PIXELS)
+    name = "raw pixels" if small.size == preprocess.size else f"raw pixels ({small.size} px)"
+    return Network(name, nn.Flatten(), small)
+
+
+def calibrate_batchnorm(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    sample: int = 4096,
+    generator: torch.Generator,
+    **options: Any,
+) -> nn.Module:
+    """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
+
+    In an untrained network, the running mean and variance are still 0 and 1. In eval mode, BatchNorm would then
+    normalise nothing, and the network would be too weak a baseline. Here each BatchNorm averages the statistics of its
+    batches (momentum None) while all other layers are in eval mode; afterwards, momentum and modes are restored.
+    Weights do not change.
+
+    Args:
+        backbone: the untrained network.
+        images: training images.
+        preprocess: the preprocessing of the trained backbone.
+        sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
+        generator: a CPU generator that draws the images.
+        **options: as of `extract_features`. A batch that is at most half full is skipped, because all batches have the
+            same weight.
+    """
+    layers = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    if not layers:
+        return backbone
+    rows = torch.randperm(len(images), generator=generator)[:sample]
+    batch_size, device = min(options.pop("batch_size", 512), len(rows)), options.pop("device", "cpu")
+    momenta = [layer.momentum for layer in layers]
+    with restore_modes(backbone):
+        backbone.to(device).eval()
+        for layer in layers:
+            layer.train()
+            layer.reset_running_stats()
+            layer.momentum = None
+        for part in preprocessed_batches(subset(images, rows.numpy()), preprocess, batch_size=batch_size, **options):
+            if 2 * len(part.pixels) > batch_size:  # not ==, because one unreadable image must not exclude the batch
+                with torch.no_grad():
+                    backbone(preprocess.normalize(part.pixels.to(device)))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    return backbone
+
+
+def subset(images: Images | MemoryImages, rows: np.ndarray) -> Images | MemoryImages:
+    """Return the images at `rows`, in that order."""
+    if isinstance(images, Images):
+        return images.subset(rows)
+    index = torch.from_numpy(rows).to(images.pixels.device)
+    multi = None if images.multi_labels is None else images.multi_labels[index.cpu()]
+    kept = {"names": tuple(images.names[row] for row in rows), "groups": images.groups[index.cpu()]}
+    return replace(images, pixels=images.pixels[index], labels=images.labels[index], multi_labels=multi, **kept)
 
 
 def select_dimensions(features: Features, dimensions: slice) -> Features:
     """Return the given dimensions of the features: `slice(360)` for the first 360, `slice(360, None)` for the rest.
 
     Raises:
-        UserError: the slice is empty, has a step, or exceeds the dimensions of the features.
+        UserError: the slice is empty, or exceeds the dimensions of the features.
 
     >>> select_dimensions(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
     tensor([[1., 2.]])
     """
     D = features.X.shape[1]
     start, stop = dimensions.start or 0, D if dimensions.stop is None else dimensions.stop
-    if not (0 <= start < stop <= D and dimensions.step in (None, 1)):
-        raise UserError(
-            f"dimensions is {format_slice(dimensions)}, expected a range within 0:{D}, such as :{max(D // 4, 1)}"
-        )
+    if not 0 <= start < stop <= D:
+        raise UserError(f"dimensions is {start}:{stop}, expected a range within 0:{D}, such as :{max(D // 4, 1)}")
     return replace(features, X=features.X[:, dimensions])
-
-
-def format_slice(dimensions: slice) -> str:
-    """Return a slice in Python notation.
-
-    >>> format_slice(slice(360)), format_slice(slice(360, None)), format_slice(slice(None))
-    (':360', '360:', ':')
-    """
-    bounds = ["" if bound is None else str(bound) for bound in (dimensions.start, dimensions.stop, dimensions.step)]
-    return ":".join(bounds if bounds[2] else bounds[:2])
 
 
 def standardize(X: Float[Tensor, "n D"], *others: Float[Tensor, "_ D"]) -> tuple[Float[Tensor, "_ D"], ...]:

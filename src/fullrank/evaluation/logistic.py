@@ -8,7 +8,7 @@ have their precision; sums and weights are float64.
 
 from collections.abc import Callable
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -33,9 +33,9 @@ class Logistic(NamedTuple):
     passes: int
     """How often the loss and its gradient were computed: two products with all features."""
 
-    def logits(self, X: Float[Tensor, "m D"], *, classes: int) -> Float[Tensor, "m classes"]:
-        """Return the logits, −∞ for classes without a training label."""
-        full = X.new_full((len(X), classes), -torch.inf)
+    def logits(self, X: Float[Tensor, "m D"]) -> Float[Tensor, "m classes"]:
+        """Return the logits of the classes up to the largest label, −∞ for classes without a training label."""
+        full = X.new_full((len(X), int(self.classes.max()) + 1), -torch.inf)
         full[:, self.classes] = _all_logits(X @ self.W.mT.to(X) + self.b.to(X))
         return full
 
@@ -65,17 +65,6 @@ class LogisticRegression:
             X = triangle.mT.contiguous()
         self.X, self.labels, self.target = X, y, labels
         self._second_moment: Tensor | None = None
-
-    def with_labels(self, y: Int64[Tensor, " n"]) -> "LogisticRegression":
-        """Return the problem of the same features with other labels, which shares what depends on the features
-        alone.
-        """
-        if self.X.shape[1] <= LARGEST_COVARIANCE:
-            self.second_moment()  # before the copy, so that it is computed once for all labels
-        other = copy(self)
-        other.classes, other.target = y.unique(return_inverse=True)
-        other.labels = y
-        return other
 
     def fit(
         self,
@@ -155,6 +144,45 @@ class LogisticRegression:
                 factor = factor.to(self.X)  # the square root of the condition number is small enough for float32
                 return lambda g: torch.cholesky_solve(g.to(factor), factor).double()
             ridge *= 10  # equal features, and a penalty smaller than the rounding errors of their covariance
+
+
+class OneForEachClass(LogisticRegression):
+    """One logistic regression for each class against the others, of which an image may have several.
+
+    min_w,b  (1/n) Σᵢ log(1 + exp(−sᵢ (w·xᵢ + b))) + ½ penalty ‖w‖²,    sᵢ = ±1
+    """
+
+    def __init__(self, X: Float[Tensor, "n D"], y: Int64[Tensor, "n K"]) -> None:
+        super().__init__(X, (y[:, 0] == 1).long())
+        self.matrix = (y == 1).long()
+
+    def fit(self, penalty: float, *, rows: Any = None, start: Any = None, **options: Any) -> "Logistics":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the minimum of each class that some of the rows have and others lack."""
+        if self.X.shape[1] <= LARGEST_COVARIANCE:
+            self.second_moment()  # before the copies, so that it is computed once for all classes
+        used = self.matrix if rows is None else self.matrix[rows]
+        models = {}
+        for k in (used.any(0) & ~used.all(0)).nonzero().flatten().tolist():
+            problem = copy(self)
+            problem.classes, problem.target = self.matrix[:, k].unique(return_inverse=True)
+            before = start.models.get(k) if start else None
+            models[k] = LogisticRegression.fit(problem, penalty, rows=rows, start=before, **options)
+        return Logistics(models, self.matrix.shape[1])
+
+
+class Logistics(NamedTuple):
+    """Fitted classifiers of one class against the others."""
+
+    models: dict[int, Logistic]
+    """Class → classifier; a class that all images have, or none, has no classifier."""
+    classes: int
+
+    def logits(self, X: Float[Tensor, "m D"]) -> Float[Tensor, "m classes"]:
+        """Return the logits of the classes, 0 without a classifier."""
+        logits = X.new_zeros(len(X), self.classes)
+        for k, model in self.models.items():
+            logits[:, k] = model.logits(X).diff(dim=1).flatten()
+        return logits
 
 
 def _all_logits(z: Tensor) -> Tensor:

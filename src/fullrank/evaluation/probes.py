@@ -1,234 +1,201 @@
-"""The probes by name: each is a function of a feature set and a protocol that returns scores."""
+"""The probes, in one table: a row is a protocol and the function that predicts the labels of test images from features."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import normalize
 
-from fullrank.evaluation.feature_sets import FeatureSet
-from fullrank.evaluation.features import Features
-from fullrank.evaluation.few_shot import FewShot, few_shot, label_fraction
-from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe, linear_probe_adam, linear_probe_sgd
-from fullrank.evaluation.metrics import class_metrics
-from fullrank.evaluation.multi_label import (
-    METRIC,
-    MultiLabelResult,
-    multi_label_knn,
-    multi_label_linear,
-    multi_label_metrics,
+from fullrank.errors import UserError
+from fullrank.evaluation.features import FeatureSet
+from fullrank.evaluation.linear import (
+    check_classes,
+    few_shot,
+    gradient_probe,
+    held_out_tenths,
+    label_fraction,
+    linear_probe,
 )
-from fullrank.evaluation.names import LINEAR, MAP, SCORE_NAMES, TOP5, few_shot_name, fraction_name
-from fullrank.evaluation.outcomes import Outcome
+from fullrank.evaluation.outcomes import Outcome, Prediction, score_predictions
 from fullrank.evaluation.protocol import (
     AdamProtocol,
     FewShotProtocol,
     FractionsProtocol,
-    GradientProtocol,
     KnnProtocol,
     LinearProtocol,
-    Protocol,
     SgdProtocol,
     SvmProtocol,
-    changed_numbers,
-    protocol_numbers,
+    settings_of,
 )
-from fullrank.evaluation.result import ProbeResult, ProbeScore, count_classes
-from fullrank.evaluation.svm import linear_svm
-
-Probe = Callable[[FeatureSet, torch.device | str, int, Any], list[Outcome]]
-"""A function (feature set, device, seed, protocol) → scores of a probe."""
 
 
-def _linear(features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol) -> list[Outcome]:
-    data = features.tensors(device, standardized=protocol.standardize)
-    result = linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
-    return _scores(features, LINEAR["linear"], result, protocol)
+def knn(
+    X: Float[Tensor, "n D"],
+    y: Tensor,
+    X_test: Float[Tensor, "m D"],
+    *,
+    k: int = KnnProtocol.k,
+    temperature: float = KnnProtocol.temperature,
+    cells: int = 2**24,
+) -> Prediction:
+    """Classify each test image by its k nearest training images, which vote for their classes with weights exp(cos /
+    temperature).
+
+    Features are L2-normalised, but not standardised.
+
+    Args:
+        X: training features.
+        y: their labels (n,), or 1 for the classes that an image has and 0 for the others (n, K).
+        X_test: test features.
+        k: number of neighbours, at most the number of training images.
+        temperature: temperature of the weights; a smaller value gives more weight to the nearest neighbours.
+        cells: maximum number of similarities in memory at the same time (2²⁴ similarities take 64 MB).
+
+    Source: Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric Instance Discrimination, Section 3.4.
+
+    >>> X, y = torch.tensor([[1.0, 0], [2, 0], [0, 1]]), torch.tensor([0, 0, 1])
+    >>> knn(X, y, torch.tensor([[5.0, 1], [0, 7]])).logits.argmax(1).tolist()
+    [0, 0]
+    """
+    K, k, votes = normalize(X).mT, min(k, len(y)), []  # (D, n)
+    columns = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
+    for Q in X_test.split(max(cells // max(len(y), k * columns), 1)):
+        nearest = (normalize(Q) @ K).topk(k, dim=1)
+        weights = (nearest.values / temperature).softmax(1)
+        if y.ndim == 2:
+            votes.append(torch.einsum("mk,mkc->mc", weights, y[nearest.indices].to(weights)))
+        else:
+            votes.append(weights.new_zeros(len(Q), columns).scatter_add(1, y[nearest.indices], weights))
+    shares = torch.cat(votes)
+    return Prediction(shares if y.ndim == 2 else shares.log())
 
 
-def _linear_sgd(features: FeatureSet, device: torch.device | str, seed: int, protocol: SgdProtocol) -> list[Outcome]:
-    options = _gradient_options(features, device, seed, protocol)
-    options |= {"momentum": protocol.momentum, "limit_lr": protocol.limits_lr}
-    result = linear_probe_sgd(*features.tensors(device, standardized=protocol.standardize), **options)
-    return _scores(features, LINEAR["linear-sgd"], result, protocol)
+def linear_svm(
+    X: Float[Tensor, "n D"],
+    y: Int64[Tensor, " n"],
+    X_test: Float[Tensor, "m D"],
+    *,
+    C: tuple[float, ...] = SvmProtocol.C,
+    iterations: int = SvmProtocol.iterations,
+    seed: int = 0,
+) -> Prediction:
+    """Fit a linear SVM for each class against the others (scikit-learn's LinearSVC). A held-out tenth selects C.
+
+        min_w  ½‖w‖² + C Σᵢ max(0, 1 − sᵢ wᵀ(xᵢ, 1))²,    sᵢ = 1 for the class, −1 for the others
+
+    Args:
+        X: standardised training features.
+        y: their labels.
+        X_test: test features, standardised in the same way.
+        C: candidates in ascending order; for ties the smallest, without held-out rows the middle one.
+        iterations: maximum number of iterations per fit.
+        seed: seed of the choice of the held-out tenth.
+
+    Raises:
+        UserError: fewer than two classes have labels, or a feature is not finite.
+
+    >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
+    >>> linear_svm(X, y, X).logits.argmax(1).tolist()
+    [0, 1]
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVC
+
+    check_classes(y)
+    if not X.isfinite().all():
+        raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint")
+    rows, labels, queries = (tensor.cpu().double().numpy() for tensor in (X, y, X_test))
+    held_out = (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
+
+    def fit(c: float, used: np.ndarray) -> Any:
+        model = LinearSVC(C=c, dual="auto", max_iter=iterations, random_state=0)  # pyright: ignore[reportArgumentType]
+        return model.fit(rows[used], labels[used].astype(int))
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        best = C[len(C) // 2]
+        if held_out.any() and len(C) > 1:
+            values = {c: fit(c, ~held_out).score(rows[held_out], labels[held_out].astype(int)) for c in C}
+            best = max(values, key=lambda c: (values[c], -c))
+        model = fit(best, np.ones(len(labels), bool))
+    decision = model.decision_function(queries)
+    decision = np.stack([-decision, decision], 1) if decision.ndim == 1 else decision
+    logits = torch.full((len(queries), int(y.max()) + 1), -torch.inf, dtype=torch.float64)
+    logits[:, model.classes_] = torch.from_numpy(decision)
+    return Prediction(logits, {"C": best}, "a fit ended after its last iteration" if caught else "")
 
 
-def _linear_adam(features: FeatureSet, device: torch.device | str, seed: int, protocol: AdamProtocol) -> list[Outcome]:
-    options = _gradient_options(features, device, seed, protocol) | {"betas": protocol.betas}
-    result = linear_probe_adam(*features.tensors(device, standardized=protocol.standardize), **options)
-    return _scores(features, LINEAR["linear-imagenet"], result, protocol)
+Predictions = Iterator[tuple[dict[str, Any], Iterable[Prediction]]]
+"""For each score of a probe, what its settings have in the place of a list, and the predictions: one, or one a draw."""
 
 
-def _gradient_options(
-    features: FeatureSet, device: torch.device | str, seed: int, protocol: GradientProtocol
-) -> dict[str, Any]:
-    names = ("lr", "epochs", "decay", "decay_factor", "batch_size", "weight_decay")
-    return {name: getattr(protocol, name) for name in names} | {
-        "classes": count_classes(features.train.labels, features.test.labels),
-        "passes": features.passes(protocol, device),
-        "generator": torch.Generator().manual_seed(seed),
-    }
+def _linear(features: FeatureSet, protocol: LinearProtocol, seed: int) -> Predictions:
+    data = features.arrays(standardized=protocol.standardize)
+    yield {}, [linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)]
 
 
-def _knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[Outcome]:
-    result = knn(*features.tensors(device), k=protocol.k, temperature=protocol.temperature)
-    return _scores(features, SCORE_NAMES["knn"], result, protocol)
+def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: int) -> Predictions:
+    data = features.arrays(standardized=protocol.standardize)
+    yield {}, [gradient_probe(*data, protocol, passes=features.passes(protocol), seed=seed)]
 
 
-def _svm(features: FeatureSet, device: torch.device | str, seed: int, protocol: SvmProtocol) -> list[Outcome]:
-    data = features.tensors(device, standardized=protocol.standardize)
-    return _scores(
-        features,
-        SCORE_NAMES["svm"],
-        linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed),
-        protocol,
-    )
+def _knn(features: FeatureSet, protocol: KnnProtocol, seed: int) -> Predictions:
+    yield {}, [knn(*features.arrays(), k=protocol.k, temperature=protocol.temperature)]
 
 
-def _few_shot(features: FeatureSet, device: torch.device | str, seed: int, protocol: FewShotProtocol) -> list[Outcome]:
-    data, scores = features.tensors(device, standardized=protocol.standardize), []
+def _svm(features: FeatureSet, protocol: SvmProtocol, seed: int) -> Predictions:
+    data = features.arrays(standardized=protocol.standardize)
+    yield {}, [linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed)]
+
+
+def _few_shot(features: FeatureSet, protocol: FewShotProtocol, seed: int) -> Predictions:
+    data = features.arrays(standardized=protocol.standardize)
     for labels in protocol.labels:
-        result = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
-        scores += _mean_scores(features, few_shot_name(labels), result, protocol, labels=labels)
-    return scores
+        drawn = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
+        yield {"labels": labels}, drawn
 
 
-def _fractions(
-    features: FeatureSet, device: torch.device | str, seed: int, protocol: FractionsProtocol
-) -> list[Outcome]:
-    data, scores = features.tensors(device, standardized=protocol.standardize), []
-    options = {
-        "draws": protocol.draws,
-        "penalties": protocol.penalties,
-        "iterations": protocol.iterations,
-        "seed": seed,
-    }
+def _fractions(features: FeatureSet, protocol: FractionsProtocol, seed: int) -> Predictions:
+    data = features.arrays(standardized=protocol.standardize)
+    options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations}
     for fraction in protocol.fractions:
-        result = label_fraction(*data, fraction=fraction, **options)
-        scores += _mean_scores(features, fraction_name(fraction), result, protocol, fractions=fraction)
-    return scores
+        yield {"fractions": fraction}, label_fraction(*data, fraction=fraction, seed=seed, **options)
 
 
-def _scores(features: FeatureSet, probe: str, result: ProbeResult, protocol: Protocol) -> list[Outcome]:
-    """Return the scores of one classifier; the name of the probe has the numbers that are not the defaults."""
-    named = probe + changed_numbers(protocol)
-    return score_result(
-        features.name, named, result, protocol_numbers(protocol), features.test.labels, features.test.classes
-    )
+class Probe(NamedTuple):
+    """A row of the table."""
 
-
-def score_result(
-    features: str,
-    probe: str,
-    result: ProbeResult,
-    numbers: dict[str, Any],
-    labels: torch.Tensor,
-    classes: tuple[str, ...],
-) -> list[Outcome]:
-    """Return the scores of one classifier of test images with these labels."""
-    labelled = (labels >= 0).cpu()
-    y, predictions = (tensor.cpu()[labelled].numpy() for tensor in (labels, result.predictions))
-    probabilities = None if result.probabilities is None else result.probabilities.cpu()[labelled].double().numpy()
-    metrics = class_metrics(y, predictions, probabilities)
-    score = ProbeScore(
-        features=features,
-        probe=probe,
-        accuracy=result.accuracy,
-        protocol=numbers,
-        chosen=result.chosen,
-        note=result.note,
-    )
-    detailed = replace(
-        score,
-        balanced_accuracy=metrics.balanced_accuracy,
-        auroc=metrics.auroc,
-        per_class={classes[k] if k < len(classes) else str(k): recall for k, recall in metrics.per_class.items()},
-        confusion=metrics.confusion,
-    )
-    top5 = (
-        []
-        if result.top5 is None
-        else [Outcome(replace(score, probe=probe + TOP5, accuracy=result.top5, note=""), None)]
-    )
-    return [Outcome(detailed, (predictions == y).astype(float), y, probabilities), *top5]
-
-
-def _mean_scores(features: FeatureSet, probe: str, result: FewShot, protocol: Protocol, **number: Any) -> list[Outcome]:
-    """Return the mean scores over random choices of labels; `number` is the entry of the protocol's list that they
-    belong to.
-    """
-    (listed,) = number
-    score = ProbeScore(
-        features=features.name,
-        probe=probe + changed_numbers(protocol, except_for=listed),
-        accuracy=result.mean,
-        sd=result.sd,
-        n=len(result.accuracies),
-        protocol=protocol_numbers(protocol, **number),
-    )
-    top5 = FewShot(result.top5)
-    further = (
-        [Outcome(replace(score, probe=score.probe + TOP5, accuracy=top5.mean, sd=top5.sd), None)] if result.top5 else []
-    )
-    return [Outcome(score, None if result.hits is None else result.hits.numpy()), *further]
-
-
-def _multi_linear(
-    features: FeatureSet, device: torch.device | str, seed: int, protocol: LinearProtocol
-) -> list[Outcome]:
-    X, Y, X_test = features.several(device, standardized=protocol.standardize)
-    result = multi_label_linear(X, Y, X_test, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)
-    return [_named(features, LINEAR["linear"], result, protocol)]
-
-
-def _multi_knn(features: FeatureSet, device: torch.device | str, seed: int, protocol: KnnProtocol) -> list[Outcome]:
-    result = multi_label_knn(*features.several(device), k=protocol.k, temperature=protocol.temperature)
-    return [_named(features, SCORE_NAMES["knn"], result, protocol)]
-
-
-def _named(features: FeatureSet, probe: str, result: MultiLabelResult, protocol: Protocol) -> Outcome:
-    return score_several(
-        features.name, probe + changed_numbers(protocol), result, protocol_numbers(protocol), features.test
-    )
-
-
-def score_several(
-    features: str, probe: str, result: MultiLabelResult, numbers: dict[str, Any], test: Features
-) -> Outcome:
-    """Return the score of one classifier of test images with several labels each; the name of its probe ends in the
-    metric.
-    """
-    assert test.multi_labels is not None
-    labelled = test.labelled
-    Y, probabilities = test.multi_labels[labelled].numpy() == 1, result.scores.cpu()[labelled].double().numpy()
-    metrics = multi_label_metrics(Y, probabilities)
-    names = dict(enumerate(test.classes)) if test.classes else {k: str(k) for k in range(Y.shape[1])}
-    score = ProbeScore(
-        features=features,
-        probe=probe + MAP,
-        accuracy=metrics.mean_average_precision,
-        metric=METRIC,
-        protocol=numbers,
-        chosen=result.chosen,
-        note=result.note,
-        auroc=metrics.auroc,
-        per_class={names[k]: value for k, value in metrics.average_precision.items()},
-        positives={names[k]: value for k, value in metrics.positives.items()},
-    )
-    return Outcome(score, np.zeros(len(Y)), probabilities=probabilities, several=Y)
+    protocol: type
+    predict: Callable[[FeatureSet, Any, int], Predictions]
+    """A function of features, protocol and seed."""
+    several: bool = False
+    """Whether images may have several labels each."""
+    by_class: bool = True
+    """Whether there are scores by class; not for means over many draws."""
 
 
 PROBES: dict[str, Probe] = {
-    "linear": _linear,
-    "linear-sgd": _linear_sgd,
-    "linear-imagenet": _linear_adam,
-    "knn": _knn,
-    "svm": _svm,
-    "few-shot": _few_shot,
-    "fractions": _fractions,
+    "linear": Probe(LinearProtocol, _linear, several=True),
+    "linear-sgd": Probe(SgdProtocol, _gradient),
+    "linear-imagenet": Probe(AdamProtocol, _gradient),
+    "knn": Probe(KnnProtocol, _knn, several=True),
+    "svm": Probe(SvmProtocol, _svm),
+    "few-shot": Probe(FewShotProtocol, _few_shot, by_class=False),
+    "fractions": Probe(FractionsProtocol, _fractions, by_class=False),
 }
-"""Probes, by name on the command line."""
-MULTI_LABEL_PROBES: dict[str, Probe] = {"linear": _multi_linear, "knn": _multi_knn}
-"""The probes of images with several labels."""
+"""Name on the command line → probe."""
+
+
+def run_probe(name: str, features: FeatureSet, protocol: Any, *, seed: int, **added: Any) -> list[Outcome]:
+    """Return the scores of a probe on a feature set; `added` are further settings of the scores."""
+    outcomes, row = [], PROBES[name]
+    for changes, predictions in row.predict(features, protocol, seed):
+        settings = settings_of(protocol, **changes, **added)
+        outcomes += score_predictions(
+            features.name, name, settings, predictions, features.target, by_class=row.by_class
+        )
+    return outcomes

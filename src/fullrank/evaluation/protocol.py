@@ -1,35 +1,28 @@
-"""The numbers of the probes of `fullrank evaluate`: a frozen dataclass for each protocol. Its fields are flags:
-`--linear-sgd.lr 0.1`.
-"""
+"""The numbers of the probes: a frozen dataclass for each. Its fields are flags of `fullrank evaluate`: `--linear-sgd.lr 0.1`."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any
+from dataclasses import asdict, field, fields
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+
+from fullrank.config import Share, config, from_json
 from fullrank.errors import UserError, pick
-from fullrank.structure import ASCENDING, Requirement, Share, between, structure, validate
-from fullrank.views.config import Area
 
-Number = Annotated[int, between(1, 1_000_000_000)]
-Weight = Annotated[float, between(0, 1e12)]
-NOT_EMPTY = Requirement("with at least one value, each once", lambda values: 0 < len(values) == len(set(values)))
-Candidates = Annotated[tuple[Annotated[float, between(1e-12, 1e12)], ...], NOT_EMPTY]
+Number = Annotated[int, Field(ge=1, le=10**9)]
+Weight = Annotated[float, Field(ge=0, le=1e12)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Candidates = Annotated[tuple[Annotated[float, Field(ge=1e-12, le=1e12)], ...], Field(min_length=1)]
 """Positive numbers, of which a held-out tenth of the training features selects one."""
+Crop = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol:
-    """The numbers of a probe."""
-
-    def __post_init__(self):
-        name = next((name for name, kind in PROTOCOLS.items() if kind is type(self)), type(self).__name__)
-        validate(self, f"{name}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinearProtocol(Protocol):
+@config
+class LinearProtocol:
     """Logistic regression by full-batch L-BFGS; a held-out tenth of the training features selects the penalty."""
 
+    title: ClassVar[str] = "linear (full batch)"
     penalties: Candidates = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
     """Candidates for the weight of ½‖W‖² relative to the mean loss, in descending order."""
     iterations: Number = 100
@@ -38,14 +31,15 @@ class LinearProtocol(Protocol):
     """Standardise the features by the statistics of the training images."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GradientProtocol(Protocol):
+@config
+class GradientProtocol:
     """A linear classifier that is trained step by step on minibatches; its score is that of the last epoch."""
 
+    title: ClassVar[str] = "linear"
     lr: Candidates
     """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
     final classifier."""
-    epochs: Annotated[int, between(1, 1_000_000)] = 100
+    epochs: Number = 100
     """Passes over the training images."""
     decay: tuple[Number, ...] = (60, 80)
     """Epochs after which the learning rate is multiplied by `decay_factor`."""
@@ -55,41 +49,31 @@ class GradientProtocol(Protocol):
     """Images per step."""
     weight_decay: Weight = 0.0
     """Weight decay of weights and biases."""
-    standardize: bool
+    standardize: bool = True
     """Standardise the features by the statistics of the training images."""
-    views: Annotated[int, between(0, 1_000_000)] = 0
+    views: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Training images are augmented by a random resized crop and a flip, in this many passes, which the epochs take in
-    turn. 0: no
-    augmentation. As many as `epochs`: each epoch has new crops."""
-    crop: Annotated[tuple[Area, Area], ASCENDING] = (0.08, 1.0)
+    turn. 0: no augmentation. As many as `epochs`: each epoch has new crops."""
+    crop: Crop = (0.08, 1.0)
     """Smallest and largest area of the random crop, as a share of the image's area."""
     flip: Share = 0.5
     """Probability of a flip left to right."""
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.views > self.epochs:
-            raise UserError(
-                f"views is {self.views}, but there are only {self.epochs} epochs; each takes one pass, so give at most {self.epochs}"
-            )
 
-
-@dataclass(frozen=True, kw_only=True)
+@config
 class SgdProtocol(GradientProtocol):
     """The probe of FroSSL's paper on CIFAR and STL-10, and of most papers: SGD with momentum.
 
     Source: Skean et al. 2024 (FroSSL), Section 6.1: lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch
-    256. Momentum 0.9,
-    crop and flip: the public configurations of solo-learn, from which the paper's experiments come.
+    256. Momentum 0.9, crop and flip: the public configurations of solo-learn, from which the paper's experiments come.
     """
 
+    title: ClassVar[str] = "linear (SGD)"
     lr: Candidates = (0.3,)
     """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
     final classifier."""
-    momentum: Annotated[float, between(0, 0.99999)] = 0.9
+    momentum: Decay = 0.9
     """Momentum of SGD."""
-    standardize: bool = True
-    """Standardise the features by the statistics of the training images."""
     limit_lr: bool | None = None
     """Limit the learning rate to the largest stable one, 2(1 + momentum)/L. None: on standardised features only."""
 
@@ -99,7 +83,7 @@ class SgdProtocol(GradientProtocol):
         return self.standardize if self.limit_lr is None else self.limit_lr
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
 class AdamProtocol(GradientProtocol):
     """The probe of FroSSL's paper on ImageNet: Adam on the features as they are.
 
@@ -108,51 +92,53 @@ class AdamProtocol(GradientProtocol):
     solo-learn, and 256 is the paper's batch on CIFAR.
     """
 
+    title: ClassVar[str] = "linear (Adam)"
     lr: Candidates = (5e-3,)
     """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
     final classifier."""
     decay: tuple[Number, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90)
     """Epochs after which the learning rate is multiplied by `decay_factor`."""
-    betas: tuple[Annotated[float, between(0, 0.99999)], Annotated[float, between(0, 0.9999999)]] = (0.9, 0.999)
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
     """Decay rates of Adam's averages of the gradient and of its square."""
     standardize: bool = False
     """Standardise the features by the statistics of the training images."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnnProtocol(Protocol):
+@config
+class KnnProtocol:
     """The k nearest training images by cosine similarity, weighted by exp(cos / temperature).
 
     Source: Wu et al. 2018 (temperature 0.07, k = 200); k = 20 is the value of DINO and of solo-learn.
     """
 
+    title: ClassVar[str] = "kNN"
     k: Number = 20
     """Number of neighbours."""
-    temperature: Annotated[float, between(1e-6, 1e6)] = 0.07
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.07
     """Temperature of the weights."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SvmProtocol(Protocol):
+@config
+class SvmProtocol:
     """A linear support vector machine for each class against the others; a held-out tenth of the training features
     selects C.
     """
 
+    title: ClassVar[str] = "SVM"
     C: Candidates = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
     """Candidates for the weight of the sum of squared hinge losses relative to ½‖W‖², in ascending order."""
-    iterations: Number = 200
+    iterations: Number = 1000
     """Maximum number of iterations per fit."""
     standardize: bool = True
     """Standardise the features by the statistics of the training images."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FewShotProtocol(Protocol):
-    """Logistic regression on a few labels per class; mean and standard deviation over random draws of the labelled
-    images.
-    """
+@config
+class FewShotProtocol:
+    """Logistic regression on a few labels per class; mean and standard deviation over random draws of the labels."""
 
-    labels: Annotated[tuple[Number, ...], NOT_EMPTY] = (2,)
+    title: ClassVar[str] = "linear, {labels} labels per class"
+    labels: Annotated[tuple[Number, ...], Field(min_length=1)] = (2,)
     """Labels per class; each number is a score."""
     draws: Number = 20
     """Random draws of the labelled images."""
@@ -162,11 +148,12 @@ class FewShotProtocol(Protocol):
     """Standardise the features by the statistics of all training images, labelled or not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FractionsProtocol(Protocol):
+@config
+class FractionsProtocol:
     """Logistic regression on a fraction of the labels of each class; mean and standard deviation over random draws."""
 
-    fractions: Annotated[tuple[Annotated[float, between(1e-9, 1)], ...], NOT_EMPTY] = (0.01, 0.1)
+    title: ClassVar[str] = "linear, {fractions} of the labels"
+    fractions: Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1)], ...], Field(min_length=1)] = (0.01, 0.1)
     """Shares of the labels of each class, at least one label per class; each share is a score."""
     draws: Number = 5
     """Random draws of the labelled images."""
@@ -178,21 +165,49 @@ class FractionsProtocol(Protocol):
     """Standardise the features by the statistics of all training images, labelled or not."""
 
 
-PROTOCOLS: dict[str, type[Protocol]] = {
-    "linear": LinearProtocol,
-    "linear-sgd": SgdProtocol,
-    "linear-imagenet": AdamProtocol,
-    "knn": KnnProtocol,
-    "svm": SvmProtocol,
-    "few-shot": FewShotProtocol,
-    "fractions": FractionsProtocol,
-}
-"""The protocol of each probe, by the name of the probe."""
-DEFAULT_PROBES = ("linear", "linear-sgd", "knn", "few-shot")
-"""The probes of `fullrank evaluate` without `--probes`."""
+@config
+class SupervisedProtocol:
+    """The whole network from random weights, with the labels alone: AdamW, warm-up, cosine decay, crops and flips.
+
+    No number is chosen on the labelled images, and the last epoch is scored. Learning rate 1e-3 and weight decay 0.05
+    are those of DeiT for a batch of 1024 images (Touvron et al. 2021, Table 9). A recipe that is tuned to the data can
+    be better.
+    """
+
+    title: ClassVar[str] = "network from scratch"
+    epochs: Number = 100
+    """Epochs of each training."""
+    lr: Annotated[float, Field(gt=0, le=1e6)] = 1e-3
+    """Peak of the learning rate."""
+    weight_decay: Weight = 0.05
+    """Weight decay of AdamW."""
+    batch_size: Annotated[int, Field(ge=2, le=10**9)] = 64
+    """Largest number of images of a step."""
+    crop: Crop = (0.35, 1.0)
+    """Smallest and largest area of the random crop, as a share of the image's area."""
+    flip: Share = 0.5
+    """Probability of a flip left to right; of a run whose views have no flips, 0 in any case."""
+    smoothing: Share = 0.0
+    """Label smoothing of the cross-entropy."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@config
+class FinetuneProtocol(SupervisedProtocol):
+    """The whole network from given weights.
+
+    Crop and label smoothing are the defaults of timm (`create_transform`, `LabelSmoothingCrossEntropy`).
+    """
+
+    title: ClassVar[str] = "fine-tuning"
+    epochs: Number = 50
+    """Epochs of each training."""
+    crop: Crop = (0.08, 1.0)
+    """Smallest and largest area of the random crop, as a share of the image's area."""
+    smoothing: Share = 0.1
+    """Label smoothing of the cross-entropy."""
+
+
+@config
 class Protocols:
     """The numbers of every probe."""
 
@@ -210,65 +225,79 @@ class Protocols:
     """A few labels per class."""
     fractions: FractionsProtocol = field(default_factory=FractionsProtocol)
     """A fraction of the labels."""
+    supervised: SupervisedProtocol = field(default_factory=SupervisedProtocol)
+    """The network that is trained with the labels alone."""
+
+    def __getitem__(self, probe: str) -> Any:
+        """Return the protocol of a probe, by its name on the command line.
+
+        >>> Protocols()["linear-sgd"].lr
+        (0.3,)
+        """
+        return getattr(self, probe.replace("-", "_"))
 
 
-def resolve_protocols(given: "Mapping[str, Any] | Protocols | None") -> dict[str, Protocol]:
-    """Return the protocol of every probe: the given ones, and defaults for the others.
+PROTOCOLS: dict[str, Any] = {
+    each.name.replace("_", "-"): type(getattr(Protocols(), each.name)) for each in fields(Protocols)
+}
+"""Name of a probe → its protocol."""
+PROTOCOLS["finetune"] = FinetuneProtocol
 
-    Args:
-        given: probe → a protocol, or some of its numbers: `{"knn": {"k": 200}}`.
+
+def resolve_protocols(given: Mapping[str, Any] | Protocols | None) -> Protocols:
+    """Return the protocol of every probe: the given ones, or some of their numbers, and defaults for the others.
 
     Raises:
         UserError: a probe or a number is unknown, or a value does not fit.
 
-    >>> resolve_protocols({"knn": {"k": 200}})["knn"]
+    >>> resolve_protocols({"knn": {"k": 200}}).knn
     KnnProtocol(k=200, temperature=0.07)
     """
     if isinstance(given, Protocols):
-        return {name: getattr(given, name.replace("-", "_")) for name in PROTOCOLS}
-    if given is not None and not isinstance(given, Mapping):
+        return given
+    if not isinstance(given, Mapping | None):
         raise UserError(f"protocols is {given!r:.60}, expected a dict such as {{'knn': {{'k': 200}}}}")
-    protocols = {name: kind() for name, kind in PROTOCOLS.items()}
+    chosen = {}
     for name, value in (given or {}).items():
         kind = pick(name, PROTOCOLS, "probe")
-        if isinstance(value, Mapping):
-            value = structure({**asdict(protocols[name]), **value}, kind, name)
-        if not isinstance(value, kind):
-            raise UserError(
-                f"protocols['{name}'] is {value!r:.60}, expected a {kind.__name__} or a dict of its numbers"
-            )
-        protocols[name] = value
-    return protocols
+        chosen[name.replace("-", "_")] = from_json(kind, dict(value), name) if isinstance(value, Mapping) else value
+    return Protocols(**chosen)
 
 
-def protocol_numbers(protocol: Protocol, **changes: Any) -> dict[str, Any]:
-    """Return the fields as JSON values; `changes` replace some of them.
+def settings_of(protocol: Any, **changes: Any) -> dict[str, Any]:
+    """Return the numbers of a protocol as JSON values; `changes` replace some of them.
 
-    >>> protocol_numbers(FewShotProtocol(), labels=2)
+    >>> settings_of(FewShotProtocol(), labels=2)
     {'labels': 2, 'draws': 20, 'penalty': 0.01, 'standardize': True}
     """
-    numbers = asdict(protocol) | changes
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in numbers.items()}
+    return json.loads(json.dumps(asdict(protocol) | changes))
 
 
-def changed_numbers(protocol: Protocol, *, except_for: str = "") -> str:
-    """Return the fields that differ from the defaults, for the name of a score; empty for the defaults.
+def score_name(probe: str, settings: Mapping[str, Any], metric: str = "accuracy") -> str:
+    """Return the text of a score: the title of its probe, each number that is not the default, and the metric.
 
-    >>> changed_numbers(SgdProtocol(lr=(0.1, 1.0), standardize=False)), changed_numbers(SgdProtocol())
-    (', lr 0.1 1, standardize no', '')
+    >>> score_name("linear-sgd", settings_of(SgdProtocol(lr=(0.1, 1.0), standardize=False)))
+    'linear (SGD), lr 0.1 1, standardize no'
+    >>> score_name("fractions", {"fractions": 0.01}, "top-5 accuracy")
+    'linear, 1 % of the labels, top-5 accuracy'
     """
-    default = type(protocol)()
-    changed = (
-        (f.name, getattr(protocol, f.name))
-        for f in fields(protocol)
-        if getattr(protocol, f.name) != getattr(default, f.name)
-    )
-    return "".join(f", {name.replace('_', ' ')} {_words(value)}" for name, value in changed if name != except_for)
+    ending = [metric] if metric != "accuracy" else []
+    if probe not in PROTOCOLS:
+        return ", ".join([probe, *ending])
+    title, usual = PROTOCOLS[probe].title, settings_of(PROTOCOLS[probe]())
+    changed = [
+        f"{name.replace('_', ' ')} {_words(value)}"
+        for name, value in settings.items()
+        if f"{{{name}}}" not in title and usual.get(name) != value
+    ]
+    shares = {name: f"{100 * value:g} %" for name, value in settings.items() if name == "fractions"}
+    title = title.format(**(usual | dict(settings) | shares)).replace(" 1 labels", " 1 label")
+    return ", ".join([title, *changed, *ending])
 
 
 def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return " ".join(map(_words, value)) or "none"
     return repr(value).removesuffix(".0")  # every digit, because two protocols must not have the same name

@@ -1,40 +1,192 @@
-"""The spectra of a model's representations and embeddings on a set of images."""
+"""The spectra of a model's representations and embeddings on a set of images, with the tables and files of them."""
 
-from typing import Protocol, runtime_checkable
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from rich.console import Console, ConsoleOptions
+from rich.table import Table
 from torch import Tensor, nn
 
-from fullrank.evaluation.features import stream_features
+from fullrank.errors import UserError
+from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
-from fullrank.spectrum import Spectrum, StreamingSpectrum
+from fullrank.images.reading import Device, Reading
+from fullrank.models import load, resolve_device
+from fullrank.models.features import stream_features
+from fullrank.models.model import ModelLike, with_depth
+from fullrank.models.model_images import Data, held_out_images
+from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
+from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
+
+LEADING = 10
+"""Number of eigenvalues in the table."""
+SHOWN = (1, 4, 14, 64)
+"""Indices of the eigenvalues in the table over training; Skean et al. 2024 show the 14th."""
+ROWS, LINES = 8, 24
+"""Steps in the table over training, and eigenvalues in a figure."""
+SUFFIXES = (".npz", ".json", ".png")
 
 
-@runtime_checkable
-class EncoderModel(Protocol):
-    """A model with backbone, preprocessing and optional projector, such as the result of `fullrank.load`."""
+class Spectra(dict[str, Spectrum]):
+    """The spectra of one or two models on the same images: "backbone", "projector", "against_backbone" …
+
+    `print` of rich shows the metrics, and `save` writes eigenvalues (.npz), metrics (.json) or a figure (.png).
+    """
+
+    source: str = ""
+    """The images."""
+    history: Any = None
+    """The `SpectrumHistory` of a run, which is shown and saved too."""
 
     @property
-    def backbone(self) -> nn.Module: ...
-    @property
-    def projector(self) -> nn.Module | None: ...
-    @property
-    def preprocess(self) -> Preprocess: ...
+    def warning(self) -> str:
+        """A warning that there are too few images, with the bias of each metric; empty if there are enough."""
+        biased: dict[str, dict[str, None]] = {}  # names of metrics by bias, in the order of the table
+        for spectrum in self.values():
+            for key, metric in compute_metrics(spectrum).items():
+                if metric.warning:
+                    biased.setdefault(METRICS[key].small_sample_bias, {})[METRICS[key].name] = None
+        n, D = next(iter(self.values())).n, max(spectrum.D for spectrum in self.values())
+        biases = "; ".join(f"{bias}: {', '.join(names)}" for bias, names in biased.items())
+        few = f"{n:,} images are few for {D:,} dimensions (expected {SAMPLES_PER_DIMENSION * D:,}): {biases}"
+        return few if biased else ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        table = Table("", *self, "better")
+        values = [compute_metrics(spectrum) for spectrum in self.values()]
+        for key, metric in METRICS.items():
+            cells = (f"{metrics[key].value:,.4g}" for metrics in values)
+            table.add_row(metric.name, *cells, metric.better.replace("none", "–"))
+        table.add_row("dimensions", *(str(spectrum.D) for spectrum in self.values()))
+        table.add_section()
+        for j in range(min(LEADING, max(spectrum.D for spectrum in self.values()))):
+            cells = (f"{each.eigenvalues[j]:.4g}" if j < each.D else "" for each in self.values())
+            table.add_row(f"λ{j + 1}", *cells)
+        yield table
+        for part in self.history.eigenvalues if self.history else ():
+            yield _history_table(self.history, part)
+        n = next(iter(self.values())).n
+        yield f"{n:,} images of {self.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}"
+        if self.warning:
+            yield self.warning
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> None:
+        """Write eigenvalues to FILE.npz, metrics and eigenvalues to FILE.json, or a figure to FILE.png.
+
+        Raises:
+            UserError: the suffix is another one, or the file exists or cannot be written.
+        """
+        write = {".npz": self._write_npz, ".json": self._write_json, ".png": self._draw}.get(Path(path).suffix.lower())
+        if write is None:
+            raise UserError(f"{path} ends in '{Path(path).suffix}', expected {', '.join(SUFFIXES)}")
+        with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("wb") as file:
+            write(file)
+
+    def _write_npz(self, file: Any) -> None:
+        arrays = {name: spectrum.eigenvalues.numpy() for name, spectrum in self.items()}
+        if self.history:
+            arrays |= {"steps": self.history.steps, "samples": self.history.samples}
+            arrays |= {f"{part}_over_training": values for part, values in self.history.eigenvalues.items()}
+        np.savez(file, **arrays)
+
+    def _write_json(self, file: Any) -> None:
+        """Write metrics and eigenvalues; a metric that is not finite becomes null, because JSON has no infinity."""
+        content: dict[str, Any] = {}
+        for name, spectrum in self.items():
+            metrics = compute_metrics(spectrum)
+            content[name] = {key: m.value if math.isfinite(m.value) else None for key, m in metrics.items()} | {
+                "dimensions": spectrum.D,
+                "samples": spectrum.n,
+                "conventions": {key: metric.convention for key, metric in metrics.items()},
+                "warnings": {key: metric.warning for key, metric in metrics.items() if metric.warning},
+                "eigenvalues": spectrum.eigenvalues.tolist(),
+            }
+        if self.history:
+            ranks = {part: effective_ranks(self.history, part).tolist() for part in self.history.eigenvalues}
+            content["training"] = {"steps": self.history.steps.tolist(), "effective_rank": ranks}
+        file.write((json.dumps(content, indent=2) + "\n").encode())
+
+    def _draw(self, file: Any) -> None:
+        """Draw the measured eigenvalues, and below them effective rank and eigenvalues over training."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(5 * (1 + 2 * bool(self.history)), 4), layout="constrained")
+        now, *over = np.ravel(figure.subplots(1, 3 if self.history else 1))
+        for name, spectrum in self.items():
+            values = spectrum.eigenvalues.double().numpy()
+            floor = np.finfo(np.float32).eps * values.max(initial=0)  # below it, rounding errors
+            now.loglog(np.arange(1, len(values) + 1), np.where(values > floor, values, np.nan), label=name)
+        now.set(xlabel=f"index of the eigenvalue (centred; {self.source})", title="eigenvalues")
+        now.legend()
+        for part, values in self.history.eigenvalues.items() if self.history else ():
+            over[0].plot(self.history.steps, effective_ranks(self.history, part), label=part)
+            if part == next(iter(self.history.eigenvalues)):
+                for j in np.unique(np.geomspace(1, values.shape[1], LINES).round().astype(int)):
+                    over[1].semilogy(self.history.steps, np.where(values[:, j - 1] > 0, values[:, j - 1], np.nan))
+                over[1].set(title=f"eigenvalues over training, {part}", xlabel="step")
+        if self.history:
+            over[0].set(title="effective rank over training", xlabel="step", ylim=(0, None))
+            over[0].legend()
+        figure.savefig(file, format="png")
+
+
+def effective_ranks(history: Any, part: str) -> Float[np.ndarray, " T"]:
+    """Return the effective rank at each step of a history."""
+    return functional.effective_rank(torch.from_numpy(history.eigenvalues[part]).double()).numpy()
+
+
+def saturation_step(history: Any, part: str, j: int) -> int | None:
+    """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; or None.
+
+    The step is defined only if the eigenvalue rose: it started below 95 % of its last value and never exceeded twice
+    that value.
+
+    >>> from types import SimpleNamespace
+    >>> values = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
+    >>> history = SimpleNamespace(steps=np.array([0, 5, 9]), eigenvalues={"backbone": values})
+    >>> [saturation_step(history, "backbone", j) for j in (1, 2, 3)]
+    [None, 5, None]
+    """
+    curve = history.eigenvalues[part][:, j - 1]
+    rose = curve[0] < 0.95 * curve[-1] and curve.max() <= 2 * curve[-1]
+    return int(history.steps[int(saturation(torch.from_numpy(curve)))]) if rose else None
+
+
+def _history_table(history: Any, part: str) -> Table:
+    """Build a table of effective rank, collapsed dimensions and eigenvalues at some steps, with their saturation."""
+    values, ranks = history.eigenvalues[part], effective_ranks(history, part)
+    shown = [j for j in SHOWN if j <= values.shape[1]]
+    table = Table("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown))
+    table.title, table.title_justify = f"{part} over training", "left"
+    for t in np.unique(np.linspace(0, len(values) - 1, ROWS).round().astype(int)):
+        collapsed = int(
+            functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t]))
+        )
+        cells = (f"{values[t, j - 1]:.3g}" for j in shown)
+        table.add_row(f"{history.steps[t]:,}", f"{ranks[t]:.3g}", str(collapsed), *cells)
+    table.add_section()
+    steps = (saturation_step(history, part, j) for j in shown)
+    table.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
+    return table
 
 
 class StreamingEncoderSpectrum:
     """The spectra of representations and of their projections, computed in batches.
 
     Args:
-        projector: maps representations to embeddings; None for the backbone alone.
+        projector: maps representations to embeddings; None, or without layers: for the backbone alone.
     """
 
     def __init__(self, projector: nn.Module | None) -> None:
-        self._projector = projector
-        self._spectra = {"backbone": StreamingSpectrum()} | (
-            {} if projector is None else {"projector": StreamingSpectrum()}
-        )
+        self._projector = projector if projector is not None and list(projector.children()) else None
+        locations = ["backbone", *(["projector"] if self._projector is not None else [])]
+        self._spectra = {location: StreamingSpectrum() for location in locations}
 
     def update(self, R: Float[Tensor, "n D_b"]) -> None:
         """Add a batch of representations."""
@@ -48,44 +200,78 @@ class StreamingEncoderSpectrum:
 
 
 def encoder_spectrum(
-    model: EncoderModel,
+    backbone: nn.Module,
+    projector: nn.Module | None,
     images: Images | MemoryImages,
-    *,
-    batch_size: int = 512,
-    device: torch.device | str = "cpu",
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    preprocess: Preprocess,
+    **options: Any,
 ) -> dict[str, Spectrum]:
     """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number
     of images.
 
     Args:
-        model: `fullrank.load(…)`, or another object with `backbone`, `projector` and `preprocess`.
-        images: a source such as `open_images("digits")["all"]`, or images in memory.
-        batch_size: images per forward pass.
-        device: device of the forward passes.
-        workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; the default stops the function if more than 10 % are
-            unreadable.
+        backbone: maps images to representations.
+        projector: maps representations to embeddings, or None.
+        images: the images.
+        preprocess: the preprocessing of the backbone.
+        **options: as of `extract_features`.
 
-    Returns:
-        A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers.
-
-    Raises:
-        AssertionError: the backbone changed during the evaluation.
-        UserError: too many images are unreadable, or an embedding is not finite.
-
-    >>> from types import SimpleNamespace
     >>> from fullrank.images import open_images
-    >>> model = SimpleNamespace(backbone=nn.Flatten(), projector=None, preprocess=Preprocess(1, 8, (0.5,), (0.5,)))
-    >>> encoder_spectrum(model, open_images("digits")["all"])["backbone"].collapsed_dimensions()  # three pixels are always black
+    >>> digits, preprocess = open_images("digits")["all"], Preprocess(1, 8, (0.5,), (0.5,))
+    >>> encoder_spectrum(nn.Flatten(), None, digits, preprocess)["backbone"].collapsed_dimensions()  # three pixels are always black
     3
     """
-    empty = model.projector is None or not list(model.projector.children())
-    projector = None if empty or model.projector is None else model.projector.to(device)
-    spectra = StreamingEncoderSpectrum(projector)
-    options = {"batch_size": batch_size, "device": device, "workers": workers, "decode_errors": decode_errors}
-    for features in stream_features(model.backbone, images, model.preprocess, **options):
+    device = options.get("device", "cpu")
+    spectra = StreamingEncoderSpectrum(projector if projector is None else projector.to(device))
+    for features in stream_features(backbone, images, preprocess, **options):
         with torch.inference_mode():
             spectra.update(features.X.to(device))
     return spectra.compute()
+
+
+def measure_spectrum(
+    model: ModelLike,
+    data: Data | None = None,
+    *,
+    against: ModelLike | None = None,
+    split: str | None = None,
+    reading: Reading | None = None,
+    device: Device | None = None,
+) -> Spectra:
+    """Return the spectra of backbone and projector on a set of images: eigenvalues of the centred covariance.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        data: source of the images, or opened images; by default the held-out images of the run.
+        against: a second model, which is measured on the same images.
+        split: name of the split; by default the held-out images of the source.
+        reading: how the images are read; by default as the run read them.
+        device: where the networks run.
+
+    Returns:
+        A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers; those of the
+        second model as "against_backbone" and "against_projector".
+
+    Raises:
+        AssertionError: the backbone changed during the evaluation.
+        UserError: the model or the images do not exist, too many images are unreadable, or an embedding is not finite.
+
+    >>> measure_spectrum("timm-untrained:test_resnet", torch.zeros(8, 3, 16, 16, dtype=torch.uint8))["backbone"].D
+    96
+    """
+    device, models = device or Device(), [load(each) for each in (model, against) if each is not None]
+    images = held_out_images(models[0], data, split, reading)
+    found = Spectra()
+    found.source = getattr(images, "source", "memory")
+    for prefix, each in zip(("", "against_"), models, strict=False):
+        errors, each = DecodeErrors(max_error_fraction=device.max_error_fraction), with_depth(each, images)
+        options = {
+            "device": resolve_device(device.accelerator),
+            "batch_size": device.batch_size,
+            "workers": device.workers,
+        }
+        spectra = encoder_spectrum(
+            each.backbone, each.projector, images, each.preprocess, decode_errors=errors, **options
+        )
+        found |= {f"{prefix}{location}": spectrum for location, spectrum in spectra.items()}
+    return found

@@ -3,167 +3,106 @@ weights.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from fullrank.evaluation.augmented import Augmentation
-from fullrank.evaluation.features import Features, extract_features, multi_labels_of, preprocessed_batches
-from fullrank.evaluation.multi_label import MultiLabelResult
-from fullrank.evaluation.result import ProbeResult, count_classes, topk_accuracy
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.errors import UserError
+from fullrank.evaluation.augmented import crop_and_flip
+from fullrank.evaluation.outcomes import Prediction, Target
+from fullrank.evaluation.protocol import SupervisedProtocol
+from fullrank.images import Images, MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
-
-SUPERVISED = "labels alone"
-"""The feature set of the baseline in a score."""
-FROM_SCRATCH = "network from scratch"
-"""Its probe in a score."""
-FINE_TUNING = "fine-tuning"
-"""The probe of a score whose network was trained from given weights."""
+from fullrank.models.features import multi_labels_of, preprocessed_batches
+from fullrank.recipes import Recipe
 
 
-@dataclass(frozen=True)
-class Supervised:
-    """How the network is trained: AdamW with warm-up and cosine decay, random crops and flips; the last epoch is
-    scored.
-
-    No number is chosen on the labelled images. Learning rate 1e-3 and weight decay 0.05 are those of DeiT for a batch
-    of 1024 images (Touvron et al. 2021, Table 9); 5 % of the steps are warm-up. A recipe that is tuned to the data can
-    be better.
-    """
-
-    network: nn.Module
-    """The network, which is trained in place."""
-    epochs: int = 100
-    lr: float = 1e-3
-    weight_decay: float = 0.05
-    batch_size: int = 64
-    crop: tuple[float, float] = (0.35, 1.0)
-    """Smallest and largest area of the random crop, as a share of the image's area."""
-    flip: float = 0.5
-    """Probability of a flip left to right; 0 for a run whose views have no flips."""
-    smoothing: float = 0.0
-    """Label smoothing of the cross-entropy."""
-
-    def numbers(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
-        names = ("epochs", "lr", "weight_decay", "batch_size", "flip", "smoothing")
-        return {name: getattr(self, name) for name in names} | {"crop": list(self.crop)}
-
-
-def train_supervised(
-    config: Supervised,
-    preprocess: Preprocess,
-    train: Images | MemoryImages,
-    test: Images | MemoryImages,
-    *,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    batch_size: int = 512,
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
-) -> ProbeResult | MultiLabelResult:
-    """Train the network with a linear classifier on the labelled training images, and score the test images.
-
-    The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes, without
-    label smoothing.
-
-    All training images are in memory, at the size of the network.
+def decode_labelled(images: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> tuple[MemoryImages, int]:
+    """Decode the labelled images at the size of the network, and return them with the number of all that were read.
 
     Args:
-        config: the network and how it is trained.
-        preprocess: the preprocessing of the backbone.
-        train: training images; those without a label are left out.
-        test: test images.
-        seed: seed of the classifier, the order of the images, the crops and dropout.
-        device: device of the network.
-        batch_size: images per forward pass on the test images.
-        workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read.
+        images: the images; in memory afterwards.
+        preprocess: the preprocessing of the network.
+        **options: of `preprocessed_batches`.
     """
-    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "decode_errors": decode_errors}
-    labelled = decode_labelled(train, preprocess, **options)
-    if labelled.labels.ndim == 2:
-        head = train_classifier(config, preprocess, labelled, labelled.labels.shape[1], seed=seed, device=device)
-        features = extract_features(config.network, test, preprocess, device=device, **options)
-        with torch.inference_mode():
-            return MultiLabelResult(head(features.X.to(device)).sigmoid().cpu())
-    classes = count_classes(labelled.labels, torch.as_tensor(test.labels).cpu())
-    head = train_classifier(config, preprocess, labelled, classes, seed=seed, device=device)
-    return score_classifier(config.network, head, test, preprocess, device=device, **options)[0]
+    batches = list(preprocessed_batches(images, preprocess, **options))
+    if not batches:
+        raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
+    labels, rows = (torch.cat([getattr(batch, name).cpu() for batch in batches]) for name in ("labels", "indices"))
+    several = [multi for batch in batches if (multi := multi_labels_of(images, batch)) is not None]
+    multi = torch.cat(several) if several else None
+    known = labels >= 0 if multi is None else multi[:, 0] >= 0
+    names = [name for batch in batches for name in batch.names]
+    decoded = MemoryImages(
+        torch.cat(same_form([batch.pixels.cpu() for batch in batches]))[known],
+        labels[known],
+        tuple(name for name, keep in zip(names, known.tolist(), strict=True) if keep),
+        tuple(images.classes),
+        torch.as_tensor(images.groups).cpu()[rows][known],
+    )
+    return (decoded if multi is None else replace(decoded, multi_labels=multi[known])), len(labels)
 
 
-class LabelledPixels(NamedTuple):
-    """Images with labels, in memory on the CPU, at the size of the network."""
-
-    pixels: Tensor
-    """(n, C, S, S), uint8, or float32 in [0, 1] for images of more than 8 bits."""
-    labels: Tensor
-    """int64: class numbers (n,), or 1 for each class that an image has (n, K)."""
-    read: int
-    """Number of images that were read, with those without a label."""
+def target_of(images: MemoryImages) -> Target:
+    """Return the labels of labelled images."""
+    labels = images.labels.numpy() if images.multi_labels is None else images.multi_labels.numpy() == 1
+    return Target(labels, np.asarray(images.groups), tuple(images.classes))
 
 
-def decode_labelled(train: Images | MemoryImages, preprocess: Preprocess, **options: Any) -> LabelledPixels:
-    """Decode the training images that have a label; the options are those of `preprocessed_batches`."""
-    parts = []
-    for part in preprocessed_batches(train, preprocess, **options):
-        several = multi_labels_of(train, part)
-        parts.append((part.pixels.cpu(), part.labels.cpu() if several is None else several.long()))
-    pixels, labels = torch.cat(same_form([part for part, _ in parts])), torch.cat([part for _, part in parts])
-    labelled = labels.reshape(len(labels), -1)[:, 0] >= 0
-    return LabelledPixels(pixels[labelled], labels[labelled], len(labels))
+def flipped_like(protocol: Any, recipe: Recipe | None) -> Any:
+    """Return the protocol of a training with labels without flips if the views of the run have none."""
+    return protocol if recipe is None or all(view.flip for view in recipe.views) else replace(protocol, flip=0.0)
 
 
 def train_classifier(
-    config: Supervised,
+    network: nn.Module,
     preprocess: Preprocess,
-    train: LabelledPixels,
-    classes: int,
+    train: MemoryImages,
+    protocol: SupervisedProtocol,
     *,
     seed: int,
     device: torch.device | str = "cpu",
-    on_epoch: Callable[[int], Any] = lambda epoch: None,
 ) -> nn.Linear:
-    """Train the network of the configuration, in place, with a new linear classifier on top, and return the classifier.
+    """Train a network, in place, with a new linear classifier on top, and return the classifier.
 
-    Each epoch has every image once, in batches of nearly equal size: none above `config.batch_size`, except 3 for 2.
-    The network ends in eval mode.
+    The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes, without
+    label smoothing. Each epoch has every image once, in batches of nearly equal size: none above the batch size, except
+    3 for 2. The network ends in eval mode.
 
     Args:
-        config: the network and how it is trained.
-        preprocess: the preprocessing of the network.
-        train: the training images.
-        classes: number of classes.
+        network: the network.
+        preprocess: its preprocessing.
+        train: the labelled images.
+        protocol: the numbers of the training.
         seed: seed of the classifier, the order of the images, the crops and dropout.
         device: device of the network.
-        on_epoch: receives the number of each epoch, from 1, when it begins.
     """
-    pixels, labels, _ = train
-    transform = Augmentation(config.crop, config.flip).transform(preprocess)
-    loss = partial(cross_entropy, label_smoothing=config.smoothing) if labels.ndim == 1 else _binary_cross_entropy
-    network = config.network.to(device).requires_grad_(True)
-    steps = min(
-        math.ceil(len(labels) / config.batch_size), max(len(labels) // 2, 1)
-    )  # no batch of one image, for BatchNorm
-    devices = [torch.device(device)] if torch.device(device).type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    pixels, labels, matrix = train.pixels, train.labels, train.multi_labels
+    loss: Any = partial(cross_entropy, label_smoothing=protocol.smoothing)
+    if matrix is not None:
+        labels, loss = matrix.float(), binary_cross_entropy_with_logits
+    classes = int(labels.max()) + 1 if matrix is None else matrix.shape[1]
+    transform = crop_and_flip(preprocess, crop=protocol.crop, flip=protocol.flip)
+    network = network.to(device).requires_grad_(True)
+    # no batch of one image, for BatchNorm
+    steps = min(math.ceil(len(labels) / protocol.batch_size), max(len(labels) // 2, 1))
+    with torch.random.fork_rng(devices=[torch.device(device)] if torch.device(device).type == "cuda" else []):
         torch.manual_seed(seed)
         with torch.no_grad():
             D = network.eval()(preprocess.normalize(pixels[:1].to(device))).shape[1]
         head = nn.Linear(D, classes).to(device)
         parameters = [*network.parameters(), *head.parameters()]
-        optimizer = torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
-        total = config.epochs * steps
+        optimizer = torch.optim.AdamW(parameters, lr=protocol.lr, weight_decay=protocol.weight_decay)
+        total = protocol.epochs * steps
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, total))
         network.train()
-        for epoch in range(config.epochs):
-            on_epoch(epoch + 1)
+        for epoch in range(protocol.epochs):
             for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
                 views = transform(pixels[rows].to(device), transform.make_params(seed, step, len(rows)))[0][0]
                 optimizer.zero_grad()
@@ -174,26 +113,13 @@ def train_classifier(
     return head
 
 
-def _binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(logits, labels.to(logits))
-
-
-def score_classifier(
-    network: nn.Module,
-    head: nn.Linear,
-    test: Images | MemoryImages,
-    preprocess: Preprocess,
-    *,
-    device: torch.device | str,
-    **options: Any,
-) -> tuple[ProbeResult, Features]:
-    """Return the result of a network with a classifier on the test images, and their features; `options` go to
-    `extract_features`.
-    """
-    features = extract_features(network, test, preprocess, device=device, **options)
-    with torch.inference_mode():
-        logits = head(features.X.to(device)).cpu()
-    return topk_accuracy(logits, features.labels), features
+@torch.inference_mode()
+def predict(
+    network: nn.Module, head: nn.Linear, preprocess: Preprocess, pixels: Tensor, *, device: Any = "cpu"
+) -> Prediction:
+    """Return the logits of a network with its classifier."""
+    parts: Iterable[Tensor] = pixels.split(256)
+    return Prediction(torch.cat([head(network(preprocess.normalize(part.to(device)))).cpu() for part in parts]))
 
 
 def learning_rate_factor(step: int, steps: int) -> float:

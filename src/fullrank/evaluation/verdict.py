@@ -6,7 +6,7 @@ A pure function of intervals. The interval is that of the difference of two accu
 import math
 from collections.abc import Mapping, Sequence
 
-from fullrank.evaluation.result import Comparison
+from fullrank.evaluation.score import Comparison, percent
 
 LEAST_UNITS = 20
 """With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided."""
@@ -26,7 +26,7 @@ def verdict(
         curve: number of labels per class → accuracy of the backbone.
         training: epoch of pretraining → accuracy of a probe after this epoch.
 
-    >>> raw = Comparison(probe="kNN", against="raw pixels", accuracy=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
+    >>> raw = Comparison(probe="knn", against="raw pixels", value=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
     >>> print(verdict([raw]))
     Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %; the difference is +10.0 points (95 % interval +5.0 to +15.0).
     """
@@ -36,9 +36,9 @@ def verdict(
     name = f"{strongest.against}, the strongest alternative," if len(comparisons) > 1 else strongest.against
     outcome = decide(strongest)
     ends = f"{_points(strongest.low)} to {_points(strongest.high)}"
-    accuracies = f"the backbone has {_percent(strongest.accuracy)}, {name} {_percent(strongest.reference)}"
+    accuracies = f"the backbone has {percent(strongest.value)}, {name} {percent(strongest.reference)}"
     difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
-    text = f"{outcome.capitalize()}: by {strongest.probe}, {accuracies}; {difference}"
+    text = f"{outcome.capitalize()}: by {strongest.name}, {accuracies}; {difference}"
     remedies = [what_decides(strongest), rising(curve or {})] if outcome == "undecided" else []
     remedies += [still_rising(training or {})] if outcome != "better" else []
     return "; ".join([text, *filter(None, remedies)]) + "."
@@ -83,7 +83,7 @@ def rising(curve: Mapping[int, float]) -> str:
     (fewer, low), (more, high) = sorted(curve.items())[-2:]
     if high - low < 0.01:
         return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
-    words = f"accuracy rises from {_percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class to {_percent(high)} with {more}"
+    words = f"accuracy rises from {percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class to {percent(high)} with {more}"
     return f"more labels may help, as {words}"
 
 
@@ -102,15 +102,9 @@ def still_rising(training: Mapping[float, float]) -> str:
     if (gain := training[last] - training[before]) < 0.01:
         change = "fell" if gain <= -0.01 else "hardly changed"
         return f"more epochs may not help, as accuracy during pretraining {change} after epoch {before:g}"
-    rise = (
-        f"from {_percent(training[before])} after epoch {before:g} to {_percent(training[last])} after epoch {last:g}"
-    )
+    rise = f"from {percent(training[before])} after epoch {before:g} to {percent(training[last])} after epoch {last:g}"
     return f"more epochs may help, as accuracy during pretraining rose {rise}"
 
 
 def _points(difference: float) -> str:
     return f"{100 * difference:+.1f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

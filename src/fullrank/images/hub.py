@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from fullrank.arguments import parse_uri
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.columns import choose_columns, read_columns
 from fullrank.images.decode import RawImage
@@ -19,6 +18,7 @@ from fullrank.images.source import MAX_CLASSES, Images, open_cell
 from fullrank.images.source_uri import find_files
 from fullrank.images.splits import by_split, split_of_file
 from fullrank.images.table import table_splits
+from fullrank.images.uri import parse_uri
 
 
 def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:

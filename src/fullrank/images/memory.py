@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fullrank.arguments import MEMORY
 from fullrank.errors import UserError, printable
 from fullrank.images.decode import RawImage
 from fullrank.images.decode_errors import ImageDecodeError
@@ -21,6 +20,7 @@ from fullrank.images.load import MemoryImages
 from fullrank.images.reading import MAX_PIXELS, Reading
 from fullrank.images.source import MAX_CLASSES, ArrayRows, FileRows, Images
 from fullrank.images.source_uri import open_images
+from fullrank.images.uri import MEMORY
 
 IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
 SOURCES = (

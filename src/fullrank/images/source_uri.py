@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from fullrank.arguments import MEMORY, existing_path, parse_uri
 from fullrank.errors import UserError, pick, printable
 from fullrank.images.folder import EXTENSIONS, open_folder, walk
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images, digits
 from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_training
+from fullrank.images.uri import MEMORY, existing_path, parse_uri
 
 Kind = Literal["images", "parquet", "arrow", "csv", "tar"]
 FILES: dict[str, Kind] = {

@@ -32,9 +32,8 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     """
     check_name(config.name)
     if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
-        raise UserError(
-            f"backbone arguments {config.arguments} remove the pooling, expected a network that gives one vector per image"
-        )
+        expected = "expected a network that gives one vector per image"
+        raise UserError(f"backbone arguments {config.arguments} remove the pooling, {expected}")
     arguments: Any = config.arguments
     try:
         # `pretrained` is given here, so that the arguments cannot load pretrained weights.
@@ -159,7 +158,7 @@ def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
     if not isinstance(block, BasicBlock | Bottleneck):
         raise UserError(
-            f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose resnet18 or another"
+            f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose resnet18"
         )
     return block
 
@@ -194,15 +193,12 @@ def freeze(network: nn.Module, names: Collection[str]) -> None:
         found = [parameter for path, parameter in network.named_parameters() if f"{path}.".startswith(f"{name}.")]
         if not found:
             parts = [part for part, child in network.named_children() if any(True for _ in child.parameters())]
-            raise UserError(
-                f"optimizer.frozen names '{name}', but the backbone has no such weights, only {', '.join(parts)}{suggest(name, parts)}"
-            )
+            known = f"only {', '.join(parts)}{suggest(name, parts)}"
+            raise UserError(f"optimizer.frozen names '{name}', but the backbone has no such weights, {known}")
         for parameter in found:
             parameter.requires_grad_(False)
     if names and not any(parameter.requires_grad for parameter in network.parameters()):
-        raise UserError(
-            f"optimizer.frozen {' '.join(names)} freezes the whole backbone, which leaves nothing to train; name fewer parts"
-        )
+        raise UserError(f"optimizer.frozen {' '.join(names)} freezes the whole backbone; name fewer parts")
 
 
 def feature_dim(network: nn.Module) -> int:

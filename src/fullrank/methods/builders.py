@@ -92,7 +92,7 @@ def build_swav(
     """
     if queue and "queue" not in optional_tensor_names(objective):
         raise UserError(
-            f"method.queue is {queue}, but the objective takes no argument `queue=None` by position; give --method.queue 0"
+            f"method.queue is {queue}, but the objective takes no `queue=None` by position; give --method.queue 0"
         )
     full = hyperparameters(objective).get("full", views)
     kind = partial(QueuedJointEmbedding, full=full, size=queue, start=queue_start) if queue else JointEmbedding
@@ -206,7 +206,7 @@ def build_dino(
         last = hyperparameters(objective).get("teacher_temperature")
         if last is None:
             raise UserError(
-                f"method.temperature_warmup is {temperature_warmup}, but the objective has no hyperparameter teacher_temperature; "
+                f"method.temperature_warmup is {temperature_warmup}, but the objective has no teacher_temperature; "
                 "give --method.temperature_warmup 0"
             )
         method.schedules = {
@@ -326,8 +326,8 @@ def method_builder(name: str, objective: Objective) -> Builder:
         return builder
     known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)
     raise UserError(
-        f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a state; "
-        "make hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or write a builder (method_builder)"
+        f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a "
+        "state; make hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or write a builder"
     )
 
 

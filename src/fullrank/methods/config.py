@@ -1,4 +1,4 @@
-"""The configuration of the networks: a timm model by its name with the arguments of its architecture, and a projector."""
+"""The configuration of the networks: a timm model by its name with arguments of its architecture, and a projector."""
 
 import json
 import re
@@ -167,7 +167,8 @@ class ProjectorConfig:
     def dimensions(self, features: int) -> int:
         """Return the dimension D of the embeddings for representations of `features` dimensions.
 
-        >>> [ProjectorConfig(kind=kind, widths=(64, 16), d0=8).dimensions(32) for kind in ("mlp", "sub-vector", "dropout")]
+        >>> kinds = ("mlp", "sub-vector", "dropout")
+        >>> [ProjectorConfig(kind=kind, widths=(64, 16), d0=8).dimensions(32) for kind in kinds]
         [16, 8, 32]
         """
         return {"mlp": (features, *self.widths)[-1], "sub-vector": self.d0}.get(self.kind, features)

@@ -188,7 +188,7 @@ class Method(nn.Module):
 def at_least_float32(Z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return half precision as float32, and float32 and float64 unchanged.
 
-    >>> at_least_float32(torch.ones(2, dtype=torch.bfloat16)).dtype, at_least_float32(torch.ones(2, dtype=torch.float64)).dtype
-    (torch.float32, torch.float64)
+    >>> [at_least_float32(torch.ones(2, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
+    [torch.float32, torch.float64]
     """
     return Z.float() if Z.dtype in (torch.float16, torch.bfloat16) else Z

@@ -90,8 +90,8 @@ class TeacherStudent(Method):
     teacher.
 
     student  backbone → projector → head, for all views: (V, n, D) or (V, n, K)
-    teacher  the EMA of backbone and projector (and head, if `teacher_head`), or the projector's output without gradient, for full-size
-             views only: (V_0, n, …)
+    teacher  the EMA of backbone and projector (and head, if `teacher_head`), or the projector's output without
+             gradient, for full-size views only: (V_0, n, …)
 
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).

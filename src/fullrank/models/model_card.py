@@ -53,7 +53,9 @@ def measured(model: Model) -> tuple[list[tuple[Any, Any]], dict[str, Any] | None
         return [], None
     file = run / "evaluation.json"
     entries = parse_json(read_text(file))["evaluations"] if file.exists() else []
-    scores = [(entry, score) for entry in entries if entry.get("step") == model.step for score in entry["scores"]]
+    of_step = [entry for entry in entries if entry.get("step") == model.step]
+    by_class = ("balanced accuracy", "AUROC")
+    scores = [(entry, score) for entry in of_step for score in entry["scores"] if score["metric"] not in by_class]
     rows, _ = read_jsonl(run / "metrics.jsonl")
     spectra = [row for row in rows if row["kind"] == "spectrum" and row["step"] <= model.step]
     return scores, spectra[-1] if spectra else None

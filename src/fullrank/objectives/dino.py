@@ -40,8 +40,8 @@ def dino(
         ℒ = mean_{v≠w} mean_i H(q_wi, p_vi)
 
     which splits exactly into the teacher's entropy H(q_w), without gradient, and the divergence KL(q_w ‖ p_v). The
-    entropy shows collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform. The cost and
-    the memory are a few times V·N·K.
+    entropy shows collapse: it is 0 if one prototype gets all the probability, and log K if the distribution is uniform.
+    The cost and the memory are a few times V·N·K.
 
     Args:
         S: the student's logits, for V ≥ 2 views of N samples and K prototypes.

@@ -67,5 +67,5 @@ def moco(
     """
     positives = pair_cosines(Q, K.detach()) / temperature  # (pairs v≠w, N)
     negatives = (unit(Q, dim=-1) / temperature @ queue.detach().mT).logsumexp(-1)  # (V, N)
-    anchors = [v for v, _ in view_pairs(len(Q), len(K))]
-    return {"alignment": -positives.mean(), "uniformity": torch.logaddexp(positives, negatives[anchors]).mean()}
+    negatives = torch.stack([negatives[v] for v, _ in view_pairs(len(Q), len(K))])
+    return {"alignment": -positives.mean(), "uniformity": torch.logaddexp(positives, negatives).mean()}

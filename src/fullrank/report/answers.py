@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from math import isfinite, isinf, sqrt
 
-from fullrank.evaluation.names import is_linear
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.score import MAP, Evaluation
 from fullrank.evaluation.verdict import decide
 from fullrank.report.summary import RunSummary, look_up, series
 from fullrank.run.alarm_messages import alarm_message
@@ -51,8 +50,8 @@ def did_it_learn(run: RunSummary) -> Answer:
             if found.against == UNTRAINED:
                 ends = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
                 text = (
-                    f"By {found.probe} on {evaluation.data or 'the test images'}, the backbone has "
-                    f"{percent(found.accuracy)}, {found.against} {percent(found.reference)}: "
+                    f"By {found.name} on {evaluation.data or 'the test images'}, the backbone has "
+                    f"{percent(found.value)}, {found.against} {percent(found.reference)}: "
                     f"{100 * found.difference:+.1f} points (95 % interval {ends})."
                 )
                 text = _join(text, _older(run, evaluation), _at_the_end(run), _improvement(run))
@@ -98,8 +97,8 @@ def is_it_better(run: RunSummary) -> Answer:
         sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
         texts = [before + text for before, text in sentences.items() if text]
         if texts and evaluation.comparisons:
-            probe = evaluation.comparisons[0].probe
-            rivals = [found for found in evaluation.comparisons if found.probe == probe]
+            name = evaluation.comparisons[0].name
+            rivals = [found for found in evaluation.comparisons if found.name == name]
             outcome = decide(max(rivals, key=lambda rival: rival.reference))
             texts += [f"Test images: {evaluation.data}."] if evaluation.data else []
             return Answer(question, *OUTCOMES[outcome], _join(*texts, _older(run, evaluation)))
@@ -127,7 +126,7 @@ def evaluation_notes(run: RunSummary) -> list[str]:
     found = []
     for evaluation in run.evaluations:
         images = f"{count(evaluation.train_images)} train and {count(evaluation.test_images)} test images."
-        scores = [f"{score.probe}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
+        scores = [f"{score.name}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
         left_out = [f"not computed: {text}" for text in evaluation.left_out]
         sentences = [images, _older(run, evaluation), evaluation.verdict, *scores, *left_out]
         data = f"{evaluation.data}: " if evaluation.data else ""
@@ -198,16 +197,16 @@ def _headline(run: RunSummary) -> str:
     """Return the first score of a linear probe on all labels, or else the first score, with its baselines."""
     for evaluation in run.evaluations_by_relevance():
         scores = [score for score in evaluation.scores if score.features == "backbone"]
-        for score in sorted(scores, key=lambda score: not is_linear(score.probe)):
+        for score in sorted(scores, key=lambda score: not score.is_linear):
             others = [
-                f"{other.features} {percent(other.accuracy)}"
+                f"{other.features} {percent(other.value)}"
                 for other in evaluation.scores
-                if other.probe == score.probe and other is not score
+                if other.name == score.name and other is not score
             ]
             others += [f"{name} {percent(value)}" for name, value in [guessing(evaluation)] if value is not None]
             data = f" on {evaluation.data}" if evaluation.data else ""
             baselines = f" ({', '.join(others)})" if others else ""
-            return f"{score.metric.capitalize()}{data}, {score.probe}: {percent(score.accuracy)}{baselines}."
+            return f"{score.metric.capitalize()}{data}, {score.name}: {percent(score.value)}{baselines}."
     return ""
 
 
@@ -215,9 +214,8 @@ def guessing(evaluation: Evaluation) -> tuple[str, float | None]:
     """Return the name and the score of guessing: the most frequent class, or equal scores for several labels an
     image.
     """
-    if evaluation.chance is not None:
-        return "equal scores", evaluation.chance
-    return "majority class", evaluation.majority
+    several = any(score.metric == MAP for score in evaluation.scores)
+    return "equal scores" if several else "majority class", evaluation.chance
 
 
 def _collapsed(run: RunSummary) -> str:

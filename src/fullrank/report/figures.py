@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.evaluation.names import few_shot_name
-from fullrank.evaluation.result import Evaluation, ProbeScore
+from fullrank.evaluation.score import ACCURACY, Evaluation, Score
 from fullrank.report.plot_style import COLORS, DASHES
 from fullrank.report.summary import RunSummary, series
 from fullrank.run.alarm_messages import alarm_message
@@ -177,9 +176,7 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
         curves = [(i, run.label, of[run.label]) for i, run in enumerate(runs) if run.label in of]
     traces = []
     for i, label, scores in curves:
-        ends = [
-            (score.accuracy, score.low or score.accuracy, score.high or score.accuracy) for score in scores.values()
-        ]
+        ends = [(score.value, score.low or score.value, score.high or score.value) for score in scores.values()]
         bars = {"array": [high - y for y, _, high in ends], "arrayminus": [y - low for y, low, _ in ends]}
         line = _line(i, runs, label, list(scores), np.array([y for y, *_ in ends]), points=True, form=".1%")
         traces.append(line | {"name": label, "error_y": {"type": "data", "thickness": 1, "width": 3} | bars})
@@ -192,13 +189,13 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
     return figure
 
 
-def _few_shot(evaluation: Evaluation, features: str = "backbone") -> dict[int, ProbeScore]:
+def _few_shot(evaluation: Evaluation, features: str = "backbone") -> dict[int, Score]:
     """Return number of labels per class → score of one feature set, in increasing order."""
     scores = {
         n: score
         for score in evaluation.scores
-        if isinstance(n := score.protocol.get("labels"), int) and score.features == features
-        if score.probe == few_shot_name(n)
+        if isinstance(n := score.settings.get("labels"), int) and score.features == features
+        if score.metric == ACCURACY and score.name.endswith("per class")  # other numbers would stand at the end
     }
     return dict(sorted(scores.items()))
 

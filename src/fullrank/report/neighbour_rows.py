@@ -4,7 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +14,10 @@ from pydantic import Field
 
 from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
-from fullrank.evaluation.neighbourhood import Neighbours, neighbours
+from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors, as_images
+from fullrank.images import as_images
+from fullrank.images.reading import Device
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
 from fullrank.run import read_json
@@ -68,8 +69,7 @@ def update_neighbours(
     data: Any,
     splits: dict[str, Any],
     *,
-    device: Any = "auto",
-    workers: int = 0,
+    device: Device | None = None,
     notify: Callable[[str], Any] = lambda line: None,
 ) -> None:
     """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores
@@ -78,16 +78,15 @@ def update_neighbours(
     Args:
         model: a loaded model of a run.
         data: the images, as in `fullrank.evaluate`.
-        splits: the names of the splits, as in `fullrank.evaluate`.
+        splits: `reading` and `train_subset` of `choose_splits`.
         device: as in `fullrank.neighbours`.
-        workers: as in `fullrank.neighbours`.
         notify: receives the reason if no neighbours are stored.
     """
     if model.path is None or model.recipe is None:
         return
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
-        rows = find_rows(model, chosen.test, source=chosen.data, device=device, workers=workers)
+        rows = find_rows(model, chosen.test, source=chosen.data, device=device)
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
         return
@@ -95,20 +94,12 @@ def update_neighbours(
         draft.write_text(json.dumps(asdict(rows)) + "\n", "utf-8")
 
 
-def find_rows(model: Model, test: Any, *, source: str, device: Any = "auto", workers: int = 0) -> NeighbourRows:
+def find_rows(model: Model, test: Any, *, source: str, device: Device | None = None) -> NeighbourRows:
     """Embed at most `SEARCHED` test images, and return the neighbours of `ROWS` of them."""
     images = as_images(test)
     part = images.subset(_spread(len(images), SEARCHED))
-    found = neighbours(
-        model,
-        {"test": part},
-        k=SHOWN,
-        duplicates=1.0,
-        map_images=0,
-        device=device,
-        workers=workers,
-        decode_errors=DecodeErrors(max_error_fraction=1.0),
-    )
+    device = replace(device or Device(), max_error_fraction=1.0)
+    found = neighbours(model, {"test": part}, k=SHOWN, duplicates=1.0, device=device)
 
     def tiles(row: int) -> tuple[Tile, ...]:
         nearest = zip(found.indices[row].tolist(), found.similarities[row].tolist(), strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.score import Evaluation
 from fullrank.files import check_file
 from fullrank.models import check_run
 from fullrank.report.neighbour_rows import NEIGHBOURS, NeighbourRows

@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from markupsafe import Markup, escape
 
-from fullrank.evaluation.outcomes import main_probe
-from fullrank.evaluation.result import Evaluation, ProbeScore
-from fullrank.evaluation.supervised import FINE_TUNING
+from fullrank.evaluation.score import AUROC, BALANCED, Evaluation, Score
 from fullrank.recipes.recipe import flatten
 from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
 from fullrank.report.plot_style import COLORS
@@ -238,9 +236,9 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
             columns[measure.head] = values
     for i, run in enumerate(runs):
         for evaluation in run.evaluations:
-            for score in evaluation.scores:
+            for score in evaluation.headlines:
                 if score.features == "backbone":
-                    head = f"{score.probe}, {evaluation.data} ↑"
+                    head = f"{score.name}, {evaluation.data} ↑"
                     columns.setdefault(head, [""] * len(runs))[i] = score_text(score)
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     rows = [[label, *(cells[i] or "–" for cells in shown.values())] for i, label in enumerate(labels(runs))]
@@ -335,9 +333,9 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
         found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
         cells = {
-            (score.probe, i, score.features): two_lines(score_text(score), _interval(score.low, score.high))
+            (score.name, i, score.features): two_lines(score_text(score), _interval(score.low, score.high))
             for i, evaluation in found.items()
-            for score in evaluation.scores
+            for score in evaluation.headlines
         }
         features = dict.fromkeys(name for *_, name in cells)
         rows = [
@@ -364,11 +362,11 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     return tables
 
 
-def score_text(score: ProbeScore) -> str:
+def score_text(score: Score) -> str:
     """Return a score with its standard deviation and its number of repetitions, if it has them."""
     if score.sd is None:
-        return percent(score.accuracy)
-    return f"{100 * score.accuracy:.1f} ± {percent(score.sd)} (n = {score.n})".replace(" ", "\N{NO-BREAK SPACE}")
+        return percent(score.value)
+    return f"{100 * score.value:.1f} ± {percent(score.sd)} (n = {score.n})".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _interval(low: float | None, high: float | None, factor: float = 100.0, digits: int = 1) -> str:
@@ -395,42 +393,42 @@ def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
                 heading = before + (evaluation.data or "test images")
                 first = next((score for score in shown if score.features == "backbone" and score.confusion), None)
                 names = list(first.per_class) if first else []
-                found.append(ByClass(heading, _class_table(shown), names, first.confusion if first else ()))
+                found.append(ByClass(heading, _class_table(evaluation, shown), names, first.confusion if first else ()))
     return found
 
 
-def _scores_by_class(evaluation: Evaluation) -> list[ProbeScore]:
+def _scores_by_class(evaluation: Evaluation) -> list[Score]:
     """Return a score with results by class for each feature set, by the main probe if it has one, and fine-tuning."""
     shown = [score for score in evaluation.scores if score.per_class]
-    main = main_probe(evaluation.scores) if shown else ""
-    of = {score.features: score for score in reversed(shown)} | {s.features: s for s in shown if s.probe == main}
+    main = evaluation.main.name if evaluation.main else ""
+    of = {score.features: score for score in reversed(shown)} | {s.features: s for s in shown if s.name == main}
     chosen = [of[name] for name in dict.fromkeys(score.features for score in shown)]
-    return chosen + [score for score in shown if score.probe == FINE_TUNING and score not in chosen]
+    return chosen + [score for score in shown if score.probe == "finetune" and score not in chosen]
 
 
-def _class_table(shown: list[ProbeScore]) -> Table:
+def _class_table(evaluation: Evaluation, shown: list[Score]) -> Table:
     """Return balanced accuracy, AUROC, and the recall or the average precision of each class."""
     several, first = bool(shown[0].positives), shown[0]
-    rows = [
-        ["AUROC", *(two_lines(_number(s.auroc), _interval(*(s.auroc_interval or (None, None)), 1.0, 3)) for s in shown)]
-    ]
-    if not several:
-        balanced = (
-            two_lines(percent(s.balanced_accuracy), _interval(*(s.balanced_accuracy_interval or (None, None))))
-            for s in shown
-        )
-        rows.insert(0, ["balanced accuracy", *balanced])
+    keys = [(score.features, score.probe, score.settings) for score in shown]
+    rows = []
+    for metric, form, digits in ((BALANCED, percent, (100.0, 1)), (AUROC, _number, (1.0, 3))):
+        of = [(s, (s.features, s.probe, s.settings)) for s in evaluation.scores if s.metric == metric]
+        cells = [
+            next((two_lines(form(s.value), _interval(s.low, s.high, *digits)) for s, k in of if k == key), "–")
+            for key in keys
+        ]
+        rows += [[metric, *cells]] if of else []
     names = list(dict.fromkeys(name for score in shown for name in score.per_class))
     kept = set(sorted(names, key=lambda name: first.per_class.get(name, 1.0))[:MOST_CLASSES])
     for name in (name for name in names if name in kept):
         head = f"average precision, {name} (n = {first.positives.get(name, 0)})" if several else f"recall, {name}"
         rows.append([head, *(percent(score.per_class.get(name)) for score in shown)])
-    caption = f"Results by class of {first.probe}. Recall: share of the test images of a class that are classified "
+    caption = f"Results by class of {first.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
     caption += "Small: 95 % intervals."
     if len(kept) < len(names):
         caption += f" The {len(kept)} of {len(names)} classes with the lowest values; evaluation.json has all."
-    probes = [f" ({score.probe})" if score.probe not in (first.probe, score.features) else "" for score in shown]
+    probes = [f" ({score.name})" if score.name not in (first.name, score.features) else "" for score in shown]
     return Table(["", *(score.features + probe for score, probe in zip(shown, probes, strict=True))], rows, caption)
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import filelock
 
 from fullrank.errors import UserError
-from fullrank.evaluation.result import Evaluation
+from fullrank.evaluation.score import Evaluation
+from fullrank.evaluation.stored import read_evaluations
 from fullrank.files import read_json
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, code_names, read_recipe
-from fullrank.run.evaluations import read_evaluations
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints

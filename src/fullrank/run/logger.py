@@ -25,7 +25,6 @@ from fullrank.run.metrics import MetricsWriter
 from fullrank.run.monitor import (
     evaluate_held_out_views,
     evaluate_spectra,
-    intraclass_correlation,
     score_labelled,
     score_online,
     variance_within_views,
@@ -37,7 +36,7 @@ from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, Spectru
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.steps import TrainingRun
 from fullrank.run.wandb_log import WandbOptions
-from fullrank.spectrum import Spectrum
+from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.training import Step, lr_factor, save_checkpoint
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step

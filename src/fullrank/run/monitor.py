@@ -14,13 +14,14 @@ from lightning.fabric import Fabric
 from torch import Tensor
 
 from fullrank.evaluation.features import standardize
-from fullrank.evaluation.frozen import restore_modes
 from fullrank.evaluation.linear import linear_probe
 from fullrank.evaluation.online import OnlineProbe, OnlineScore
+from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
 from fullrank.images import Preprocess
 from fullrank.images.load import Batch
 from fullrank.methods import Method, at_least_float32
+from fullrank.models.features import restore_modes
 from fullrank.objectives import total
 from fullrank.spectrum import Spectrum
 from fullrank.spectrum.moments import to_float64
@@ -58,29 +59,6 @@ def evaluate_spectra(
             features.append(at_least_float32(R))
             spectra.update(R)
     return spectra.compute(), torch.cat(features)
-
-
-def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
-    """Return the share of variance that the views of one image have in common: 1 for equal, 0 for uncorrelated views.
-
-    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all views and images (Fisher 1925, § 38),
-    computed from Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Uncorrelated views of n images have |ρ| of at most about
-    1/√n.
-
-    Args:
-        R: (V, n, D) representations of a batch.
-
-    Returns:
-        None for a single view, or if the variance is zero.
-
-    >>> R = torch.randn(1, 8, 3)
-    >>> round(intraclass_correlation(torch.cat([R, R])), 6), intraclass_correlation(R)
-    (1.0, None)
-    """
-    A = to_float64(R)
-    A = A - A.mean((0, 1))
-    V, square = len(A), A.square().sum()
-    return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()
 
 
 def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
@@ -198,8 +176,9 @@ def score_labelled(
         X, y = map(torch.cat, zip(*_representations(method, train, preprocess, fabric), strict=True))
         X_test, y_test = map(torch.cat, zip(*_representations(method, test, preprocess, fabric), strict=True))
     X, X_test = standardize(X, X_test)
-    result = linear_probe(X, y, X_test, y_test, seed=seed)
-    return OnlineScore(result.accuracy, result.top5, len(y_test))
+    logits = linear_probe(X[y >= 0], y[y >= 0], X_test, seed=seed).logits
+    top5 = accuracy(logits, y_test, top=5) if max(y.max(), y_test.max()) >= MANY_CLASSES else None
+    return OnlineScore(accuracy(logits, y_test), top5, len(y_test))
 
 
 def _representations(

@@ -13,12 +13,12 @@ from typing import Any
 from lightning.fabric import Fabric
 from rich.console import Console
 
-from fullrank.arguments import MEMORY
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, world_size
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.files import FULL, NoSpaceError, atomic_write, write_json
 from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.uri import MEMORY
 from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL

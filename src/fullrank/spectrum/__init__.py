@@ -7,7 +7,7 @@ embeddings. `compute_metrics(spectrum)` evaluates the table `METRICS`
 and returns one `MetricValue` per `Metric`: the value, the convention, and a warning if there are too few samples.
 """
 
-from fullrank.spectrum.hypersphere import alignment, uniformity
+from fullrank.spectrum.hypersphere import alignment, intraclass_correlation, uniformity
 from fullrank.spectrum.lidar import lidar
 from fullrank.spectrum.metrics import METRICS, Metric, MetricValue, compute_metrics
 from fullrank.spectrum.moments import Moments
@@ -26,6 +26,7 @@ __all__ = [
     "alignment",
     "compute_metrics",
     "count_learned",
+    "intraclass_correlation",
     "lidar",
     "power_law",
     "saturation",

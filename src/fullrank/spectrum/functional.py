@@ -24,29 +24,39 @@ def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
 
     >>> check_eigenvalues(torch.tensor([1.0, 2.0]))
     Traceback (most recent call last):
-    fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh
+    fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1) after eigvalsh
     """
-    if not isinstance(x, Tensor) or not x.ndim or not x.shape[-1] or not x.is_floating_point():
-        raise UserError(f"{name} is {describe(x)}, expected a floating-point tensor (…, D) with D > 0")
+    check_floats(x, name, "tensor (…, D) with D > 0", isinstance(x, Tensor) and x.ndim > 0)
+    descends = (x.diff(dim=-1) <= 1e-6 * x.amax(-1, keepdim=True)).all()
+    if ((x >= 0) & (x < torch.inf)).all() & descends:  # one value is read on the host; the reasons only for an error
+        return
     if not x.isfinite().all():
-        raise UserError(
-            f"{name} has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged"
-        )
+        raise UserError(f"{name} has NaN or infinite values, expected finite values; leave out runs that diverged")
     if (x < 0).any():
-        raise UserError(
-            f"{name} has a negative value, {x.min().item():.3g}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)"
-        )
-    if (x.diff(dim=-1) > 1e-6 * x.amax(-1, keepdim=True)).any():
-        raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after torch.linalg.eigvalsh")
+        least = f"{name} has a negative value, {x.min().item():.3g}"
+        raise UserError(f"{least}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)")
+    raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after eigvalsh")
 
 
-def describe(x: object) -> str:
-    """Return what x is, for a message.
+def check_floats(x: object, name: str, expected: str, fits: bool) -> None:
+    """Check that x is a floating-point tensor that is not empty along its last axis and has the expected shape.
 
-    >>> describe(torch.ones(2, 3)), describe([1])
-    ('torch.float32 of shape (2, 3)', 'a list')
+    >>> check_floats([1], "C", "matrix (m, m)", fits=False)
+    Traceback (most recent call last):
+    fullrank.errors.UserError: C is a list, expected a floating-point matrix (m, m)
     """
-    return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+    if not (fits and isinstance(x, Tensor) and x.shape[-1] and x.is_floating_point()):
+        what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise UserError(f"{name} is {what}, expected a floating-point {expected}")
+
+
+def is_square(C: object) -> bool:
+    """Return whether C is a matrix (…, m, m).
+
+    >>> is_square(torch.ones(2, 3)), is_square(torch.ones(4, 3, 3))
+    (False, True)
+    """
+    return isinstance(C, Tensor) and C.ndim >= 2 and C.shape[-1] == C.shape[-2]
 
 
 def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
@@ -90,10 +100,10 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
     check_eigenvalues(eigenvalues)
     if not alpha >= 0:
         raise UserError(f"alpha is {alpha:g}, but the order of a Rényi entropy must be at least 0")
-    if alpha == 1:
-        return entropy(eigenvalues)
     p = normalize(eigenvalues)
     nonzero = p[..., 0] > 0
+    if alpha == 1:
+        return torch.special.entr(p).sum(-1)
     if math.isinf(alpha):
         return torch.where(nonzero, -p[..., 0].log(), 0)
     sums = torch.where(p > 0, p**alpha, 0).sum(-1)
@@ -112,18 +122,9 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
     """
-    if (
-        not isinstance(C, Tensor)
-        or C.ndim < 2
-        or C.shape[-1] != C.shape[-2]
-        or not C.shape[-1]
-        or not C.is_floating_point()
-    ):
-        raise UserError(f"C is {describe(C)}, expected a floating-point covariance or Gram matrix (m, m)")
+    check_floats(C, "C", "covariance or Gram matrix (m, m)", is_square(C))
     if not C.isfinite().all():
-        raise UserError(
-            "C has NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
-        )
+        raise UserError("C has NaN or infinite values, expected finite ones; if training diverged, lower the rate")
     trace = C.diagonal(dim1=-2, dim2=-1).sum(-1)
     scaled = C / trace.masked_fill(trace == 0, 1)[..., None, None]
     return torch.where(trace > 0, -scaled.square().sum((-2, -1)).log(), 0)
@@ -139,7 +140,8 @@ def effective_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
     tensor(2.)
     """
     check_eigenvalues(eigenvalues)
-    return torch.where(eigenvalues[..., 0] > 0, entropy(eigenvalues.sqrt()).exp(), 0)
+    shares = normalize(eigenvalues.sqrt())
+    return torch.where(eigenvalues[..., 0] > 0, torch.special.entr(shares).sum(-1).exp(), 0)
 
 
 def rank_me(singular_values: Float[Tensor, "*T D"], *, epsilon: float = 1e-7) -> Float[Tensor, "*T"]:
@@ -175,7 +177,7 @@ def participation_ratio(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T
     tensor(2.)
     """
     check_eigenvalues(eigenvalues)
-    return torch.where(eigenvalues[..., 0] > 0, renyi_entropy(eigenvalues).exp(), 0)
+    return torch.where(eigenvalues[..., 0] > 0, 1 / normalize(eigenvalues).square().sum(-1), 0)
 
 
 def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int) -> Float[Tensor, "*T"]:

@@ -1,4 +1,4 @@
-"""Alignment and uniformity of embeddings on the unit sphere."""
+"""Views of the same images: alignment and uniformity on the unit sphere, and the correlation of the views."""
 
 import math
 
@@ -35,9 +35,8 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     if not len(X):
         raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
-        raise UserError(
-            f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}, expected two views (n, D) of the same images"
-        )
+        shapes = f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}"
+        raise UserError(f"{shapes}, expected two views (n, D) of the same images")
     return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
 
 
@@ -91,10 +90,31 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     check_embeddings(X)
     X = to_float64(X)
     if not X.isfinite().all():
-        raise UserError(
-            "the embeddings have NaN or infinite values, expected finite values; if training diverged, lower the learning rate"
-        )
+        raise UserError("the embeddings have NaN or infinite values; if training diverged, lower the learning rate")
     largest = X.abs().amax(1, keepdim=True)
     X = X / largest.masked_fill(largest == 0, 1)  # so that no square overflows or vanishes
     norms = X.norm(dim=1, keepdim=True)
     return X / norms.masked_fill(norms == 0, 1)
+
+
+def intraclass_correlation(R: Float[Tensor, "V n D"]) -> float | None:
+    """Return the share of variance that the views of one image have in common: 1 for equal, 0 for uncorrelated views.
+
+    ρ = Σ_i Σ_{v≠w} ⟨r_vi, r_wi⟩ / ((V − 1) Σ_i Σ_v ‖r_vi‖²), centred over all views and images (Fisher 1925, § 38),
+    computed from Σ_{v≠w} ⟨r_v, r_w⟩ = ‖Σ_v r_v‖² − Σ_v ‖r_v‖². Uncorrelated views of n images have |ρ| of at most about
+    1/√n.
+
+    Args:
+        R: (V, n, D) representations of a batch.
+
+    Returns:
+        None for a single view, or if the variance is zero.
+
+    >>> R = torch.randn(1, 8, 3)
+    >>> round(intraclass_correlation(torch.cat([R, R])), 6), intraclass_correlation(R)
+    (1.0, None)
+    """
+    A = to_float64(R)
+    A = A - A.mean((0, 1))
+    V, square = len(A), A.square().sum()
+    return None if V < 2 or not square > 0 else ((A.sum(0).square().sum() / square - 1) / (V - 1)).item()

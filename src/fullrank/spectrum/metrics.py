@@ -107,7 +107,7 @@ METRICS = {
         function=lambda spectrum: spectrum.participation_ratio(corrected=True),
         formula="1/PR ≈ 1/PR_n − 1/(n − 1), PR_n uncorrected; a ratio of unbiased estimates of (tr C)² and tr C²",
         reference_values="D, 1",
-        caveat="not unbiased, as it is a ratio: a smaller bias of the order 1/n remains, and a larger one with heavy tails",
+        caveat="not unbiased, as it is a ratio: a bias of the order 1/n remains, and a larger one with heavy tails",
         small_sample_bias="high variance",
         min_samples=lambda spectrum: round(SAMPLES_PER_DIMENSION * spectrum.participation_ratio()),
     ),

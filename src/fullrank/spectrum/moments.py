@@ -29,13 +29,13 @@ def check_embeddings(Z: Tensor) -> None:
 
     >>> check_embeddings(torch.ones(2, 5, 3))
     Traceback (most recent call last):
-    fullrank.errors.UserError: received torch.float32 of shape (2, 5, 3), expected floating-point embeddings (n, D); pass one view at a time
+    fullrank.errors.UserError: received torch.float32 of shape (2, 5, 3), expected floats (n, D); one view at a time
     """
     if not isinstance(Z, Tensor):
         raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); pass torch.as_tensor(Z)")
     if Z.ndim != 2 or not Z.shape[1] or not Z.is_floating_point():
         raise UserError(
-            f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floating-point embeddings (n, D); pass one view at a time"
+            f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floats (n, D); one view at a time"
         )
 
 
@@ -98,9 +98,8 @@ class Moments:
             UserError: the numbers of dimensions differ.
         """
         if len(self.mean) != len(other.mean):
-            raise UserError(
-                f"moments of {len(self.mean)} and {len(other.mean)} dimensions cannot be merged; embed all batches with one model"
-            )
+            dimensions = f"{len(self.mean)} and {len(other.mean)} dimensions"
+            raise UserError(f"moments of {dimensions} cannot be merged; embed all batches with one model")
         n = self.n + other.n
         delta = other.mean - self.mean
         share = other.n / max(n, 1)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.spectrum.functional import check_eigenvalues, describe
+from fullrank.spectrum.functional import check_eigenvalues
 from fullrank.spectrum.moments import to_float64
 
 
@@ -54,9 +54,8 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
     """
     check_eigenvalues(eigenvalues)
     if eigenvalues.ndim != 1:
-        raise UserError(
-            f"eigenvalues is {describe(eigenvalues)}, expected one spectrum (D,); fit one spectrum at a time"
-        )
+        shape = tuple(eigenvalues.shape)
+        raise UserError(f"eigenvalues has the shape {shape}, expected (D,); fit one spectrum at a time")
     D = len(eigenvalues)
     if not 1 <= first <= D:
         raise UserError(f"first is {first}, but there are only {D} eigenvalues; choose first from 1 to {D}")

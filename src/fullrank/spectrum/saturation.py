@@ -5,7 +5,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.spectrum.functional import describe
 
 
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
@@ -33,15 +32,13 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     tensor([3, 0])
     """
     if not isinstance(curves, Tensor) or not curves.ndim or not curves.is_floating_point():
-        raise UserError(f"curves is {describe(curves)}, expected a floating-point tensor with one evaluation per row")
+        raise UserError("curves is no floating-point tensor with one evaluation per row")
     if not 0 < share <= 1:
         raise UserError(f"share is {share:g}, expected more than 0 and at most 1")
     if not len(curves):
         raise UserError("curves has no rows, expected at least one evaluation; measure spectra during training first")
     if not curves.isfinite().all():
-        raise UserError(
-            "curves has NaN or infinite values, expected finite eigenvalues; exclude the evaluations after training diverged"
-        )
+        raise UserError("curves has NaN or infinite values, expected finite; leave out what came after a divergence")
     below = curves < share * curves[-1]
     after = torch.arange(1, len(curves) + 1, device=curves.device).reshape(-1, *(1,) * (curves.ndim - 1))
     return torch.where(below, after, 0).amax(0)

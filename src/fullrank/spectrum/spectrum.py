@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from fullrank.errors import UserError
 from fullrank.spectrum import functional
+from fullrank.spectrum.functional import check_floats, is_square
 from fullrank.spectrum.moments import Moments, check_embeddings, to_float64
 from fullrank.spectrum.power_law import PowerLaw, power_law
 
@@ -89,27 +90,15 @@ class Spectrum:
             UserError: the covariance is not a symmetric floating-point matrix, or not finite; the mean does not match
                 it.
 
-        >>> spectrum = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 4.0])), n=100, mean=torch.tensor([0.0, 0.0]))
+        >>> spectrum = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 4.0])), n=100, mean=torch.zeros(2))
         >>> spectrum.eigenvalues, spectrum.singular_values
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
-        if (
-            not isinstance(C, Tensor)
-            or C.ndim != 2
-            or C.shape[0] != C.shape[1]
-            or not len(C)
-            or not C.is_floating_point()
-        ):
-            raise UserError(f"C is {functional.describe(C)}, expected a floating-point covariance (D, D)")
-        if mean is not None and (
-            not isinstance(mean, Tensor) or mean.shape != C.shape[:1] or not mean.is_floating_point()
-        ):
-            raise UserError(
-                f"mean is {functional.describe(mean)}, expected a floating-point tensor of shape ({len(C)},), as C has"
-            )
-        noise = (
-            torch.finfo(C.dtype).eps * C.norm().item()
-        )  # rounding of the entries changes eigenvalues by at most ε‖C‖_F (Weyl)
+        check_floats(C, "C", "covariance (D, D)", is_square(C) and C.ndim == 2)
+        if mean is not None:
+            fits = isinstance(mean, Tensor) and mean.shape == C.shape[:1]
+            check_floats(mean, "mean", f"tensor of shape ({len(C)},), as C has", fits)
+        noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding changes eigenvalues by at most ε‖C‖_F (Weyl)
         C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
             raise UserError("C is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is due to rounding")
@@ -127,19 +116,10 @@ class Spectrum:
         Raises:
             UserError: an eigenvalue is NaN or infinite, or the eigenvalues are not a floating-point tensor (D,).
         """
-        if (
-            not isinstance(eigenvalues, Tensor)
-            or eigenvalues.ndim != 1
-            or not len(eigenvalues)
-            or not eigenvalues.is_floating_point()
-        ):
-            raise UserError(
-                f"eigenvalues is {functional.describe(eigenvalues)}, expected a floating-point tensor (D,) with D > 0"
-            )
+        fits = isinstance(eigenvalues, Tensor) and eigenvalues.ndim == 1
+        check_floats(eigenvalues, "eigenvalues", "tensor (D,) with D > 0", fits)
         if not eigenvalues.isfinite().all():
-            raise UserError(
-                "eigenvalues has NaN or infinite values, expected finite values; exclude the spectra of a run that diverged"
-            )
+            raise UserError("eigenvalues has NaN or infinite values, expected finite; leave out runs that diverged")
         return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @cached_property
@@ -152,9 +132,8 @@ class Spectrum:
             UserError: the spectrum was built from eigenvalues alone, without the mean.
         """
         if self.second_moment is None:
-            raise UserError(
-                "singular values need the mean, but this spectrum has only eigenvalues; use from_embeddings or from_moments"
-            )
+            have = "but this spectrum has only eigenvalues"
+            raise UserError(f"singular values need the mean, {have}; use from_embeddings or from_moments")
         eigenvalues = descending_eigenvalues(self.second_moment, n=self.n, noise=self.noise)
         return pad((self.n * eigenvalues).sqrt(), (0, self.D - len(eigenvalues)))
 
@@ -236,18 +215,12 @@ class StreamingSpectrum:
             UserError: Z is not floating-point (n, D), or has another D than earlier batches.
         """
         check_embeddings(Z)
-        known = (
-            len(self._moments.mean)
-            if self._moments is not None
-            else self._embeddings[0].shape[1]
-            if self._embeddings
-            else Z.shape[1]
-        )
-        if Z.shape[1] != known:
-            raise UserError(
-                f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}; embed all batches with one model"
-            )
         self._embeddings.append(Z.detach())
+        known = len(self._moments.mean) if self._moments is not None else self._embeddings[0].shape[1]
+        if Z.shape[1] != known:
+            self._embeddings.pop()
+            differs = f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}"
+            raise UserError(f"{differs}; embed all batches with one model")
         if self._moments is not None or sum(map(len, self._embeddings)) >= Z.shape[1]:
             moments = Moments.from_batches(self._embeddings)
             self._moments, self._embeddings = self._moments.merge(moments) if self._moments else moments, []
@@ -291,8 +264,8 @@ def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -
     """
     if not C.isfinite().all():
         raise UserError(
-            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; expected finite "
-            "values; if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
+            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; "
+            "if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
         )
     descending = torch.linalg.eigvalsh(C).flip(0).cpu()
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise

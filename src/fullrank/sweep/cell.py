@@ -11,9 +11,7 @@ from rich.console import Console
 
 from fullrank.distributed import rank
 from fullrank.errors import UserError, pick
-from fullrank.evaluation import PROBES
-from fullrank.evaluation.judging import evaluate
-from fullrank.evaluation.names import flag_name
+from fullrank.evaluation import PROBES, evaluate
 from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import train_and_test
 from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run, to_dict
@@ -136,8 +134,10 @@ def _evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict[str, A
             data = replace(data, subset=min(subset, count_training_images(data)))
         options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
         evaluation = evaluate(run.path, data, **options, notify=console.print)
-        found = {score.probe: score.accuracy for score in evaluation.scores if score.features == "backbone"}
-        scores[identify(data)[0] if data else name] = {flag_name(probe): value for probe, value in found.items()}
+        found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]
+        scores[identify(data)[0] if data else name] = {
+            s.name if s.probe == "fractions" else s.probe: s.value for s in found
+        }
         test_images = test_images or evaluation.test_images
     return {"scores": scores, "test_images": test_images}
 

@@ -14,7 +14,6 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.evaluation.names import LINEAR
 from fullrank.files import atomic_write
 from fullrank.report import write_report
 from fullrank.report.plot_style import COLORS, subplots
@@ -71,7 +70,7 @@ def score_column(columns: Sequence[Column]) -> Column | None:
     'linear %'
     """
     accuracies = [column for column in columns if column.title.endswith("%")]
-    linear = {f"{name} %" for name in LINEAR}
+    linear = {f"{name} %" for name in ("linear", "linear-sgd", "linear-imagenet")}
     return min(accuracies, key=lambda c: (c.title not in linear, c.title == "online %"), default=None)
 
 

@@ -54,7 +54,7 @@ class Checkpoint:
             meta = parse_json(read_text(self.path / META, max_bytes=MAX_META_BYTES))
         except (OSError, ValueError) as error:
             raise self._damaged(META, error) from error
-        if not isinstance(meta, dict) or not isinstance(meta.get("checksums", {}), dict):
+        if not isinstance(meta, dict) or not isinstance(meta.get("checksums"), dict):
             raise self._damaged(META, "expected an object with the checksums of the checkpoint")
         if meta.get("step") != self.step:
             raise self._damaged(META, f"its step is {meta.get('step')!r}, expected {self.step} as in the folder's name")
@@ -76,12 +76,10 @@ class Checkpoint:
         return state
 
     def _verify(self, name: str) -> None:
-        """Compare a file with its checksum; checkpoints of old versions have none."""
-        expected = self.meta().get("checksums", {}).get(name)
+        """Compare a file with its checksum."""
+        expected = self.meta()["checksums"].get(name)
         try:
             check_file(self.path / name)
-            if expected is None:
-                return
             with (self.path / name).open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
@@ -196,9 +194,8 @@ def recover_checkpoints(folder: Path) -> None:
         UserError: `folder` is a link, so that the checkpoints may belong to another run.
     """
     if folder.is_symlink():
-        raise UserError(
-            f"{folder} is a link to {os.readlink(folder)}, expected a folder of this run; copy the checkpoints, or link the whole run"
-        )
+        target = os.readlink(folder)
+        raise UserError(f"{folder} is a link to {target}, expected a folder of this run; copy the checkpoints")
     for path in folder.glob(".previous-*"):
         final = folder / path.name.replace(".previous", "step")
         if not final.exists():

@@ -82,7 +82,8 @@ def fit(
     >>> module = JointEmbedding(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), nn.Linear(5, 4), frossl)
     >>> method, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters()))
     >>> batches = [([torch.randn(2, 8, 3, 2, 2)], torch.full((8,), -1))] * 2
-    >>> [(step.step, step.lr, sorted(step.terms)) for step in fit(fabric, method, optimizer, batches, lambda step: 0.1 * (step + 1))]
+    >>> steps = fit(fabric, method, optimizer, batches, lambda step: 0.1 * (step + 1))
+    >>> [(step.step, step.lr, sorted(step.terms)) for step in steps]
     [(1, 0.1, ['invariance', 'variance']), (2, 0.2, ['invariance', 'variance'])]
     """
     unwrapped = method.module
@@ -102,9 +103,8 @@ def fit(
         terms = unwrapped.terms(embeddings)
         names = names or list(terms)
         if list(terms) != names:
-            raise UserError(
-                f"the objective returns {_join(terms)} in step {index + 1}, but {_join(names)} before; return the same in each step"
-            )
+            other = f"the objective returns {_join(terms)} in step {index + 1}, but {_join(names)} before"
+            raise UserError(f"{other}; return the same in each step")
         loss = total(terms)
         backward(loss)
         if clip_norm:  # after the processes have averaged their gradients

@@ -21,8 +21,8 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
     Raises:
         UserError: a micro-batch would be a single image, which BatchNorm cannot normalise.
 
-    >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=100)
-    '--machine.micro_batch 100: BatchNorm normalises each of 3 micro-batches separately and updates its statistics 3 times per step'
+    >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=99)
+    '--machine.micro_batch 99: BatchNorm normalises each of 3 micro-batches and updates its statistics 3 times per step'
 
     With BatchNorm in the projector only, such as with a ViT, the warning names the flag that makes the gradient exact.
     """
@@ -41,7 +41,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
         else ""
     )
     return (
-        f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches separately "
+        f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches "
         f"and updates its statistics {pieces} times per step{remedy}"
     )
 
@@ -68,7 +68,7 @@ def explain_out_of_memory(method: nn.Module, share: int, micro_batch: int) -> It
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Return whether an allocator of any device raised `error`.
 
-    >>> is_out_of_memory(OutOfMemoryError("CUDA out of memory. …")), is_out_of_memory(RuntimeError("mat1 and mat2 cannot be multiplied"))
+    >>> is_out_of_memory(OutOfMemoryError("CUDA out of memory. …")), is_out_of_memory(RuntimeError("other"))
     (True, False)
     """
     return isinstance(error, OutOfMemoryError) or any(message in str(error) for message in ALLOCATOR_MESSAGES)

@@ -18,7 +18,9 @@ def forward_micro_batches(
 
     For micro-batches B₁ … B_k, a network f_θ, and a loss L of all embeddings:
 
-        1. Zᵢ = f_θ(Bᵢ), without gradient or activations      2. Gᵢ = ∂L/∂Zᵢ      3. ∂L/∂θ = Σᵢ ∂⟨f_θ(Bᵢ), Gᵢ⟩/∂θ, one i at a time
+        1. Zᵢ = f_θ(Bᵢ), without gradient or activations
+        2. Gᵢ = ∂L/∂Zᵢ
+        3. ∂L/∂θ = Σᵢ ∂⟨f_θ(Bᵢ), Gᵢ⟩/∂θ, one i at a time
 
     Only the activations of one micro-batch are in memory at a time, in a second forward pass. This pass repeats the
     first pass exactly,
@@ -81,7 +83,8 @@ def count_micro_batches(n: int, micro_batch: int) -> int:
 def split_views(views: list[Float[Tensor, "_ n C _ _"]], micro_batch: int) -> list[list[Tensor]]:
     """Split views into the fewest micro-batches of at most `micro_batch` images; their sizes differ by at most one.
 
-    >>> [[tuple(group.shape[:2]) for group in part] for part in split_views([torch.empty(2, 5, 3, 8, 8), torch.empty(4, 5, 3, 4, 4)], 3)]
+    >>> views = [torch.empty(2, 5, 3, 8, 8), torch.empty(4, 5, 3, 4, 4)]
+    >>> [[tuple(group.shape[:2]) for group in part] for part in split_views(views, 3)]
     [[(2, 3), (4, 3)], [(2, 2), (4, 2)]]
     """
     parts = count_micro_batches(views[0].shape[1], micro_batch)

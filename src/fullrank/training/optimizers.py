@@ -48,7 +48,8 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
         UserError: no module of the method has layers or is a predictor, as `layer_decay` or `constant_predictor`
             requires.
 
-    >>> optimizer = build_optimizer(OptimizerConfig(weight_decay=1e-6), nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    >>> network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    >>> optimizer = build_optimizer(OptimizerConfig(weight_decay=1e-6), network)
     >>> [(len(group["params"]), group["weight_decay"], group["always_adapt"]) for group in optimizer.param_groups]
     [(1, 1e-06, True), (3, 0.0, False)]
     """

@@ -53,7 +53,8 @@ def gaussian_noise_(
 
     Source of the hash: lowbias32 (Wellons 2018, Prospecting for hash functions).
 
-    >>> gaussian_noise_(torch.full((1, 3, 32, 32), 0.5), torch.tensor([0.1]), torch.tensor([7.0])).std().round(decimals=2)
+    >>> gray = torch.full((1, 3, 32, 32), 0.5)
+    >>> gaussian_noise_(gray, torch.tensor([0.1]), torch.tensor([7.0])).std().round(decimals=2)
     tensor(0.1000)
     """
     pixel = torch.arange(x.shape[-3:].numel(), device=x.device).view(x.shape[-3:])

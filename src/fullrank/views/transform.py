@@ -126,7 +126,8 @@ class MultiViewTransform:
         """Return whether a custom transform draws from its generator; it is tried on views of two black images.
 
         >>> noise = lambda x, generator: x + torch.randn(x.shape, generator=generator)
-        >>> MultiViewTransform(ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1, custom_transforms=[noise]).draws_random_numbers()
+        >>> channel = {"mean": (0.5,), "std": (0.25,), "channels": 1}
+        >>> MultiViewTransform(ViewConfig(size=8), custom_transforms=[noise], **channel).draws_random_numbers()
         True
         """
         generator = torch.Generator()
@@ -208,21 +209,15 @@ def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tenso
     Raises:
         UserError: the result is no tensor, or has another shape, type or device.
     """
-    name = getattr(transform, "__name__", type(transform).__name__)
-    expected = f"a {str(views.dtype).removeprefix('torch.')} tensor {tuple(views.shape)} like its argument"
-    if not isinstance(result, Tensor):
+    wanted = (views.dtype, tuple(views.shape), views.device)
+    received = (
+        (result.dtype, tuple(result.shape), result.device) if isinstance(result, Tensor) else type(result).__name__
+    )
+    if not isinstance(result, Tensor) or received != wanted:
+        name = getattr(transform, "__name__", type(transform).__name__)
         raise UserError(
-            f"the custom transform '{name}' returns a {type(result).__name__}, expected {expected}; add `return x`"
+            f"the custom transform '{name}' returns {received}, expected a tensor {wanted} like its argument"
         )
-    for what, received, wanted in (
-        ("shape", tuple(result.shape), tuple(views.shape)),
-        ("type", result.dtype, views.dtype),
-        ("device", result.device, views.device),
-    ):
-        if received != wanted:
-            raise UserError(
-                f"the custom transform '{name}' returns a tensor of {what} {received}, expected {expected}; convert it at the end"
-            )
     return result
 
 
@@ -244,18 +239,10 @@ def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int)
             )
     if channels in (1, 3):
         return
-    used = [
-        f"view.{name} {value}"
-        for config in configs
-        for name, value in (
-            ("jitter.saturation", config.jitter.saturation * (config.jitter.probability > 0)),
-            ("jitter.hue", config.jitter.hue * (config.jitter.probability > 0)),
-            ("grayscale", config.grayscale),
-        )
-        if value
-    ]
-    if used:
-        raise UserError(
-            f"the views use {', '.join(used)}, expected 0 for images of {channels} channels, because only RGB and grayscale images "
-            "support these operations; set each of them to 0"
-        )
+    for config in configs:
+        colour = config.jitter.probability > 0 and (config.jitter.saturation or config.jitter.hue)
+        if colour or config.grayscale:
+            raise UserError(
+                f"the views use saturation, hue or grayscale, which images of {channels} channels do not support; "
+                "set jitter.saturation, jitter.hue and grayscale of the views to 0"
+            )

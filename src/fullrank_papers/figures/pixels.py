@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullrank.errors import UserError
 
@@ -31,7 +31,7 @@ def load_pixels(
     >>> X.shape, labels
     (torch.Size([6, 64]), tensor([0, 0, 0, 1, 1, 1]))
     """
-    from fullrank.evaluation.baselines import raw_pixels  # imported here: slow
+    from fullrank.evaluation import extract_features  # imported here: slow
     from fullrank.images import Preprocess, dataset_info, train_and_test
 
     splits = train_and_test(data or "digits", seed=seed)
@@ -47,7 +47,7 @@ def load_pixels(
     indices = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
     info = dataset_info(images)
     preprocess = Preprocess(info.channels, min(side, *info.median), (0.0,) * info.channels, (1.0,) * info.channels)
-    features = raw_pixels(images.subset(indices), preprocess, side=side)
+    features = extract_features(nn.Flatten(), images.subset(indices), preprocess)
     return features.X.double(), torch.from_numpy(images.labels[indices])
 
 

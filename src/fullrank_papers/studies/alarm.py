@@ -17,12 +17,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from fullrank import load, pretrain
 from fullrank.errors import UserError
-from fullrank.evaluation import extract_features, few_shot, standardize
+from fullrank.evaluation import accuracy, extract_features, few_shot, standardize
 from fullrank.images import train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
@@ -163,7 +164,8 @@ def train(path: Path, recipe: Recipe) -> None:
         for name, network in (("backbone", model.backbone), ("untrained", model.untrained())):
             train, test = (extract_features(network, each, model.preprocess) for each in (splits.train, splits.test))
             X, X_test = standardize(train.X, test.X)
-            scores[name] = few_shot(X, train.labels, X_test, test.labels, seed=recipe.seed).mean
+            drawn = few_shot(X, train.labels, X_test, seed=recipe.seed)
+            scores[name] = float(np.mean([accuracy(each.logits, test.labels) for each in drawn]))
     except UserError as error:
         scores = {"ended": str(error)}
     write_json(path / "few-shot.json", scores)

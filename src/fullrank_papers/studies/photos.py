@@ -52,10 +52,10 @@ def measure_seed(folder: Path, data: str, seed: int, epochs: int, finetuning: in
         scores = evaluate(run, labelled=labels, probes=["linear", "knn"], store=False).scores
         row: dict[str, Any] = {"seed": seed, "invariance": run.recipe.hyper["invariance"]}
         row["probe"] = [[each.epoch, each.accuracy] for each in run.metrics.online]
-        row["scores"] = {f"{score.features}, {score.probe}": score.accuracy for score in scores}
+        row["scores"] = {f"{score.features}, {score.name}": score.value for score in scores}
         if not changes:
             tuned = finetune(run, labels, seed=seed, seeds=1, epochs=finetuning, store=False)
-            row["fine-tuning"] = {score.features: score.accuracy for score in tuned.scores}
+            row["fine-tuning"] = {s.features: s.value for s in tuned.scores if s.metric == "accuracy"}
         Console().print(row)
         rows.append(row)
     return rows

@@ -24,13 +24,20 @@ import numpy as np
 import torch
 from scipy.stats import bootstrap, spearmanr
 
-from fullrank.evaluation import extract_features, few_shot, linear_probe, standardize
-from fullrank.evaluation.graph_stability import graph_stability
+from fullrank.evaluation import accuracy, extract_features, few_shot, linear_probe, standardize
+from fullrank.evaluation.choose import graph_stability
 from fullrank.images import MemoryImages, Reading, load_images, train_and_test
 from fullrank.models import Model, load_run
 from fullrank.recipes.assembling import build_transform
-from fullrank.run.monitor import intraclass_correlation
-from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, lidar, uniformity
+from fullrank.spectrum import (
+    METRICS,
+    Spectrum,
+    alignment,
+    compute_metrics,
+    intraclass_correlation,
+    lidar,
+    uniformity,
+)
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank_papers import studies
 
@@ -70,8 +77,8 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
     images, test_images = read_images(*where)
     train, test = (extract_features(model.backbone, each, model.preprocess) for each in (images, test_images))
     X, X_test = standardize(train.X, test.X)
-    labelled = X, train.labels, X_test, test.labels
-    accuracy = {"linear": linear_probe(*labelled).accuracy, "few": few_shot(*labelled).mean}
+    few = [accuracy(each.logits, test.labels) for each in few_shot(X, train.labels, X_test)]
+    scores = {"linear": accuracy(linear_probe(X, train.labels, X_test).logits, test.labels), "few": float(np.mean(few))}
     transform = build_transform(replace(recipe, views=views))
     views_R = features_of_views(model, images, transform)
     measures: dict[str, float] = {}
@@ -80,7 +87,7 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
             with torch.inference_mode():
                 Z, V = project(train.X), project(views_R.flatten(0, 1)).unflatten(0, views_R.shape[:2])
             measures |= {f"{part}: {name}": value for name, value in measures_of(Z, V).items() if not math.isnan(value)}
-    return {"objective": recipe.objective, "accuracy": accuracy, "measures": measures}
+    return {"objective": recipe.objective, "accuracy": scores, "measures": measures}
 
 
 @functools.cache

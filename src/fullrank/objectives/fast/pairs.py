@@ -76,8 +76,8 @@ class moco:
             negatives = torch.logaddexp(negatives, S.logsumexp(1))
             if len(rows) * len(queue) <= KEEP:
                 kept.append(S)
-        anchors = [v for v, _ in view_pairs(len(Q), len(K))]
-        sums = torch.logaddexp(positives, negatives.view(Q.shape[:2])[anchors])
+        of_views = negatives.view(Q.shape[:2])
+        sums = torch.logaddexp(positives, torch.stack([of_views[v] for v, _ in view_pairs(len(Q), len(K))]))
         return {"alignment": -positives.mean(), "uniformity": sums.mean()}, (
             U,
             norm,

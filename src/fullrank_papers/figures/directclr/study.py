@@ -19,7 +19,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
-from fullrank.evaluation import extract_features, linear_probe, standardize
+from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
 from fullrank.images import Images, load_images, train_and_test
 from fullrank.methods import ProjectorConfig, gradient_ranks
 from fullrank.models import load_run
@@ -178,15 +178,15 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     ]
     d0, (R, R_test) = recipe.hyper.get("d0", recipe.projector.d0), (each.X for each in features)
     parts = {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, 2 * d0)}
-    accuracy = {}
+    scores = {}
     for name, part in parts.items():
         X, X_test = standardize(R[:, part], R_test[:, part])
-        accuracy[name] = linear_probe(X, features[0].labels, X_test, features[1].labels).accuracy
+        scores[name] = accuracy(linear_probe(X, features[0].labels, X_test).logits, features[1].labels)
     assert model.projector is not None  # a run always has one, maybe an empty one
     with torch.inference_mode():
         Z = model.projector.cpu()(R_test)
     return {
-        "accuracy": accuracy,
+        "accuracy": scores,
         "representation": summarize_spectrum(R_test),
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),

@@ -11,7 +11,9 @@ The runs of the tables and figures of one size have the same names, so a run is 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
+from fullrank.config import from_json
 from fullrank.errors import pick
 from fullrank.recipes import ProbeConfig, Recipe
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid, mean_sd
@@ -139,7 +141,7 @@ def describe_rate(rows: Sequence[Row], name: str) -> str:
     >>> describe_rate([*rows, replace(rows[1], settings=rows[1].settings | {"stage": "compared"})], "byol")
     '0.03 (largest of 2)'
     """
-    rates: dict[str, set[float]] = {"choice": set(), "compared": set()}
+    rates: dict[Any, set[Any]] = {"choice": set(), "compared": set()}
     for row in rows:
         if row.settings["method"] == name and row.settings.get("stage") in rates:
             rates[row.settings["stage"]].add(row.settings[RATE])
@@ -157,13 +159,13 @@ Values = Mapping[str, Mapping[int, float]]
 
 def read_rows(rows: Rows) -> list[Row]:
     """Return the rows of a result, without their environment."""
-    return [Row.from_json(row) for row in rows["rows"]]
+    return [from_json(Row, row, "a run of the result") for row in rows["rows"]]
 
 
 def read_runs(rows: Rows | Sequence[Row]) -> Runs:
     """Return the runs that are compared, in the order of the tables."""
     rows = read_rows(rows) if isinstance(rows, dict) else rows
-    found: dict[str, dict[int, Row]] = {name: {} for name in CONTENDERS}
+    found: dict[Any, dict[int, Row]] = {name: {} for name in CONTENDERS}
     for row in rows:
         if row.settings.get("stage") == "compared" and row.is_done:
             found[row.settings["method"]][row.seed] = row

@@ -28,10 +28,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation import evaluate_backbone
-from fullrank.evaluation.frozen import restore_modes
-from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.evaluation.evaluate import Scoring, score_networks
+from fullrank.evaluation.features import Network
+from fullrank.images import Device, MemoryImages, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
+from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.report.plot_style import color_scale, subplots
@@ -200,12 +201,10 @@ def train_once(
     if probe:
         if not embed(unwrapped, view).isfinite().all():
             return {"accuracy": None}
-        networks, options = (
-            (unwrapped.backbone, None, parts.preprocess),
-            {"probes": ("linear-sgd",), "baselines": False},
-        )
-        evaluation = evaluate_backbone(*networks, train, test, **options, device=fabric.device)
-        accuracy = evaluation.scores[0].accuracy
+        backbone = Network("backbone", unwrapped.backbone, parts.preprocess)
+        device = Device(accelerator=fabric.device.type)
+        _, scores = score_networks([backbone], train, test, Scoring(probes=("linear-sgd",)), device=device)
+        accuracy = scores[0].score.value
     return {
         "steps": steps,
         "accuracy": accuracy,

@@ -1,0 +1,412 @@
+"""`neighbours`: what lies close together in a set of images, and what lies alone: nearest neighbours, near-duplicates,
+outliers and likely label errors.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32, Int64, UInt8
+from rich.console import Console, ConsoleOptions
+from rich.table import Table
+from rich.text import Text
+from sklearn.neighbors import NearestNeighbors
+
+from fullrank.errors import UserError, printable
+from fullrank.files import atomic_write
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, open_images
+from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
+from fullrank.images.reading import Device, Reading
+from fullrank.images.user_images import read_pixels, split_images
+from fullrank.models import Model, load, resolve_device
+from fullrank.models.features import preprocessed_batches, verify_frozen
+from fullrank.models.model import ModelLike, with_depth
+from fullrank.models.model_images import Data, resolve_source
+
+SIDE = 16
+"""Side of the thumbnails that are compared, in pixels."""
+LISTED = 10
+"""Rows of each table in the terminal."""
+TABLES = "images", "duplicates", "queries"
+"""The Parquet files of `Neighbours.save`."""
+
+
+class Duplicate(NamedTuple):
+    """A pair of near-duplicates."""
+
+    first: int
+    second: int
+    """Rows of the two images, `first` < `second`."""
+    correlation: float
+    """Pearson correlation of the pixels of the thumbnails."""
+    equal: bool
+    """Whether all pixels that the network receives are equal."""
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The neighbourhood of every readable image of a source; a row is an image. `print` of rich shows tables."""
+
+    model: str
+    source: str
+    names: list[str]
+    splits: list[str]
+    """The split of each image."""
+    labels: list[str | None]
+    """The class of each image, or its number if the class has no name; None without a label."""
+    indices: Int64[np.ndarray, "n k"]
+    """The rows of the k nearest neighbours, the most similar first, over all splits."""
+    similarities: Float32[np.ndarray, "n k"]
+    """Their cosine similarities."""
+    duplicates: list[Duplicate]
+    parts: dict[str, Images | MemoryImages]
+    places: Int64[np.ndarray, " n"]
+    """The index of each image in its split, among all images, readable or not."""
+    preprocess: Preprocess
+    queries: tuple[list[str], Int64[np.ndarray, "q k"], Float32[np.ndarray, "q k"]] | None = None
+    """The names of the images that were asked for, the rows of their neighbours, and the similarities."""
+    skipped: tuple[str, ...] = ()
+    """Names of the images that cannot be read."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def outlier_score(self) -> Float[np.ndarray, " n"]:
+        """One minus the mean similarity of the k neighbours, in [0, 2]: the kNN score of Ramaswamy et al. 2000, with
+        cosine distances.
+        """
+        return 1 - self.similarities.mean(axis=1, dtype=np.float64)
+
+    @property
+    def label_agreement(self) -> Float[np.ndarray, " n"]:
+        """The share of the labelled neighbours with the label of the image; NaN without labels."""
+        numbers = {label: i for i, label in enumerate(dict.fromkeys(self.labels)) if label is not None}
+        labels = np.array([numbers.get(label, -1) if label is not None else -1 for label in self.labels])
+        near = labels[self.indices]
+        labelled, same = (near >= 0).sum(1), ((near == labels[:, None]) & (near >= 0)).sum(1)
+        return np.where((labelled > 0) & (labels >= 0), same / np.maximum(labelled, 1), np.nan)
+
+    def outliers(self, count: int = 20) -> list[int]:
+        """Return the rows with the largest outlier scores, the largest first."""
+        return np.argsort(-self.outlier_score, kind="stable")[:count].tolist()
+
+    def doubtful_labels(self, count: int = 20) -> list[int]:
+        """Return rows whose neighbours agree on another label: none of them has the label of the image, and most have
+        one other.
+
+        The rows with the most similar neighbours come first. A doubtful label is a reason to look, and not an error.
+        """
+        wrong = [i for i in np.flatnonzero(self.label_agreement == 0).tolist() if self.usual_label(i)[1] > 0.5]
+        return sorted(wrong, key=lambda i: -float(self.similarities[i].mean()))[:count]
+
+    def usual_label(self, row: int) -> tuple[str | None, float]:
+        """Return the most frequent label of the neighbours of an image, and its share of the neighbours."""
+        labels = [label for i in self.indices[row] if (label := self.labels[i]) is not None]
+        if not labels:
+            return None, 0.0
+        best = max(dict.fromkeys(labels), key=labels.count)  # the first of equals is the label of the nearest
+        return best, labels.count(best) / self.indices.shape[1]
+
+    def picture(self, row: int) -> np.ndarray:
+        """Return the pixels (C, S, S) of an image as the network receives them before normalisation; the image is
+        opened again.
+        """
+        images, place = self.parts[self.splits[row]], int(self.places[row])
+        if isinstance(images, MemoryImages):
+            return self.preprocess.pixels(images.pixels[place].permute(1, 2, 0).cpu().numpy()).numpy()
+        return self.preprocess.pixels(images.open(place), name=self.names[row]).numpy()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the tables that `save` writes.
+
+        images: name, split, label, neighbours, neighbour_names, similarities, outlier_score, label_agreement and
+        usual_label. duplicates: a row for each pair, with correlation and equal. queries, if there are any: a row for
+        each query and neighbour.
+        """
+        names = [name.encode("utf-8", "backslashreplace").decode() for name in self.names]  # may be no UTF-8
+        images: dict[str, Any] = {"name": names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
+        images |= {
+            "neighbours": self.indices.tolist(),
+            "neighbour_names": [[names[i] for i in r] for r in self.indices],
+        }
+        images |= {"similarities": list(self.similarities), "outlier_score": self.outlier_score}
+        images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # NaN becomes null
+        images["usual_label"] = pa.array([self.usual_label(i)[0] for i in range(len(self))], pa.string())
+        pairs = {"first": [pair.first for pair in self.duplicates], "second": [pair.second for pair in self.duplicates]}
+        found: dict[str, Any] = {side: pa.array(rows, pa.int64()) for side, rows in pairs.items()}
+        for side, rows in pairs.items():
+            found[f"{side}_name"] = pa.array([names[i] for i in rows], pa.string())
+            found[f"{side}_split"] = pa.array([self.splits[i] for i in rows], pa.string())
+        found["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
+        found["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
+        tables = {"images": pa.table(images), "duplicates": pa.table(found)}
+        if self.queries:
+            asked, indices, similarities = self.queries
+            rows, k = indices.ravel().tolist(), indices.shape[1]
+            asked = [name for name in asked for _ in range(k)]
+            answers: dict[str, Any] = {"query": asked, "rank": np.tile(np.arange(1, k + 1), len(indices)), "row": rows}
+            answers |= {"name": [names[i] for i in rows], "split": [self.splits[i] for i in rows]}
+            answers |= {"label": pa.array([self.labels[i] for i in rows], pa.string())}
+            tables["queries"] = pa.table(answers | {"similarity": similarities.ravel()})
+        return tables
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
+        """Write the tables to a folder: `images.parquet`, `duplicates.parquet` and, with queries, `queries.parquet`.
+
+        Raises:
+            UserError: a file exists, or the folder cannot be written. No file is then changed.
+        """
+        tables = self.tables()
+        with ExitStack() as stack:
+            for name, table in tables.items():
+                path = Path(folder) / f"{name}.parquet"
+                pq.write_table(table, stack.enter_context(atomic_write(path, overwrite=overwrite)))
+        if overwrite and "queries" not in tables:
+            (Path(folder) / "queries.parquet").unlink(missing_ok=True)  # those of another search
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        counts = ", ".join(f"{part} {self.splits.count(part):,}" for part in self.parts)
+        yield Text(printable(f"{len(self):,} images of {self.source} ({counts}), embedded by {self.model}"))
+        for query, indices, similarities in zip(*(self.queries or ((), (), ())), strict=True):
+            rows = [(f"{value:.3f}", self.names[i]) for i, value in zip(indices, similarities, strict=True)]
+            yield _list(f"nearest to {query}", ("similarity", "image"), rows)
+        across = sum(self.splits[pair.first] != self.splits[pair.second] for pair in self.duplicates)
+        title = f"{len(self.duplicates):,} pairs of near-duplicates, {across:,} of them across splits"
+        rows = [
+            ("equal" if pair.equal else f"{pair.correlation:.3f}", self._place(pair.first), self._place(pair.second))
+            for pair in self.duplicates[:LISTED]
+        ]
+        yield _list(title, ("correlation", "image", "image"), rows) if rows else Text(title)
+        rows = [(f"{self.outlier_score[i]:.3f}", self._place(i)) for i in self.outliers(LISTED)]
+        yield _list("outliers", ("distance", "image"), rows)
+        if doubtful := self.doubtful_labels(LISTED):
+            rows = [(self._place(i), str(self.labels[i]), str(self.usual_label(i)[0])) for i in doubtful]
+            yield _list("likely label errors", ("image", "label", "of its neighbours"), rows)
+
+    def _place(self, row: int) -> str:
+        return f"{self.names[row]} [{self.splits[row]}]" if len(self.parts) > 1 else self.names[row]
+
+
+def _list(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(*heads, title=Text(printable(title)), title_justify="left", box=None)
+    for row in rows:
+        table.add_row(*(Text(printable(cell), overflow="fold") for cell in row))
+    return table
+
+
+def neighbours(
+    model: ModelLike,
+    data: Data | Mapping[str, Data] | None = None,
+    *,
+    query: Any = None,
+    split: str | None = None,
+    k: int = 10,
+    duplicates: float = 0.98,
+    reading: Reading | None = None,
+    device: Device | None = None,
+    notify: Callable[[str], Any] = lambda line: None,
+) -> Neighbours:
+    """Find the nearest neighbours, near-duplicates, outliers and likely label errors of a set of images.
+
+    All splits of the source are searched together, so that a near-duplicate of a test image among the training images
+    is found. The features of all images are in memory: 4·n·D bytes.
+
+    Args:
+        model: a MODEL (see `load`), a `Run`, or a loaded model.
+        data: source of the images, opened images, or a dictionary of parts: `{"train": …, "test": …}`; by default the
+            source of the run.
+        query: images whose neighbours are asked for, as `Model.features` takes them: a path, several paths, arrays,
+            Pillow images.
+        split: name of the split to search; by default all.
+        k: number of neighbours of each image.
+        duplicates: least correlation of the pixels of two near-duplicates, measured on thumbnails of 16×16 pixels, in
+            (0, 1].
+        reading: how the images are read; by default as the run read them.
+        device: where the network runs.
+        notify: receives a short description of each step.
+
+    Raises:
+        UserError: the model or the images do not exist, there are fewer than two images, a query cannot be read, or an
+            argument is wrong.
+
+    >>> found = neighbours("timm-untrained:test_resnet", torch.tensor([0, 60, 60, 255]).byte().view(4, 1, 1, 1).expand(4, 3, 8, 8), k=2)
+    >>> [(pair.first, pair.second, pair.equal) for pair in found.duplicates]
+    [(1, 2, True)]
+    """
+    if k < 1 or not 0 < duplicates <= 1:
+        raise UserError(f"k is {k} and duplicates is {duplicates}, expected k ≥ 1 and a correlation in (0, 1]")
+    device, loaded = device or Device(), load(model)
+    source, parts = open_parts(loaded, data, split, reading)
+    loaded, where = with_depth(loaded, *parts.values()), resolve_device(device.accelerator)
+    asked = _read_queries(loaded, query)  # before the work, because an image may be unreadable
+    names, splits, labels, places, X, small, digests = [], [], [], [], [], [], []
+    errors = DecodeErrors(max_error_fraction=device.max_error_fraction)
+    options: dict[str, Any] = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
+
+    @torch.inference_mode()
+    def embed(pixels: torch.Tensor) -> np.ndarray:
+        return loaded.backbone(loaded.preprocess.normalize(pixels.to(where))).float().cpu().numpy()
+
+    loaded.backbone.to(where)
+    with verify_frozen(loaded.backbone):
+        for part, images in parts.items():
+            notify(f"embedding {len(images):,} images of {part}")
+            for batch in preprocessed_batches(images, loaded.preprocess, **options):
+                X.append(embed(batch.pixels))
+                small.append(thumbnails(batch.pixels.cpu()))
+                digests += [
+                    hashlib.sha1(image.numpy()).digest() for image in to_16_bits(batch.pixels.cpu()).contiguous()
+                ]
+                names += batch.names
+                labels += label_texts(batch.labels.tolist(), tuple(images.classes))
+                splits += [part] * len(batch.names)
+                places.append(batch.indices.numpy())
+        queries = None if asked is None else embed(asked[1])
+    if len(names) < 2:
+        raise UserError(f"{source} has {len(names)} readable images, expected at least two")
+    features, k = np.concatenate(X), min(k, len(names) - 1)
+    if not np.isfinite(features).all():
+        raise UserError("the features are not finite; use another model, such as an earlier checkpoint: RUN@STEP")
+    notify(f"searching the neighbours of {len(names):,} images")
+    indices, similarities = nearest(features, k)
+    return Neighbours(
+        model=loaded.name,
+        source=source,
+        names=names,
+        splits=splits,
+        labels=labels,
+        indices=indices,
+        similarities=similarities,
+        duplicates=find_duplicates(np.concatenate(small), digests, indices, threshold=duplicates),
+        parts=parts,
+        places=np.concatenate(places),
+        preprocess=loaded.preprocess,
+        queries=None if asked is None or queries is None else (asked[0], *nearest(features, k, queries)),
+        skipped=tuple(errors.reasons),
+    )
+
+
+def open_parts(
+    model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
+) -> tuple[str, dict[str, Images | MemoryImages]]:
+    """Return the name of the source and its splits.
+
+    Raises:
+        UserError: the source or the split does not exist.
+    """
+    if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
+        parts: dict[str, Images | MemoryImages] = {str(name): as_images(part) for name, part in data.items()}
+        chosen = {name: part for name, part in parts.items() if split in (None, name)}
+        if not chosen:
+            raise UserError(f"split is '{split}', expected one of {', '.join(parts) or 'the names of parts'}")
+        return "memory", chosen
+    source, config = resolve_source(model, data, reading)
+    if not isinstance(source, Images | MemoryImages):
+        return str(source), dict(open_images(source, config.reading, split=split))
+    if split is not None:
+        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
+    return getattr(source, "source", "memory"), {"all": source}
+
+
+def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor] | None:
+    """Return the names and the preprocessed pixels of the queries."""
+    if query is None:
+        return None
+    images = list(split_images(query))
+    names = [os.fspath(image) if isinstance(image, str | Path) else f"query {i}" for i, image in enumerate(images)]
+    pixels = [read_pixels(image, model.preprocess, number=i) for i, image in enumerate(images)]
+    return names, torch.stack(same_form(pixels))
+
+
+def label_texts(labels: Sequence[int], classes: tuple[str, ...]) -> list[str | None]:
+    """Return the names of labels, the number of a label without a name, and None for -1.
+
+    >>> label_texts([0, -1, 7], ("cat",))
+    ['cat', None, '7']
+    """
+    return [None if label < 0 else classes[label] if label < len(classes) else str(label) for label in labels]
+
+
+def nearest(
+    X: Float32[np.ndarray, "n D"], k: int, queries: Float32[np.ndarray, "q D"] | None = None
+) -> tuple[Int64[np.ndarray, "_ k"], Float32[np.ndarray, "_ k"]]:
+    """Return the k nearest rows of each row of X, without the row itself, or of each query, and their cosine
+    similarities, the most similar first.
+
+    For unit rows cos = 1 − d²/2, so the Euclidean distances d give the order, for which scikit-learn's exact search is
+    fastest. The cosine of a row of zeros, such as that of a dead network, with any row is 0.
+
+    >>> X = np.array([[1, 0], [2, 0.1], [0, 1]], np.float32)
+    >>> indices, similarities = nearest(X, 1)
+    >>> indices.ravel().tolist(), [round(float(value), 2) for value in similarities.ravel()]
+    ([1, 0, 1], [1.0, 1.0, 0.05])
+    """
+    index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(_unit_rows(X, (1, 0)))
+    if queries is not None:
+        distances, indices = index.kneighbors(_unit_rows(queries, (0, 1)))
+    else:
+        distances, indices = index.kneighbors(_unit_rows(X, (0, 1)), n_neighbors=k + 1)
+        own = indices == np.arange(len(X))[:, None]  # not always the first: an equal image has the same distance
+        own[~own.any(axis=1), -1] = True
+        distances, indices = (values[~own].reshape(len(X), k) for values in (distances, indices))
+    return indices.astype(np.int64), (1 - distances**2 / 2).astype(np.float32)
+
+
+def _unit_rows(X: Float32[np.ndarray, "n D"], zeros: tuple[int, int]) -> Float32[np.ndarray, "n D+2"]:
+    """Return rows of unit length with two more columns, which are `zeros` for a row of zeros."""
+    norms = np.linalg.norm(X, axis=1, keepdims=True)
+    return np.hstack([X / np.where(norms > 0, norms, 1), (norms == 0) * np.array(zeros)]).astype(np.float32)
+
+
+def thumbnails(pixels: torch.Tensor) -> UInt8[np.ndarray, "n d"]:
+    """Return images (n, C, S, S) averaged over squares, at most 16 × 16 pixels, as rows."""
+    small = F.adaptive_avg_pool2d(to_8_bits(pixels).float(), min(SIDE, pixels.shape[-1]))
+    return small.round().byte().flatten(1).numpy()
+
+
+def find_duplicates(
+    small: UInt8[np.ndarray, "n d"], digests: Sequence[bytes], indices: Int64[np.ndarray, "n k"], *, threshold: float
+) -> list[Duplicate]:
+    """Return the pairs of neighbours whose thumbnails have at least this correlation, and all images with equal pixels.
+
+    The model proposes the pairs, the pixels decide. Of several equal images, each is paired with the first, so that m
+    copies give m − 1 pairs. Equal pairs come first, then the highest correlations.
+
+    Args:
+        small: thumbnails.
+        digests: hashes of the pixels.
+        indices: the neighbours of each image.
+        threshold: the least correlation, in (0, 1].
+    """
+    first_of: dict[bytes, int] = {}
+    first = np.array([first_of.setdefault(digest, i) for i, digest in enumerate(digests)])
+    equal = [Duplicate(int(first[i]), int(i), 1.0, True) for i in np.flatnonzero(first != np.arange(len(first)))]
+    pairs = np.stack([np.repeat(np.arange(len(indices)), indices.shape[1]), indices.ravel()], axis=1)
+    pairs = np.unique(np.sort(first[pairs], axis=1), axis=0)  # a copy stands for its first image
+    near: list[Duplicate] = []
+    for block in np.array_split(pairs[pairs[:, 0] != pairs[:, 1]], len(pairs) // 65536 + 1):
+        values = correlations(small[block[:, 0]], small[block[:, 1]])
+        chosen = ((*map(int, pair), float(value), False) for pair, value in zip(block, values, strict=True))
+        near += [Duplicate(*row) for row in chosen if row[2] >= threshold]
+    return equal + sorted(near, key=lambda pair: -pair.correlation)
+
+
+def correlations(a: UInt8[np.ndarray, "n d"], b: UInt8[np.ndarray, "n d"]) -> Float32[np.ndarray, " n"]:
+    """Return the Pearson correlation of each pair of rows; 0 if a row is constant.
+
+    >>> correlations(np.array([[0, 100], [5, 5]], np.uint8), np.array([[20, 40], [1, 2]], np.uint8)).tolist()
+    [1.0, 0.0]
+    """
+    x, y = (rows - rows.mean(axis=1, keepdims=True) for rows in (a.astype(np.float32), b.astype(np.float32)))
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    return (x * y).sum(axis=1) / np.where(norms > 0, norms, 1)
