@@ -21,13 +21,11 @@ from torch import nn
 import fullrank
 from fullrank import pretrain
 from fullrank.cli import main
-from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models.export import export
 from fullrank.models.initial_weights import fit, hash_weights, initial_weights, read_start, with_initial_weights
-from fullrank.recipes import RECIPES, Recipe, build_method, from_file, read_recipe, to_file
-from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes import RECIPES, Recipe, build_method, from_dict, read_recipe, resolve, to_dict
 from fullrank.recipes.start import with_start
 from fullrank.run import Run
 
@@ -149,7 +147,7 @@ def test_other_weights_are_another_recipe(small, run, copy):
     one = with_initial_weights(replace(small, init=str(run.path)))
     assert one.fingerprint != small.fingerprint
     assert replace(one, init="RUN-moved").fingerprint == one.fingerprint
-    assert from_file(json.loads(json.dumps(to_file(one)))) == one
+    assert from_dict(json.loads(json.dumps(to_dict(one)))) == one
     with pytest.raises(UserError, match=r"was made with another recipe .*init_hash"):
         pretrain(small, resume=copy, init=run.path, console=Console(quiet=True), **{"optimizer.lr": small.optimizer.lr})
 
@@ -261,20 +259,16 @@ def test_the_command_line_starts_from_a_file_and_says_what_followed(tmp_path, ca
 
 def test_the_general_recipe_takes_the_size_of_the_model(small_folder):
     start = read_start("timm-untrained:test_resnet")
-    in_python = recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start)
-    on_the_command_line, _ = read_arguments([str(small_folder), "--init", start.model], Console(file=io.StringIO()))
-    assert in_python == on_the_command_line
-    assert (in_python.views[0].size, in_python.backbone.name, in_python.data.channels) == (160, "test_resnet", 3)
-    assert in_python.data.mean == fullrank.load(start.model).preprocess.mean
-    assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 48}, start=start).views[0].size == 48
+    recipe = resolve(str(small_folder), {}, start=start)
+    assert (recipe.views[0].size, recipe.backbone.name, recipe.data.channels) == (160, "test_resnet", 3)
+    assert recipe.data.mean == fullrank.load(start.model).preprocess.mean
+    assert resolve(str(small_folder), {"views.0.size": 48}, start=start).views[0].size == 48
 
 
 def test_the_general_recipe_has_no_views_of_more_than_224_px(small_folder):
     start = replace(read_start("timm-untrained:test_vit"), size=518)
-    assert recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start).views[0].size == 224
-    assert (
-        recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 518}, start=start).views[0].size == 518
-    )
+    assert resolve(str(small_folder), {}, start=start).views[0].size == 224
+    assert resolve(str(small_folder), {"views.0.size": 518}, start=start).views[0].size == 518
 
 
 @pytest.fixture
