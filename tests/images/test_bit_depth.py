@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import fullrank
 from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
-from fullrank.models.model import with_depth
 
 RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
 
@@ -28,8 +26,8 @@ def folder(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("suffix", [".png", ".tif", ".npy"])
-@pytest.mark.parametrize(("maximum", "bits"), [(255, 8), (1023, 10), (4095, 12), (9000, 14), (65535, 16)])
+@pytest.mark.parametrize("suffix", [".png", ".npy"])
+@pytest.mark.parametrize(("maximum", "bits"), [(255, 8), (4095, 12), (65535, 16)])
 def test_the_depth_is_that_of_the_largest_value_of_the_data_set(folder, maximum, bits, suffix):
     images = folder(maximum // 3, maximum, suffix=suffix)
     depth = find_bit_depth(images)
@@ -66,31 +64,6 @@ def test_values_above_the_chosen_range_are_said(folder):
     assert len(find_bit_depth(images, bits=12).notes) == 0
 
 
-def test_the_choice_of_the_user_counts(folder):
-    assert find_bit_depth(folder(255), bits=16).bits == 16
-
-
-def test_images_of_8_bits_have_nothing_to_decide(write):
-    assert find_bit_depth(open_images(write("a.png", "b.png"))["all"]).bits == 0
-
-
 def test_four_bands_with_a_transparent_one_are_said(tmp_path):
     Image.new("RGBA", (8, 8)).save(tmp_path / "a.tif")
     assert any("--data.channels 4" in note for note in find_bit_depth(open_images(tmp_path)["all"]).notes)
-
-
-def test_a_model_of_timm_sees_12_bit_images_at_their_brightness(folder, tmp_path):
-    images = folder(2000, 3000, 4095)
-    eight = tmp_path / "eight"
-    eight.mkdir()
-    for k, maximum in enumerate((2000, 3000, 4095)):
-        Image.fromarray(np.round(RAMP * maximum / 4095 * 255).astype(np.uint8)).save(eight / f"{k}.png")
-    model = fullrank.load("timm-untrained:test_resnet")
-    assert with_depth(model, images).preprocess.bits == 12
-    assert with_depth(model, open_images(eight)["all"]).preprocess == model.preprocess
-    deep, shallow = (fullrank.embed(model, source).X for source in (images, eight))
-    assert (deep - shallow).norm() < 0.02 * shallow.norm()
-    black = fullrank.embed(model, np.zeros((3, 3, 48, 64), np.uint8)).X
-    assert (deep - black).norm() > 0.1 * shallow.norm()
-    found = fullrank.neighbours(model, images, k=1, map_images=0)
-    assert found.preprocess.bits == 12

@@ -59,24 +59,6 @@ def test_signed_values_are_rescaled_and_windowed():
     assert np.allclose(read(encode(signed, **fields)), expected, atol=1e-6)
 
 
-def test_empty_fields_have_their_defaults():
-    fields = {
-        "RescaleSlope": None,
-        "RescaleIntercept": None,
-        "WindowCenter": 2047.5,
-        "WindowWidth": 4096,
-        "VOILUTFunction": "",
-    }
-    assert np.allclose(read(encode(**fields)), VALUES / 4095, atol=1e-3)
-
-
-def test_a_modality_lut_is_refused():
-    lut = pydicom.Dataset()
-    lut.LUTDescriptor = [4096, 0, 16]
-    with pytest.raises(ImageDecodeError, match="modality LUT"):
-        read(encode(ModalityLUTSequence=[lut]))
-
-
 def test_the_first_frame_is_read_and_a_line_says_so(tmp_path):
     data = encode(np.stack([VALUES, VALUES * 0]), NumberOfFrames=2)
     assert np.allclose(read(data), VALUES / 4095)
@@ -88,11 +70,6 @@ def test_the_first_frame_is_read_and_a_line_says_so(tmp_path):
 def test_deflated_files_are_refused():
     with pytest.raises(ImageDecodeError, match="deflated"):
         read(encode(syntax="1.2.840.10008.1.2.1.99"))
-
-
-def test_another_compression_is_refused_by_name_with_the_plugin():
-    with pytest.raises(ImageDecodeError, match=r"JPEG Lossless.*pylibjpeg"):
-        read(encode(syntax="1.2.840.10008.1.2.4.70"))
 
 
 def dataset(data):
@@ -143,7 +120,7 @@ def jpeg(size):
 
 def test_jpeg_is_decoded_if_its_size_is_that_of_the_file():
     assert np.allclose(read(jpeg((8, 16))), 77 / 255, atol=1 / 255)
-    with pytest.raises(ImageDecodeError, match="expected 8×16"):
+    with pytest.raises(ImageDecodeError, match="not 8×16"):
         read(jpeg((80, 160)))
 
 
@@ -159,12 +136,6 @@ def test_without_pydicom_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(ImageDecodeError, match=r"fullrank\[dicom\]"):
         read(data)
-
-
-def test_a_folder_of_dicom_is_a_source(tmp_path):
-    (tmp_path / "a.dcm").write_bytes(encode())
-    pixels = load_images(open_images(tmp_path)["all"], channels=1).pixels
-    assert np.allclose(pixels[0, 0], VALUES / 4095)
 
 
 def test_files_without_a_suffix_are_recognised_by_their_mark(tmp_path):

@@ -34,20 +34,9 @@ def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
     assert list(decode_errors.reasons) == ["a/3.png", "a/4.png"]
 
 
-def test_a_batch_without_readable_images_is_skipped(folder):
-    decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=1, decode_errors=decode_errors)
-    assert [batch.indices.tolist() for batch in batches] == [[0], [1], [2], [5], [6], [7], [8], [9]]
-
-
 def test_too_many_unreadable_images_raise_at_the_end_of_a_short_pass(folder):
     with pytest.raises(UserError, match="2 of 10 images could not be read"):
         list(iterate_batches(open_images(folder)["all"], PREPROCESS))
-
-
-def test_channels_that_cannot_be_converted_raise():
-    with pytest.raises(UserError, match=r"'digits\[0\]' has 1 channels, expected 4"):
-        list(iterate_batches(open_images("digits")["all"], Preprocess(4, 8, (0.5,) * 4, (0.5,) * 4)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -55,15 +44,11 @@ def test_all_images_are_loaded_into_one_tensor(workers):
     images = open_images("digits")["all"]
     memory = load_images(images, channels=1, workers=workers)
     assert memory.pixels.dtype == torch.uint8
-    assert np.array_equal(memory.pixels[:, 0].numpy(), images.pixels[..., 0])
+    assert np.array_equal(memory.pixels[:, 0].numpy(), images.rows.pixels[..., 0])
     assert memory.labels.tolist() == images.labels.tolist()
     assert memory.names[:2] == ("digits[0]", "digits[1]")
     assert memory.classes == images.classes
     assert len(memory) == 1797
-
-
-def test_loaded_images_need_not_be_square(write):
-    assert load_images(open_images(write("a.png", "b.png"))["all"], channels=3).pixels.shape == (2, 3, 6, 8)
 
 
 def test_unreadable_images_are_left_out_and_recorded(write):
@@ -94,15 +79,3 @@ def test_a_source_without_readable_images_raises(write):
     (folder / "a.png").write_text("no image")
     with pytest.raises(UserError, match=r"none of the 1 images of .* can be read"):
         load_images(open_images(folder)["all"], channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))
-
-
-def test_images_in_memory_move_to_a_device():
-    memory = load_images(open_images("digits")["all"].subset(range(5)), channels=3).to("meta")
-    assert (memory.pixels.device.type, memory.labels.device.type) == ("meta", "meta")
-    assert memory.names[4] == "digits[4]"
-
-
-def test_cifar10_is_loaded(data_sets):
-    memory = load_images(open_images(data_sets / "cifar10")["test"].subset(range(500)), channels=3)
-    assert memory.pixels.shape == (500, 3, 32, 32)
-    assert memory.classes[:2] == ("airplane", "automobile")

@@ -26,12 +26,6 @@ def test_a_user_error_of_a_worker_is_raised_unchanged(workers):
     assert "\n" not in str(caught.value)
 
 
-def test_the_global_generator_is_not_changed():
-    before = torch.get_rng_state()
-    list(parallel_map(operator.neg, [1, 2], workers=1))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -8,12 +8,10 @@ from torch import nn
 
 from fullrank.evaluation import extract_features
 from fullrank.images import (
-    ImageDecodeError,
     Preprocess,
     as_images,
     channel_statistics,
     dataloader,
-    dataset_info,
     iterate_batches,
     load_images,
     open_images,
@@ -64,15 +62,6 @@ def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding(channels):
     assert torch.allclose(transform(images, params)[0], transform(images / 255, params)[0], atol=1e-5)
 
 
-def test_views_do_not_change_the_crops(folder):
-    transform = MultiViewTransform(ViewConfig(size=16, count=1), mean=(0.5,), std=(0.25,), channels=1)
-    params = transform.make_params(0, 0, 1)
-    crops = [torch.rand(1, 1, 1, 16, 16)]
-    before = crops[0].clone()
-    transform.augment(crops, params)
-    assert torch.equal(crops[0], before)
-
-
 def test_images_of_8_and_16_bits_mix(folder):
     mixed = as_images([np.full((16, 16, 1), 51, np.uint8), STEPS[..., None]])
     for chunk in (1, 2):
@@ -93,16 +82,7 @@ def test_statistics_are_those_of_the_values(folder):
         assert np.allclose((mean[0], std[0]), (exact.mean(), exact.std()), atol=1e-9)
 
 
-def test_memory_is_counted_in_floats(folder):
-    assert dataset_info(folder).bytes_in_memory == load_images(folder, channels=1).pixels.nbytes
-
-
 def test_a_model_receives_every_value_of_images_in_memory(folder):
     model = Model("pixels", nn.Flatten(), Preprocess(1, 16, (0.0,), (1.0,)), BackboneConfig(), nn.Flatten)
     for images in (folder, load_images(folder, channels=1), [STEPS + np.uint16(256 * k) for k in range(4)]):
         assert np.array_equal(values(model.features(images)[3].reshape(16, 16)), STEPS + 768)
-
-
-def test_a_float_array_outside_the_unit_interval_is_refused():
-    with pytest.raises(ImageDecodeError, match="expected \\[0, 1\\]"):
-        Preprocess(1, 4, (0.5,), (0.5,)).pixels(np.full((4, 4, 1), 2.0, np.float32))

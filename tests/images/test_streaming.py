@@ -59,11 +59,3 @@ def test_a_stream_refuses_columns_that_it_would_ignore(parquet, option):
 def test_more_processes_than_images_raise(parquet):
     with pytest.raises(UserError, match=r"has no images for process 3 of 4; use fewer processes"):
         names(open_stream(str(parquet(n=2))), 1, seed=0, rank=3, world_size=4)
-
-
-def test_cifar10_can_be_streamed(data_sets):
-    stream = open_stream(str(data_sets / "cifar10"), split="test", buffer_size=10)
-    image = next(stream.iterate(seed=0))
-    assert image.name.startswith("test/")
-    assert stream.open(image).size == (32, 32)
-    assert 0 <= stream.label(image) < 10

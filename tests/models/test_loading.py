@@ -1,8 +1,4 @@
-import json
-import os
 import pickle
-import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +6,6 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import fullrank
@@ -18,7 +13,6 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
 from fullrank.methods import feature_dim
-from fullrank.recipes import user_code as functions
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +69,6 @@ def test_a_loaded_run_can_be_pickled(run, digits):
     )
 
 
-def test_a_path_may_contain_an_at_sign(run, tmp_path):
-    path = shutil.copytree(run.path, tmp_path / "me@home")
-    assert fullrank.load(path).recipe == run.recipe
-    step = run.checkpoints[0].step
-    assert torch.equal(
-        fullrank.load(f"{path}@{step}").backbone.conv1.weight, fullrank.load(f"{run.path}@{step}").backbone.conv1.weight
-    )
-
-
 def test_the_untrained_network_has_the_initial_weights_of_the_run(run):
     from fullrank.recipes import build_method
 
@@ -101,11 +86,6 @@ def test_features_of_images_are_those_of_the_backbone(run, digits):
     with torch.inference_mode():
         torch.testing.assert_close(features, model.backbone(model.preprocess.normalize(pixels)))
     assert not features.requires_grad
-
-
-def test_features_accept_images_of_any_size_and_mode(run):
-    pictures = [Image.new("RGB", (40, 30), "red"), Image.new("L", (8, 8)), Image.new("RGBA", (3, 50))]
-    assert fullrank.load(run.path).features(pictures).isfinite().all()
 
 
 def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
@@ -165,15 +145,6 @@ def test_what_is_no_image_is_an_error_of_one_line(run, images, words):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_and_a_pipe_are_no_images(run, photos, tmp_path):
-    model = fullrank.load(run.path)
-    with pytest.raises(UserError, match="is a folder"):
-        model.features(photos)
-    os.mkfifo(tmp_path / "pipe.png")
-    with pytest.raises(UserError, match="regular file"):
-        model.features(tmp_path / "pipe.png")
-
-
 def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
     requested = {}
     create = timm.create_model
@@ -213,21 +184,6 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
         fullrank.load("timm:test_resnet")
 
 
-def test_cached_weights_need_no_internet(monkeypatch, tmp_path):
-    def never(*arguments, **keywords):
-        pytest.fail("the hub is contacted")
-
-    create = timm.create_model
-    cached = tmp_path / f"models--{timm.get_pretrained_cfg('test_resnet').hf_hub_id.replace('/', '--')}"
-    (cached / "snapshots" / "abc").mkdir(parents=True)
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text("abc")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.models.loading.model_info", never)
-    monkeypatch.setattr(timm, "create_model", lambda name, *, pretrained, **keywords: create(name, **keywords))
-    assert fullrank.load("timm:test_resnet").name == "timm:test_resnet"
-
-
 def test_an_exported_file_gives_equal_features(run, tmp_path, digits, capsys):
     out = tmp_path / "backbone.safetensors"
     assert main(["export", str(run.path), "--out", str(out)]) == 0
@@ -251,40 +207,6 @@ def test_plain_timm_loads_a_standard_stem_by_the_printed_command(standard, tmp_p
         assert torch.equal(network.eval()(images), model.backbone(images))
 
 
-def test_the_command_for_timm_has_the_channels_of_grayscale_images(run, tmp_path, small, train, capsys):
-    grey = train(
-        replace(
-            small,
-            backbone=replace(small.backbone, stem="standard"),
-            views=(replace(small.views[0], size=32),),
-            epochs=1,
-        )
-    )
-    out = tmp_path / "grey.safetensors"
-    assert main(["export", str(grey.path), "--out", str(out)]) == 0
-    message = capsys.readouterr().err.splitlines()[-1].removeprefix("or ")
-    eval(message.removesuffix(".load_state_dict(…)"), {"timm": timm}).load_state_dict(load_file(out))
-
-
-def test_an_export_without_the_last_shortcut_is_loaded_without_it(tmp_path, small, train, capsys, digits):
-    backbone = replace(small.backbone, stem="standard", last_residual=False)
-    run = train(replace(small, backbone=backbone, views=(replace(small.views[0], size=32),), epochs=1))
-    out = tmp_path / "backbone.safetensors"
-    assert main(["export", str(run.path), "--out", str(out)]) == 0
-    assert "timm.create_model" not in capsys.readouterr().err  # it would add the shortcut
-    before, after = fullrank.load(run.path), fullrank.load(f"file:{out}")
-    assert after.spec == before.spec == backbone
-    assert torch.equal(before.features(digits), after.features(digits))
-
-
-def test_the_metadata_of_a_file_is_complete(run):
-    metadata = fullrank.load(run.path).metadata
-    assert metadata.keys() == {"name", "arguments", "stem", "last_residual", "preprocess", "classes"}
-    assert json.loads(metadata["classes"]) == list("0123456789")
-    assert all(isinstance(value, str) for value in metadata.values())
-    assert json.loads(metadata["preprocess"])["size"] == 8
-
-
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -304,22 +226,6 @@ def test_a_mistyped_model_names_the_nearest_run(text, hint, tmp_path, monkeypatc
     with pytest.raises(UserError) as error:
         fullrank.load(text)
     assert str(error.value).partition(" or file:PATH")[2] == hint
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["report", "runs/photo", "--out", "page.html"],
-        ["pretrain", "--resume", "runs/photo"],
-        ["spectrum", "runs/photo"],
-    ],
-)
-def test_commands_of_a_run_suggest_it_too(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs/photos").mkdir(parents=True)
-    (tmp_path / "runs/photos/recipe.json").write_text("{}")
-    assert main(command) == 2
-    assert "did you mean 'runs/photos'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -372,26 +278,6 @@ def test_weights_of_another_network_are_an_error(copy):
     path.write_text(path.read_text().replace("16,\n", "32,\n"))
     with pytest.raises(UserError, match=r"does not match .*recipe\.json .*size mismatch"):
         fullrank.load(copy)
-
-
-def test_a_run_is_loaded_without_the_users_objective(small, tmp_path, monkeypatch):
-    (tmp_path / "custom_to_load.py").write_text(
-        "from fullrank.objectives import frossl\ndef loss(Z, *, weight=2.0):\n    return frossl(Z, invariance=weight)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    recipe = replace(small, epochs=1, objective="custom_to_load:loss", hyper={"weight": 3.0}, method={})
-    run = fullrank.pretrain(recipe, out=tmp_path / "run", trust=True, console=Console(quiet=True))
-    monkeypatch.undo()
-    sys.modules.pop("custom_to_load")
-    monkeypatch.setattr(functions, "_imported", {})
-    assert run.recipe.hyper == {"weight": 3.0}
-    model = fullrank.load(run.path)
-    weights = run.checkpoint().weights()
-    assert torch.equal(model.backbone.state_dict()["conv1.weight"], weights["backbone.conv1.weight"])
-    with pytest.raises(UserError, match="'custom_to_load:loss' is code"):
-        fullrank.pretrain(resume=run.path)
-    with pytest.raises(UserError, match="'custom_to_load:loss': No module named 'custom_to_load'"):
-        fullrank.pretrain(resume=run.path, trust=True)
 
 
 def test_an_unreadable_image_of_a_source_is_named(tmp_path):

@@ -12,6 +12,7 @@ import tyro
 from fullrank.cli.flags import check_arguments, parse
 from fullrank.distributed import rank
 from fullrank.errors import UserError
+from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import named_backbone, read_start
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
@@ -96,6 +97,7 @@ class Options:
     """Name of the run at Weights & Biases; the default is the name of the run directory."""
 
 
+@open_once()
 def run(arguments: Sequence[str]) -> None:
     """Parse, train or write the preview, and report."""
     if not arguments or arguments[0] in ("-h", "--help"):

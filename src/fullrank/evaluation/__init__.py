@@ -1,4 +1,5 @@
-"""Judging a MODEL: scores of its features with intervals and a verdict, fine-tuning, choosing among models, neighbours, and
+"""Judging a MODEL: scores of its features with intervals and a verdict, fine-tuning, choosing among models,
+neighbours, and
 an online probe that is trained together with the backbone.
 """
 

@@ -25,7 +25,9 @@ MEMORY = 2**31  # bytes of decoded images that are kept for the next pass
 
 
 def crop_and_flip(preprocess: Preprocess, *, crop: tuple[float, float], flip: float) -> MultiViewTransform:
-    """Return the transform of one view: a random resized crop of these areas, and a flip, at the size of the network."""
+    """Return the transform of one view: a random resized crop of these areas, and a flip, at the size of the
+    network.
+    """
     none = JitterConfig(probability=0.0)
     view = ViewConfig(count=1, size=preprocess.size, crop=CropConfig(scale=crop), flip=flip, jitter=none, grayscale=0.0)
     return MultiViewTransform(view, mean=preprocess.mean, std=preprocess.std, channels=preprocess.channels)

@@ -112,7 +112,8 @@ def average_precision(
 ) -> Float[np.ndarray, " b"]:
     """Return the average precision Σₜ (Rₜ − Rₜ₋₁) Pₜ of weighted images.
 
-    P and R are precision and recall of the images whose score is at least the t-th highest; equal scores count together,
+    P and R are precision and recall of the images whose score is at least the t-th highest; equal scores count
+    together,
     as in `sklearn.metrics.average_precision_score`.
     """
     order = np.argsort(-score, kind="stable")

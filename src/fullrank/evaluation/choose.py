@@ -122,8 +122,10 @@ MEASURES: dict[str, Measure] = {
     "rank_me": Measure("RankMe", lambda s: _spectrum(s.X).rank_me()),
     "participation_ratio": Measure("participation ratio", lambda s: _spectrum(s.X).participation_ratio()),
 }
-"""The measures, by their key in tables and files. The first one decides; `docs/choose.md` says how well each ordered runs
-of known accuracy. LiDAR ordered them almost as well as graph stability, but needs 50 views of each image and more images
+"""The measures, by their key in tables and files. The first one decides; `docs/choose.md` says how well each ordered
+runs
+of known accuracy. LiDAR ordered them almost as well as graph stability, but needs 50 views of each image and more
+images
 than dimensions, so it is not among them."""
 DECISIVE = next(iter(MEASURES))
 
@@ -248,7 +250,9 @@ class Choice:
         return remarks
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each measure and model: model, dimensions, measure, value, low, high, best and worst rank."""
+        """Return a row for each measure and model: model, dimensions, measure, value, low, high, best and worst
+        rank.
+        """
         ranks = {key: self.ranks(key) for key in MEASURES}
         return [
             {

@@ -86,14 +86,17 @@ def evaluate(
     """Score the features of a model by probes, and compare them with raw pixels and the untrained network.
 
     Images with several labels are scored by the linear probe and kNN; their metric is the mean average precision.
-    Unlabelled images never count as errors. The scores of a run are added to its evaluation.json, which keeps the scores
+    Unlabelled images never count as errors. The scores of a run are added to its evaluation.json, which keeps the
+    scores
     of all data sets, checkpoints and probes: a new score replaces only an old score of the same images, checkpoint,
     feature set, probe and settings. `Run.evaluations` reads them.
 
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model.
-        data: source of the labelled images; by default the source of the run. Without a test split, a fifth of the images
-            is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test split is
+        data: source of the labelled images; by default the source of the run. Without a test split, a fifth of the
+        images
+            is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test
+            split is
             given.
         labelled: labelled images from another place than the images of pretraining. This is `data` with two additions:
             the test images that are also images of pretraining are counted, by their pixels, and few-shot probes have
@@ -116,7 +119,8 @@ def evaluate(
     >>> class Circles(torch.utils.data.Dataset):
     ...     targets = [0, 1] * 20
     ...     __len__ = lambda self: 40
-    ...     __getitem__ = lambda self, i: (torch.full((3, 8, 8), 200 * self.targets[i], dtype=torch.uint8), self.targets[i])
+    ...     __getitem__ = lambda self, i: (torch.full((3, 8, 8), 200 * self.targets[i], dtype=torch.uint8),
+    self.targets[i])
     >>> result = evaluate("timm-untrained:test_resnet", Circles(), probes=["knn"], baselines=False)
     >>> result.test_images, result.find("knn").name
     (8, 'kNN')
@@ -262,7 +266,9 @@ def score_model(
 def networks_of(
     model: Model, others: Sequence[Model], train: Images | MemoryImages, choices: Scoring, options: dict[str, Any]
 ) -> Iterator[Network]:
-    """Yield the backbone and what it is compared with: initial weights, other models, raw pixels, the untrained network."""
+    """Yield the backbone and what it is compared with: initial weights, other models, raw pixels, the untrained
+    network.
+    """
 
     def resized(preprocess: Preprocess) -> Preprocess:
         if choices.resize is None:

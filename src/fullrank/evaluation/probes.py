@@ -1,4 +1,6 @@
-"""The probes, in one table: a row is a protocol and the function that predicts the labels of test images from features."""
+"""The probes, in one table: a row is a protocol and the function that predicts the labels of test images from
+features.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator

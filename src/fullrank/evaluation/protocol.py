@@ -1,4 +1,6 @@
-"""The numbers of the probes: a frozen dataclass for each. Its fields are flags of `fullrank evaluate`: `--linear-sgd.lr 0.1`."""
+"""The numbers of the probes: a frozen dataclass for each. Its fields are flags of `fullrank evaluate`:
+`--linear-sgd.lr 0.1`.
+"""
 
 import json
 from collections.abc import Mapping

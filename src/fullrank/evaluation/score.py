@@ -1,4 +1,6 @@
-"""Scores as data: a number of a probe on a feature set, differences of such numbers, and all of one model on one data set."""
+"""Scores as data: a number of a probe on a feature set, differences of such numbers, and all of one model on one
+data set.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, field
@@ -208,7 +210,9 @@ def _table(corner: str, names: Sequence[str], rows: dict[str, dict[str, str]]) -
 
 
 def _score_table(evaluation: Evaluation) -> Table:
-    """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row guessing."""
+    """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row
+    guessing.
+    """
     rows: dict[str, dict[str, str]] = {}
     shown = evaluation.headlines
     for score in shown:

@@ -28,7 +28,8 @@ def verdict(
 
     >>> raw = Comparison(probe="knn", against="raw pixels", value=0.9, reference=0.8, difference=0.1, low=0.05, high=0.15, units=400)
     >>> print(verdict([raw]))
-    Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %; the difference is +10.0 points (95 % interval +5.0 to +15.0).
+    Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %; the difference is +10.0 points (95 % interval +5.0 to
+    +15.0).
     """
     if not comparisons:
         return ""
@@ -61,7 +62,10 @@ def what_decides(comparison: Comparison) -> str:
         return f"{comparison.units} {what} are too few to decide, label at least {LEAST_UNITS}"
     half = (comparison.high - comparison.low) / 2
     if comparison.seed_half_width > half / math.sqrt(2):  # the seeds give more than half of the variance
-        return f"most of the interval comes from the random numbers of the training, so more seeds would narrow it (now {comparison.seeds})"
+        return (
+            f"most of the interval comes from the random numbers of the training, so "
+            f"more seeds would narrow it (now {comparison.seeds})"
+        )
     ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
     if ratio > OUT_OF_REACH:
         return f"the difference is too small to decide with any realistic number of {what}"
@@ -69,7 +73,10 @@ def what_decides(comparison: Comparison) -> str:
         max(ratio, 1.1) * comparison.units
     )  # an interval that is not symmetric can include zero at a ratio below 1
     digits = 10 ** max(len(str(needed)) - 2, 0)
-    return f"about {math.ceil(needed / digits) * digits:,} {what} would decide a difference of this size (now {comparison.units:,})"
+    return (
+        f"about {math.ceil(needed / digits) * digits:,} {what} would decide a "
+        f"difference of this size (now {comparison.units:,})"
+    )
 
 
 def rising(curve: Mapping[int, float]) -> str:
@@ -83,7 +90,10 @@ def rising(curve: Mapping[int, float]) -> str:
     (fewer, low), (more, high) = sorted(curve.items())[-2:]
     if high - low < 0.01:
         return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
-    words = f"accuracy rises from {percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class to {percent(high)} with {more}"
+    words = (
+        f"accuracy rises from {percent(low)} with {fewer} "
+        f"label{'s' if fewer > 1 else ''} per class to {percent(high)} with {more}"
+    )
     return f"more labels may help, as {words}"
 
 

@@ -2,6 +2,7 @@
 black.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,7 @@ from PIL import Image
 
 from fullrank.images.dataset_info import evenly_spaced
 from fullrank.images.decode import RawImage, unnamed_bands
-from fullrank.images.decode_errors import ImageDecodeError, convert_errors
-from fullrank.images.frames import count_frames
+from fullrank.images.decode_errors import ImageDecodeError, convert_errors, count_frames
 from fullrank.images.source import Images
 
 DEPTHS = (8, 10, 12, 14, 16)
@@ -48,10 +48,9 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     """
     values, levels, colours, blended, several = np.zeros(2**16, dtype=bool), set(), 0, 0, 0
     for index in evenly_spaced(len(images), sample):
-        name = images.name(index)
-        try:
+        with suppress(ImageDecodeError):  # counted when the images are decoded
             image = images.open(index)
-            with convert_errors(name):
+            with convert_errors(images.name(index)):
                 several += count_frames(image) > 1
                 blended += channels in (1, 3) and _is_tiff_with_transparency(image)
                 pixels = _values_of_16_bits(image)
@@ -60,37 +59,32 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
                 elif _has_reduced_colours(image):
                     colours += 1
                     levels.update(np.unique(np.asarray(image)).tolist())
-        except ImageDecodeError:  # counted when the images are decoded
-            continue
-    notes = []
-    if several:
-        notes.append(
-            f"{several} of the sampled files hold several images (pages or frames), of which only the first is used"
-        )
-    if blended:
-        notes.append(
-            f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended with white "
-            "(--data.channels 4 keeps it as a band)"
-        )
-    if colours:
-        few = f"; they have only {len(levels)} levels" if len(levels) < FEW_LEVELS else ""
-        notes.append(
+    few = f"; they have only {len(levels)} levels" if len(levels) < FEW_LEVELS else ""
+    largest = int(np.flatnonzero(values)[-1]) if values.any() else 0
+    found = next(depth for depth in DEPTHS if largest < 2**depth) if values.any() else 0
+    notes = (
+        (several, f"{several} of the sampled files hold several images, of which only the first is used"),
+        (
+            blended,
+            f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and "
+            "blended with white (--data.channels 4 keeps it as a band)",
+        ),
+        (
+            colours,
             f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8{few}; "
-            "to keep 16 bits, store .npy (H, W, 3)"
-        )
-    if not values.any():
-        return BitDepth(0, tuple(notes))
-    largest = np.flatnonzero(values)[-1]
-    found = next(depth for depth in DEPTHS if largest < 2**depth)
-    if not bits:
-        notes.append(
-            f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)"
-        )
-    elif bits < found:
-        notes.append(
-            f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white (--data.bits {found})"
-        )
-    return BitDepth(bits or found, tuple(notes))
+            "to keep 16 bits, store .npy (H, W, 3)",
+        ),
+        (
+            found and not bits,
+            f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)",
+        ),
+        (
+            0 < bits < found,
+            f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white "
+            f"(--data.bits {found})",
+        ),
+    )
+    return BitDepth(found and (bits or found), tuple(note for holds, note in notes if holds))
 
 
 def _values_of_16_bits(image: RawImage) -> np.ndarray | None:

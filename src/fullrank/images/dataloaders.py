@@ -121,20 +121,9 @@ def dataloader(
             indices = to_device(batch_indices(seed, step, batch_size, len(images))[share], images.pixels.device)
             yield transform(images.pixels[indices], params(step)), images.labels[indices]
         return
-    batches = crop_batches(
-        images,
-        transform,
-        seed=seed,
-        batch_size=batch_size,
-        start=start,
-        stop=stop,
-        workers=workers,
-        rank=rank,
-        world_size=world_size,
-        bits=bits,
-        decode_errors=decode_errors,
-    )
-    for step, (crops, labels) in enumerate(batches, start=start):
+    what: Any = {"seed": seed, "batch_size": batch_size, "start": start, "stop": stop, "bits": bits, "workers": workers}
+    who: Any = {"rank": rank, "world_size": world_size, "decode_errors": decode_errors}
+    for step, (crops, labels) in enumerate(crop_batches(images, transform, **what, **who), start=start):
         *crops, labels = (x.to(device or "cpu", non_blocking=True) for x in (*crops, labels))
         yield transform.augment(crops, params(step)), labels
 
@@ -178,9 +167,8 @@ def crop_batches(
     transform = MultiViewTransform(
         transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels
     )
-    for batch in parallel_map(
-        _CropBatch(images, transform, seed, batch_size, share.start, bits), tasks, workers=workers
-    ):
+    crop = _CropBatch(images, transform, seed, batch_size, share.start, bits)
+    for batch in parallel_map(crop, tasks, workers=workers):
         decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
         yield batch.crops, batch.labels
     decode_errors.check()
@@ -201,9 +189,8 @@ def decode_and_crop(
         image = decode(image, transform.channels, bits=bits, name=name)
     width, height = upright_size(image)
     boxes = transform.get_crop_boxes(params, height, width)
-    scale = min(
-        box[:, 2:].min().item() / (OVERSAMPLING * size) for box, size in zip(boxes, transform.sizes, strict=True)
-    )
+    sides = (box[:, 2:].min().item() / size for box, size in zip(boxes, transform.sizes, strict=True))
+    scale = min(sides) / OVERSAMPLING
     min_size = (int(width / scale), int(height / scale)) if scale >= 2 else None
     decoded = np.array(decode(image, transform.channels, bits=bits, min_size=min_size, name=name))
     pixels = torch.from_numpy(decoded.reshape(*decoded.shape[:2], -1))
@@ -240,11 +227,7 @@ class _CropBatch:
         crops, labels, errors = [], [], []
         for j in range(len(task.keys)):
             sample = params.select_samples(slice(self.offset + j, self.offset + j + 1))
-            for attempt, key in enumerate(self._candidates(task.keys, j)):
-                if attempt == MAX_ATTEMPTS:
-                    raise UserError(
-                        f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'"
-                    )
+            for key in islice(self._candidates(task.keys, j), MAX_ATTEMPTS):
                 try:
                     image, name = self.images.open(key), self.images.name(key)
                     crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
@@ -252,9 +235,10 @@ class _CropBatch:
                     break
                 except ImageDecodeError as error:
                     errors.append(error)
-        return _CroppedBatch(
-            [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)], torch.tensor(labels), errors
-        )
+            else:
+                raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
+        sizes = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
+        return _CroppedBatch(sizes, torch.tensor(labels), errors)
 
     def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
         """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source

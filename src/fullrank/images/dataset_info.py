@@ -66,12 +66,9 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
         except ImageDecodeError as error:
             errors.append(error)
     if not headers:
-        raise UserError(
-            f"none of {len(errors)} sampled images of {images.source} can be read; the first error is '{errors[0]}'"
-        )
+        raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read: '{errors[0]}' …")
+    modes, numbers, _ = zip(*headers, strict=True)
     sizes = np.array([size for _, _, size in headers])
-    modes = [mode for mode, _, _ in headers]
-    numbers = [channels for _, channels, _ in headers]
     channels = max(numbers) if set(numbers) <= {1, 3} else max(set(numbers), key=numbers.count)
     median = _to_size(np.median(sizes, axis=0))
     bytes_per_value = 4 if any(mode.startswith(("I", "uint16", "float")) for mode in modes) else 1
@@ -90,12 +87,8 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
 
 def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
     """Return whether all images fit in `budget_bytes`; with `size`, the images are first resized to `size`×`size`."""
-    return bytes_needed(info, size=size) <= budget_bytes
-
-
-def bytes_needed(info: DatasetInfo, *, size: int | None = None) -> int:
-    """Return the memory of all decoded images; with `size`, the images are first resized to `size`×`size`."""
-    return info.bytes_in_memory if size is None else info.count * info.channels * size**2 * info.bytes_per_value
+    resized = info.count * info.channels * (size or 0) ** 2 * info.bytes_per_value
+    return (resized if size else info.bytes_in_memory) <= budget_bytes
 
 
 def evenly_spaced(count: int, sample: int) -> list[int]:
@@ -148,19 +141,14 @@ def channel_statistics(
     if isinstance(images, MemoryImages):
         chunks = iter(images.pixels.split(CHUNK))
     else:
-        subset, to_pixels = (
-            images.subset(evenly_spaced(len(images), sample)),
-            partial(decode_to_tensor, channels=channels, bits=bits),
-        )
-        chunks = (
-            pixels for pixels, _ in decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors)
-        )
-    histogram = torch.zeros((), dtype=torch.int64)
-    for counts in map(_histogram, chunks):
-        if histogram.ndim and histogram.shape != counts.shape:  # images of 8 and of 16 bits
-            histogram, counts = _to_65536_levels(histogram), _to_65536_levels(counts)
-        histogram = histogram + counts
-    assert histogram.ndim, "a source has at least one image"
+        subset = images.subset(evenly_spaced(len(images), sample))
+        to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
+        decoded = decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors)
+        chunks = (pixels for pixels, _ in decoded)
+    counts = list(map(_histogram, chunks))
+    if len({each.shape for each in counts}) > 1:  # images of 8 and of 16 bits
+        counts = list(map(_to_65536_levels, counts))
+    histogram = torch.stack(counts).sum(0)
     levels = histogram.shape[1]
     values = torch.arange(levels, dtype=torch.float64) / (levels - 1)
     weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, levels)

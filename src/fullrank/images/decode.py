@@ -170,8 +170,8 @@ def unnamed_bands(image: Image.Image) -> int:
 def _check_bands(image: Image.Image, channels: int, name: str) -> None:
     bands, readable = unnamed_bands(image), len(image.getbands())
     if readable < bands:
-        message = f"the file has {bands} bands, of which Pillow reads {readable}; install tifffile, or store .npy (H, W, {bands})"
-        raise ImageDecodeError(name, message)
+        remedy = f"install tifffile, or store .npy (H, W, {bands})"
+        raise ImageDecodeError(name, f"the file has {bands} bands, of which Pillow reads {readable}; {remedy}")
     if bands and bands != channels:
         flag = f"set channels to {bands} (--data.channels {bands})"
         raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {flag}, or convert the files")

@@ -1,4 +1,6 @@
-"""Unreadable images: the exception, the conversion of Pillow's exceptions, and the fraction that a run tolerates."""
+"""What may be wrong with an image file: it cannot be read, which a run tolerates for a share of them, or it holds
+several images, of which the first is used.
+"""
 
 import json
 import warnings
@@ -6,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from fullrank.distributed import all_gather_object
@@ -94,8 +98,9 @@ class DecodeErrors:
         """
         if self.failed > self.max_error_fraction * self.attempts:
             name, reason = next(iter(self.reasons.items()))
+            share = f"{self.failed} of {self.attempts} images"
             raise UserError(
-                f"{self.failed} of {self.attempts} images could not be read, expected at most {self.max_error_fraction:.0%}; "
+                f"{share} could not be read, expected at most {self.max_error_fraction:.0%}; "
                 f"the first is '{name}': {reason}; correct the paths, repair or remove these images, or accept "
                 "more with --max-error-fraction (pretrain: --data.max_error_fraction; Python: max_error_fraction)"
             )
@@ -116,3 +121,28 @@ class DecodeErrors:
         lines = (json.dumps({"name": name, "reason": reason}) + "\n" for name, reason in self.reasons.items())
         with atomic_write(Path(path), overwrite=True) as draft:
             draft.write_text("".join(lines))
+
+
+class FirstFrame(np.ndarray):
+    """The pixels of the first image of a file; `frames` is the number of its images."""
+
+    frames: int = 1
+
+
+def first_of(pixels: np.ndarray, frames: int) -> np.ndarray:
+    """Return the pixels with the number of images of their file."""
+    if frames < 2:
+        return pixels
+    first = pixels.view(FirstFrame)
+    first.frames = frames
+    return first
+
+
+def count_frames(image: Any) -> int:
+    """Return how many images the file of an opened image has: pages of a TIFF file, frames of a DICOM file or of an
+    animation.
+
+    >>> count_frames(np.zeros((2, 2, 1))), count_frames(first_of(np.zeros((2, 2, 1)), 5))
+    (1, 5)
+    """
+    return getattr(image, "frames" if isinstance(image, np.ndarray) else "n_frames", 1)

@@ -72,7 +72,7 @@ def read_labels(
     reason = None
     if several and not names and not found:
         return _unlabelled(values, f"no labels, because no cell of {what} has one")
-    if numbers and (found[-1] >= MAX_CLASSES or (several and names and (found[0] < 0 or found[-1] >= len(names)))):
+    if numbers and (found[-1] >= MAX_CLASSES or (several and names and not {*found} <= {*range(len(names))})):
         reason = (
             f"its integers go from {found[0]} to {found[-1]}, expected class numbers below {len(names) or MAX_CLASSES}"
         )

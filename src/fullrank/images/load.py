@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int8, Int64, Real
@@ -90,12 +90,10 @@ def iterate_batches(
     >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    for pixels, indices in decode_chunks(
-        images, preprocess.pixels, chunk=batch_size, workers=workers, decode_errors=decode_errors
-    ):
-        yield Batch(
-            pixels, torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices], torch.tensor(indices)
-        )
+    how: Any = {"workers": workers, "decode_errors": decode_errors}
+    for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=batch_size, **how):
+        labels, names = torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices]
+        yield Batch(pixels, labels, names, torch.tensor(indices))
 
 
 def load_images(
@@ -131,9 +129,8 @@ def load_images(
         to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
     else:
         to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
-    for chunk, chunk_indices in decode_chunks(
-        images, to_pixels, chunk=CHUNK, workers=workers, decode_errors=decode_errors
-    ):
+    how: Any = {"workers": workers, "decode_errors": decode_errors}
+    for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, **how):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=chunk.dtype)
         elif chunk.shape[1:] != pixels.shape[1:]:
@@ -194,18 +191,14 @@ class _DecodeChunk:
                 readable.append(index)
             except ImageDecodeError as error:
                 errors.append(error)
-            if (
-                tensors and tensors[-1].shape != tensors[0].shape
-            ):  # at once, because a chunk of huge images does not fit in memory
-                raise _mixed_sizes_error(
-                    self.images.name(readable[0]), tensors[0], self.images.name(index), tensors[-1]
-                )
+            # at once, because a chunk of huge images does not fit in memory
+            if tensors and tensors[-1].shape != tensors[0].shape:
+                names = self.images.name(readable[0]), self.images.name(index)
+                raise _mixed_sizes_error(names[0], tensors[0], names[1], tensors[-1])
         return _DecodedChunk(torch.stack(same_form(tensors)) if tensors else None, readable, errors)
 
 
 def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> MixedSizesError:
-    height, width = image.shape[-2:]
-    return MixedSizesError(
-        f"the images have several sizes: '{name}' has {width}×{height} pixels, '{other_name}' has {other.shape[-1]}×{other.shape[-2]}; "
-        "set size to resize all images"
-    )
+    (h, w), (H, W) = image.shape[-2:], other.shape[-2:]
+    sizes = f"'{name}' has {w}×{h} pixels, '{other_name}' has {W}×{H}"
+    return MixedSizesError(f"the images have several sizes: {sizes}; set size to resize all images")

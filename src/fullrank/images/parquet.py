@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,12 @@ def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion:
     try:
         cached = _cache_path(files, columns)
         if not cached.exists():
-            batches, size = [], 0
-            stream = _record_batches(files, columns, max_expansion)
+            batches, size, stream = [], 0, _record_batches(files, columns, max_expansion)
             for batch in stream:
                 batches.append(batch)
                 size += batch.nbytes
                 if size > MAX_BYTES_IN_MEMORY:
-                    _write(cached, batches, stream)
+                    _write(cached, chain(batches, stream))
                     break
             else:
                 table = pa.Table.from_batches(batches, schema=None if batches else pq.read_schema(files[0]))
@@ -128,26 +128,21 @@ def _check_expansion(path: str, size: int, allowed: int, max_expansion: int) -> 
 def _cache_path(files: Sequence[str], columns: Sequence[str]) -> Path:
     """Return the Arrow file for these columns of these files, as they are now."""
     status = [(os.path.abspath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
-    key = hashlib.sha256(
-        json.dumps(["with metadata", status, list(columns)]).encode("utf-8", "surrogatepass")
-    ).hexdigest()
+    text = json.dumps(["with metadata", status, list(columns)])
+    key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return CACHE / "fullrank" / f"{key[:32]}.arrow"
 
 
-def _write(path: Path, first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> None:
+def _write(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):  # one of several processes writes
         if path.exists():
             return
-        with (
-            atomic_write(path) as temporary,
-            pa.OSFile(str(temporary), "wb") as file,
-            pa.ipc.new_stream(file, first[0].schema) as writer,
-        ):
-            while first:
-                writer.write_batch(first.pop(0))
-            for batch in rest:
-                writer.write_batch(batch)
+        with atomic_write(path) as temporary, pa.OSFile(str(temporary), "wb") as file:
+            first = next(batches)
+            with pa.ipc.new_stream(file, first.schema) as writer:
+                for batch in chain([first], batches):
+                    writer.write_batch(batch)
 
 
 def read_error(file: str, error: Exception) -> UserError:
@@ -155,7 +150,7 @@ def read_error(file: str, error: Exception) -> UserError:
     if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
         remedy = "check the permissions of the file and of the folder HF_HOME"
     else:
-        remedy = "check that the file is complete, that all files of a split have the same columns, and that its metadata describe them"
+        remedy = "check that it is complete, and that all files of a split have the same columns, as its metadata say"
     return UserError(f"cannot read Parquet '{file}': {first_line(error)}; {remedy}")
 
 

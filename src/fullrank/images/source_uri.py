@@ -137,10 +137,9 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     if not root.is_dir():
         kind = FILES.get(root.suffix.lower()) if root.is_file() else None
         if kind is None or scheme == "folder" or (scheme == "parquet" and kind != "parquet"):
-            raise UserError(
-                f"'{path}' is {'a' if root.is_file() else 'no'} file; give a folder of images (unpack an archive first), a "
-                ".parquet file, a folder of .parquet files, a table of paths (.csv, .tsv), or .tar shards"
-            )
+            what = "a file" if root.is_file() else "neither a file nor a folder"
+            sources = "a folder of images or .parquet files, a .parquet file, a table of paths (.csv, .tsv), .tar files"
+            raise UserError(f"'{path}' is {what}; give {sources} (unpack other archives first)")
         return Found(root.parent, [root.name], kind)
     found = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     links = f"{found.links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
@@ -215,7 +214,8 @@ def train_and_test(
         return replace(held_out, statement=held_out.statement + _unused(splits, train_images))
     test_images = pick(test, splits, f"split of {source}")
     tested = "" if validation else f", test with {test_images.source} ({len(test_images)} images)"
-    statement = f"train with {train_images.source} ({len(train_images)} images){tested}{_unused(splits, train_images, test_images)}"
+    statement = f"train with {train_images.source} ({len(train_images)} images){tested}"
+    statement += _unused(splits, train_images, test_images)
     if shared := len(np.setdiff1d(np.intersect1d(train_images.groups, test_images.groups), -1)):
         statement += f"; warning: {shared} groups have images in both"
     return _reduce(train_images, test_images, statement, validation=validation, subset=subset)

@@ -27,8 +27,8 @@ def is_split(name: str) -> bool:
 def split_of_file(path: str) -> str | None:
     """Return the split of a Parquet file, from the file name or else from the folders.
 
-    >>> split_of_file("data/train-00000-of-00004.parquet"), split_of_file("test_1.parquet"), split_of_file("val/a.parquet")
-    ('train', 'test', 'val')
+    >>> [split_of_file(f"{name}.parquet") for name in ("data/train-00000-of-00004", "test_1", "val/a")]
+    ['train', 'test', 'val']
     """
     *folders, file = path.removesuffix(".parquet").split("/")
     if match := _SHARD.match(file) or _WORD.match(file.lower()):
@@ -187,8 +187,8 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
 
     >>> from fullrank.images import open_images
     >>> reduced = reduce_training(open_images("digits")["all"], validation=0.1, subset=500)
-    >>> reduced.statements
-    ('180 of 1,797 training images held out for validation; the test images are not used', 'training on a subset of 500 of 1,617 images')
+    >>> reduced.statements[1]
+    'training on a subset of 500 of 1,617 images'
     """
     n, statements = len(images), []
     held_out = round(validation * n)
@@ -203,9 +203,7 @@ def reduce_training(images: Images, *, validation: float = 0.0, subset: int = 0)
     if held_out and len(order_of_units) < n:  # the limit moves to the nearest end of a unit
         ends = np.cumsum(units.sizes[order_of_units])[:-1]
         if not len(ends):
-            raise UserError(
-                f"all {n:,} training images of {images.source} are one group, of which none can be held out for validation"
-            )
+            raise UserError(f"all {n:,} training images of {images.source} are one group, which cannot be divided")
         rest = int(ends[np.abs(ends - rest).argmin()])
         held_out = n - rest
     if subset > rest:

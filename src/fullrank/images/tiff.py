@@ -2,15 +2,16 @@
 tifffile.
 """
 
+import importlib.util
 import io
 import math
 import zlib
+from typing import Any
 
 import numpy as np
 
-from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.decode_errors import ImageDecodeError, first_of
 from fullrank.images.files import BYTES_PER_PIXEL
-from fullrank.images.frames import first_of
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 UNCOMPRESSED, LZW, DEFLATE = (1,), (5,), (8, 32946)
@@ -19,19 +20,7 @@ UNCOMPRESSED, LZW, DEFLATE = (1,), (5,), (8, 32946)
 
 def has_tifffile() -> bool:
     """Return whether the package tifffile is installed."""
-    try:
-        import tifffile  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _has_imagecodecs() -> bool:
-    try:
-        import imagecodecs  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("tifffile") is not None
 
 
 def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
@@ -47,45 +36,38 @@ def read_bands(data: bytes, name: str, max_pixels: int) -> np.ndarray:
     import tifffile
 
     with tifffile.TiffFile(io.BytesIO(data), is_ome=False) as file:
-        page = file.pages.first
-        if page.axes not in ("YX", "YXS", "SYX"):
-            raise ImageDecodeError(
-                name, f"the first page has the axes {page.axes}, expected bands of an image; store .npy (H, W, C)"
-            )
-        if page.dtype not in (np.uint8, np.uint16):
-            raise ImageDecodeError(name, f"the bands have the type {page.dtype}, expected uint8 or uint16")
-        if page.imagewidth * page.imagelength > max_pixels:
-            raise ImageDecodeError(
-                name, f"{page.imagewidth}×{page.imagelength} are more pixels than data.max_pixels = {max_pixels}"
-            )
-        if page.nbytes > BYTES_PER_PIXEL * max_pixels:
-            raise ImageDecodeError(
-                name, f"its bands need {page.nbytes} bytes, which is more than data.max_pixels can need"
-            )
-        if page.compression in DEFLATE:
-            _check_expansion(data, page, name)
-        elif page.compression in LZW:  # imagecodecs writes no more bytes than the pixels of a tile need
-            if not _has_imagecodecs():
-                raise ImageDecodeError(
-                    name, "the bands are compressed by LZW, which needs imagecodecs: pip install 'fullrank[tiff]'"
-                )
-        elif page.compression not in UNCOMPRESSED:
-            raise ImageDecodeError(
-                name,
-                f"the bands are compressed as {page.compression!s}, expected none, deflate or LZW; write it again, or store .npy (H, W, C)",
-            )
-        elif page.nbytes > len(data):
-            raise ImageDecodeError(
-                name, f"the file is truncated: it has {len(data)} bytes, but its pixels need {page.nbytes}"
-            )
-        pixels = page.asarray(maxworkers=1)
-        frames = len(file.pages)
+        page: Any = file.pages.first
+        uncompressed, lzw = page.compression in UNCOMPRESSED, page.compression in LZW
+        for wrong, received in (
+            (page.axes not in ("YX", "YXS", "SYX"), f"the axes {page.axes}, expected bands of an image"),
+            (page.dtype not in (np.uint8, np.uint16), f"values of type {page.dtype}, expected uint8 or uint16"),
+            (
+                page.imagewidth * page.imagelength > max_pixels or page.nbytes > BYTES_PER_PIXEL * max_pixels,
+                f"{page.imagewidth}×{page.imagelength} px in {page.nbytes} bytes, more than data.max_pixels allows",
+            ),
+            (
+                not uncompressed and not lzw and page.compression not in DEFLATE,
+                f"the compression {page.compression!s}, expected none, deflate or LZW",
+            ),
+            # imagecodecs writes no more bytes than the pixels of a tile need
+            (
+                lzw and importlib.util.find_spec("imagecodecs") is None,
+                "bands compressed by LZW, which needs imagecodecs: pip install 'fullrank[tiff]'",
+            ),
+            (uncompressed and page.nbytes > len(data), f"{len(data)} bytes: it is truncated"),
+        ):
+            if wrong:
+                raise ImageDecodeError(name, f"the file has {received}; write it again, or store .npy (H, W, C)")
+        if page.compression in DEFLATE and _expands(data, page):
+            raise ImageDecodeError(name, "a tile of the file expands to more than its pixels need")
+        pixels, frames = page.asarray(maxworkers=1), len(file.pages)
     return first_of(np.moveaxis(pixels, 0, 2) if page.axes == "SYX" else pixels, frames)
 
 
-def _check_expansion(data: bytes, page: object, name: str) -> None:
-    """Check that no tile or strip expands to more than its pixels need."""
-    largest = math.prod(page.chunks) * page.dtype.itemsize  # pyright: ignore[reportAttributeAccessIssue]
-    for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):  # pyright: ignore[reportAttributeAccessIssue]
-        if len(zlib.decompressobj().decompress(data[offset : offset + count], largest + 1)) > largest:
-            raise ImageDecodeError(name, "a tile of the file expands to more than its pixels need")
+def _expands(data: bytes, page: Any) -> bool:
+    """Return whether a tile or strip expands to more than its pixels need."""
+    largest = math.prod(page.chunks) * page.dtype.itemsize
+    return any(
+        len(zlib.decompressobj().decompress(data[offset : offset + count], largest + 1)) > largest
+        for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)
+    )

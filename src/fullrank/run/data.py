@@ -20,13 +20,11 @@ from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation.scorable import why_not_scorable
 from fullrank.images import (
-    DatasetInfo,
     DecodeErrors,
     ImageDecodeError,
     Images,
     MemoryImages,
     MixedSizesError,
-    Preprocess,
     StreamedImages,
     batch_indices,
     channel_statistics,
@@ -41,7 +39,6 @@ from fullrank.images import (
     open_stream,
     train_and_test,
 )
-from fullrank.images.dataset_info import bytes_needed
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.load import Batch as ImageBatch
 from fullrank.images.pixel_values import same_form
@@ -70,19 +67,14 @@ DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the se
 class ScoredImages:
     """All test images of a run, or the validation images in their place, for the scores of the online probe."""
 
-    images: Images
-    preprocess: Preprocess
-    workers: int
-    decode_errors: DecodeErrors
+    decode: Callable[[], Iterator[ImageBatch]]
     stored: tuple[ImageBatch, ...] = ()
     """The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes
     them."""
 
     def batches(self) -> Iterator[ImageBatch]:
         """Return an iterator over the readable images in order."""
-        if self.stored:
-            return iter(self.stored)
-        return iterate_batches(self.images, self.preprocess, workers=self.workers, decode_errors=self.decode_errors)
+        return iter(self.stored) if self.stored else self.decode()
 
 
 @dataclass(frozen=True)
@@ -143,57 +135,48 @@ def open_data(
     Raises:
         UserError: the source cannot be read, it has fewer images than a batch, or its images have other channels.
     """
-    spec = recipe.data
-    decode_errors = DecodeErrors(max_error_fraction=spec.max_error_fraction)
-    if spec.storage == "streaming":
+    errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
+    if recipe.data.storage == "streaming":
         if images is not None:
             raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
         train, sample, test, statement = _open_streaming(recipe)
-        classes, num_images = sample.classes, spec.num_images
+        num_images, classes = recipe.data.num_images, sample.classes
         notify(statement)
     else:
+        reduction: Any = {"validation": recipe.data.validation, "subset": recipe.data.subset}
         if images is not None:
-            splits = hold_out_test(images, seed=recipe.split_seed, validation=spec.validation, subset=spec.subset)
+            splits = hold_out_test(images, seed=recipe.split_seed, **reduction)
         else:
-            reduction: Any = {"validation": spec.validation, "subset": spec.subset}
-            splits = train_and_test(spec.source, spec.reading, seed=recipe.split_seed, **reduction)
+            splits = train_and_test(recipe.data.source, recipe.data.reading, seed=recipe.split_seed, **reduction)
         check_num_images(recipe, len(splits.train))
-        notify(splits.statement)
-        depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
-        for note in depth.notes:
-            notify(note)
-        recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
-        spec = recipe.data
-        train, test, classes = (
-            _load_or_keep_on_disk(recipe, splits.train, decode_errors, notify),
-            splits.test,
-            splits.train.classes,
-        )
-        sample = train if isinstance(train, MemoryImages) else splits.train
-        num_images = len(train)
+        depth = find_bit_depth(splits.train, bits=recipe.data.bits, channels=recipe.data.channels)
+        for line in (splits.statement, *depth.notes):
+            notify(line)
+        recipe = replace(recipe, data=replace(recipe.data, bits=recipe.data.bits or depth.bits))
+        test, classes, train = splits.test, splits.train.classes, _load(recipe, splits.train, errors, notify)
+        sample, num_images = train if isinstance(train, MemoryImages) else splits.train, len(train)
     check_num_images(recipe, num_images)  # again, because unreadable images do not count
-    if not spec.mean or not spec.std:
-        mean, std = channel_statistics(
-            sample, channels=spec.channels, bits=spec.bits or 16, sample=STATISTICS_SAMPLES, decode_errors=decode_errors
-        )
-        recipe = replace(recipe, data=replace(spec, mean=mean, std=std))
+    if not recipe.data.mean or not recipe.data.std:
+        how: Any = {"channels": recipe.data.channels, "bits": recipe.data.bits or 16, "decode_errors": errors}
+        mean, std = channel_statistics(sample, sample=STATISTICS_SAMPLES, **how)
+        recipe = replace(recipe, data=replace(recipe.data, mean=mean, std=std))
+    available = min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample))
+    backbone_dim = feature_dim(method.backbone)
     plan_for = partial(
         plan_evaluations,
         recipe,
         steps=num_images // recipe.batch_size * recipe.epochs,
-        dimensions=max(feature_dim(method.backbone), recipe.projector.dimensions(feature_dim(method.backbone))),
-        available=min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample)),
+        dimensions=max(backbone_dim, recipe.projector.dimensions(backbone_dim)),
+        available=available,
     )
     plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
-    held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
+    held_out, labels = _load_held_out(recipe, test, plan.samples, errors)
     if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
         plan = plan_for(samples=min(held_out_before, len(test)))
-        held_out, labels = _load_held_out(recipe, test, plan.samples, decode_errors)
-    labelled = _open_labelled(recipe, decode_errors, notify) if recipe.probe.labelled else None
-    scored = _open_test(recipe, test, decode_errors, notify) if recipe.probe.epochs and not labelled else None
-    return recipe, TrainingData(
-        train, num_images, sample, classes, plan, held_out, labels, decode_errors, scored, labelled
-    )
+        held_out, labels = _load_held_out(recipe, test, plan.samples, errors)
+    labelled = _open_labelled(recipe, errors, notify) if recipe.probe.labelled else None
+    scored = _open_test(recipe, test, errors, notify) if recipe.probe.epochs and not labelled else None
+    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, errors, scored, labelled)
 
 
 def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
@@ -205,14 +188,10 @@ def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str
     """
     spec = recipe.data
     if spec.num_images < 1:
-        raise UserError(
-            f"{spec.source} has no known length; set the number of images per epoch with --data.num_images (50000 for CIFAR-10)"
-        )
+        raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num_images")
     train, test = spec.reading.train or "train", spec.reading.test or "test"
-    stream = open_stream(spec.source, spec.reading, split=train)
-    held_out = open_stream(spec.source, spec.reading, split=test).take(
-        recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed
-    )
+    stream, held_out = (open_stream(spec.source, spec.reading, split=split) for split in (train, test))
+    held_out = held_out.take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
     statement = (
         f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); "
         f"the spectrum is evaluated on {len(held_out)} images of [{test}]; "
@@ -221,92 +200,53 @@ def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str
     return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
 
 
-def _load_or_keep_on_disk(
-    recipe: Recipe, images: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]
-) -> MemoryImages | Images:
+def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Callable[[str], Any]) -> MemoryImages | Images:
     """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size
     decides.
+
+    Raises:
+        UserError: the images have other channels, or do not fit into memory, where the user wants them.
     """
-    spec, on_disk = recipe.data, "images stay on disk and are decoded when needed"
-    info = dataset_info(images)
-    _check_channels(recipe, info)
-    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
-    if spec.storage == "disk" or (
-        spec.storage == "auto" and not (small or (spec.size and fits(info, MEMORY_BUDGET, size=spec.size)))
-    ):
-        (w, h), (W, H) = info.minimum, info.maximum
-        notify(f"{on_disk}: {info.count:,} of {w}×{h} to {W}×{H} px (--data.storage memory loads them)")
-        return images
-    if not fits(info, memory := _physical_memory(), size=spec.size or None):
-        needed = bytes_needed(info, size=spec.size or None) / 2**30
+    spec, info, size = recipe.data, dataset_info(images), recipe.data.size or None
+    # images of mode RGBA have four channels as well; `decode` raises if one has not
+    if info.channels not in (spec.channels, 1, 3):
         raise UserError(
-            f"data.storage is memory, but the images need {needed:.0f} GiB of the {memory / 2**30:.0f} GiB of this machine; "
-            "give --data.storage disk, or a smaller --data.size"
+            f"the images have {info.channels} channels, but the recipe expects {spec.channels}; give --data.channels "
+            f"{info.channels} (with colour jitter and grayscale off, --views.0.jitter.saturation 0 …), or convert them"
         )
+    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
+    resized = size is not None and fits(info, MEMORY_BUDGET, size=size)
+    (w, h), (W, H) = info.minimum, info.maximum
+    on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
+    if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):
+        notify(f"{on_disk} (--data.storage memory loads them)")
+        return images
     try:
-        return load_images(
-            images, channels=spec.channels, size=spec.size or None, bits=spec.bits or 16, decode_errors=decode_errors
-        )
+        return load_images(images, channels=spec.channels, size=size, bits=spec.bits or 16, decode_errors=errors)
     except MixedSizesError:
         if spec.storage == "memory":
             raise
-        notify(f"{on_disk}: they have several sizes (--data.size S --data.storage memory loads them at S×S)")
+        notify(f"{on_disk}, of several sizes (--data.size S --data.storage memory loads them at S×S)")
         return images
 
 
-def _physical_memory() -> int:
-    """Return the bytes of memory of this machine, or a number that is never reached where the system does not say
-    it.
-    """
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2**63
-
-
-def _check_channels(recipe: Recipe, info: DatasetInfo) -> None:
-    """Check that the images can be converted to the channels of the recipe.
-
-    Raises:
-        UserError: they cannot; the message has all flags that the other number of channels needs.
-    """
-    found, expected = info.channels, recipe.data.channels
-    if found == expected or found in (
-        1,
-        3,
-    ):  # images of mode RGBA have four channels as well; `decode` raises if one has not
-        return
-    flags = [f"--data.channels {found}"]
-    for k, view in enumerate(recipe.views):
-        jitter = view.jitter
-        used = {"jitter.saturation": jitter.saturation, "jitter.hue": jitter.hue, "grayscale": view.grayscale}
-        flags += [f"--views.{k}.{name} 0" for name, value in used.items() if value]
-    raise UserError(
-        f"the images have {found} channels, but the recipe expects {expected}; give {' '.join(flags)}, or convert the images"
-    )
-
-
-def _load_held_out(recipe: Recipe, test: Images, samples: int, decode_errors: DecodeErrors) -> tuple[Tensor, Tensor]:
+def _load_held_out(recipe: Recipe, test: Images, samples: int, errors: DecodeErrors) -> tuple[Tensor, Tensor]:
     """Return pixels and labels of `samples` test images that the seed selects, or of all test images if there are
     fewer.
     """
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
-    workers = resolve_num_workers(recipe.data.workers) if len(chosen) >= MIN_IMAGES_FOR_WORKERS else 0
-    batches = list(
-        iterate_batches(
-            test.subset(chosen.numpy()), build_preprocess(recipe), workers=workers, decode_errors=decode_errors
-        )
-    )
+    batches = list(_batches(recipe, test.subset(chosen.numpy()), errors))
     if not batches:
-        raise UserError(
-            f"none of the {len(chosen)} held-out images of {test.source} can be read, expected at least one; repair the files"
-        )
+        raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read; repair the files")
     return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
 
 
-def _open_test(
-    recipe: Recipe, test: Images, decode_errors: DecodeErrors, notify: Callable[[str], Any]
-) -> ScoredImages | None:
+def _batches(recipe: Recipe, images: Images, errors: DecodeErrors) -> Iterator[ImageBatch]:
+    workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
+    return iterate_batches(images, build_preprocess(recipe), workers=workers, decode_errors=errors)
+
+
+def _open_test(recipe: Recipe, test: Images, errors: DecodeErrors, notify: Callable[[str], Any]) -> ScoredImages | None:
     """Return the labelled test images, decoded if they fit in memory; None if the online probe cannot be scored, for
     which there is a line for the user.
     """
@@ -314,11 +254,11 @@ def _open_test(
     if not (test.labels >= 0).any():
         notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
         return None
-    return None if len(late) == len(recipe.probe.epochs) else _scored(recipe, test, decode_errors)
+    return None if len(late) == len(recipe.probe.epochs) else _scored(recipe, test, errors)
 
 
 def _open_labelled(
-    recipe: Recipe, decode_errors: DecodeErrors, notify: Callable[[str], Any]
+    recipe: Recipe, errors: DecodeErrors, notify: Callable[[str], Any]
 ) -> tuple[ScoredImages, ScoredImages]:
     """Return the labelled training and test images of `probe.labelled`.
 
@@ -333,39 +273,34 @@ def _open_labelled(
     bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
     if bits and bits != own:
         notify(
-            f"warning: the labelled images use {bits} of 16 bits, but are read as images of {own} bits, as the run is (--data.bits)"
+            f"warning: the labelled images use {bits} of 16 bits, but are read with {own}, as in the run (data.bits)"
         )
     _late_epochs(recipe, notify)
-    return _scored(recipe, splits.train, decode_errors), _scored(recipe, splits.test, decode_errors)
+    return _scored(recipe, splits.train, errors), _scored(recipe, splits.test, errors)
 
 
 def _late_epochs(recipe: Recipe, notify: Callable[[str], Any]) -> list[float]:
     """Return the epochs of `probe.epochs` after the end of the run, with a line for the user if there are any."""
     if late := [epoch for epoch in recipe.probe.epochs if epoch > recipe.epochs]:
-        notify(
-            f"--probe.epochs: {', '.join(f'{epoch:g}' for epoch in late)} left out, as the run has {recipe.epochs} epochs"
-        )
+        epochs = ", ".join(f"{epoch:g}" for epoch in late)
+        notify(f"--probe.epochs: {epochs} left out, as the run has {recipe.epochs} epochs")
     return late
 
 
-def _scored(recipe: Recipe, images: Images, decode_errors: DecodeErrors) -> ScoredImages:
-    """Return the images that have labels, decoded if they fit in memory."""
+def _scored(recipe: Recipe, images: Images, errors: DecodeErrors) -> ScoredImages:
+    """Return the images that have labels; the first process, which alone scores, decodes them if they fit in memory."""
     labelled = np.flatnonzero(images.labels >= 0)
     images = images if len(labelled) == len(images) else images.subset(labelled)
-    workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
-    opened = ScoredImages(images, build_preprocess(recipe), workers, decode_errors)
+    decode = partial(_batches, recipe, images, errors)
     small = len(images) * _bytes_per_image(recipe, images) <= HELD_OUT_BUDGET
-    return (
-        replace(opened, stored=tuple(opened.batches())) if small and rank() == 0 else opened
-    )  # only the first process scores
+    return ScoredImages(decode, tuple(decode()) if small and rank() == 0 else ())
 
 
 def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
     """Return the bytes of a preprocessed image in memory: uint8, or float32 for images of more than 8 bits."""
-    values = recipe.data.channels * build_preprocess(recipe).size ** 2
-    return values * (
-        images.pixels.element_size() if isinstance(images, MemoryImages) else dataset_info(images).bytes_per_value
-    )
+    in_memory = isinstance(images, MemoryImages)
+    per_value = images.pixels.element_size() if in_memory else dataset_info(images).bytes_per_value
+    return recipe.data.channels * build_preprocess(recipe).size ** 2 * per_value
 
 
 def load_batches(
@@ -428,21 +363,15 @@ def resolve_num_workers(workers: int) -> int:
 
 def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: TrainingData) -> None:
     """Write a grid of a few training images, each with its views, as PNG."""
-    indices = batch_indices(recipe.seed, 0, min(NUM_PREVIEW_IMAGES, len(data.sample)), len(data.sample))
-    if isinstance(data.sample, MemoryImages):
-        pictures = data.sample.pixels[indices]
+    images = data.sample
+    indices = batch_indices(recipe.seed, 0, min(NUM_PREVIEW_IMAGES, len(images)), len(images))
+    if isinstance(images, MemoryImages):
+        pictures = images.pixels[indices]
     else:
-        pictures = []
-        for index in indices.tolist():
+        pictures, bits = [], recipe.data.bits or 16
+        for k in indices.tolist():
             with suppress(ImageDecodeError):  # training counts the error
-                pictures.append(
-                    decode(
-                        data.sample.open(index),
-                        recipe.data.channels,
-                        bits=recipe.data.bits or 16,
-                        name=data.sample.name(index),
-                    )
-                )
+                pictures.append(decode(images.open(k), recipe.data.channels, bits=bits, name=images.name(k)))
     mark = PngImagePlugin.PngInfo()
     mark.add_text("Software", PREVIEW_MARK)
     preview(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
