@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from benchmarks import timing
-from fullrank.evaluation import linear_probe, standardize
+from fullrank.evaluation import accuracy, linear_probe, standardize
 from fullrank.evaluation.logistic import LogisticRegression
 from fullrank.images import load_images, train_and_test
 from fullrank.run import write_json
@@ -81,7 +81,7 @@ def compare(name: str, *data: Tensor) -> dict[str, Any]:
     X, y, _, _ = data
     probe: dict[str, Any] = {}
     solvers = {
-        "fullrank": lambda: linear_probe(*data, penalties=PENALTIES).accuracy,
+        "fullrank": lambda: accuracy(linear_probe(*data[:3], penalties=PENALTIES).logits, data[3]),
         "scikit-learn lbfgs": lambda: sklearn_probe(*data),
     }
     for solver, work in solvers.items():

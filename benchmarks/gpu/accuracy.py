@@ -18,15 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 
 import fullrank
 from benchmarks.gpu.parts import Options, Part, Result, Results
 from benchmarks.gpu.training import on_device, synchronize, tiny
-from fullrank.evaluation.features import extract_features, standardize
-from fullrank.evaluation.knn import knn
-from fullrank.evaluation.linear import linear_probe_sgd
+from fullrank.evaluation import accuracy, extract_features, gradient_probe, knn, standardize
+from fullrank.evaluation.protocol import SgdProtocol
 from fullrank.images import MemoryImages, load_images, train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.models import load
@@ -172,10 +170,9 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
     train, test = (extract_features(model.backbone, each, model.preprocess, device=options.device) for each in images)
     X, y, X_test, y_test = (tensor.to(options.device) for split in (train, test) for tensor in (split.X, split.labels))
     standardized = standardize(X, X_test)
-    generator = torch.Generator().manual_seed(seed)
-    sgd = {"epochs": 2, "decay": (1,)} if options.smoke else {}
-    linear = linear_probe_sgd(standardized[0], y, standardized[1], y_test, classes=10, generator=generator, **sgd)
-    return {"linear": linear.accuracy, "kNN": knn(X, y, X_test, y_test).accuracy}
+    protocol = SgdProtocol(epochs=2) if options.smoke else SgdProtocol()
+    linear = gradient_probe(standardized[0], y, standardized[1], protocol, seed=seed)
+    return {"linear": accuracy(linear.logits, y_test), "kNN": accuracy(knn(X, y, X_test).logits, y_test)}
 
 
 def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str, list[float]] | None:

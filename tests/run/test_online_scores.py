@@ -7,8 +7,7 @@ import torch
 from rich.console import Console
 
 import fullrank
-from fullrank.evaluation import extract_features
-from fullrank.evaluation import measure_spectrum
+from fullrank.evaluation import extract_features, measure_spectrum
 from fullrank.images import Images, train_and_test
 from fullrank.models import load
 from fullrank.recipes import ProbeConfig

@@ -6,12 +6,8 @@ from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build
 from fullrank.recipes.assembling import check_num_images as check_num_images
 from fullrank.recipes.catalog import RECIPES
 from fullrank.recipes.dry_running import dry_run
-from fullrank.recipes.forecast import forecast_run as forecast_run
-from fullrank.recipes.from_keywords import from_file as from_file
 from fullrank.recipes.from_keywords import method_recipe as method_recipe
-from fullrank.recipes.from_keywords import to_file as to_file
 from fullrank.recipes.from_keywords import with_choices as with_choices
-from fullrank.recipes.from_keywords import with_devices as with_devices
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
@@ -29,10 +25,7 @@ from fullrank.recipes.recipe import (
 )
 from fullrank.recipes.resolve import resolve, with_fields, with_objective
 from fullrank.recipes.scores import PUBLISHED, PublishedScore
-from fullrank.recipes.user_code import find_objective as objective_signature  # noqa: F401
-from fullrank.recipes.user_code import find_objective as resolve_objective  # noqa: F401
 from fullrank.recipes.user_code import import_function
-from fullrank.recipes.user_code import keywords as keywords
 
 # fmt: off
 __all__ = [

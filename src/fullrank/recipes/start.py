@@ -49,11 +49,6 @@ def start_channels(channels: int, start: Start, given: int | None = None) -> int
     return start.channels if channels in CONVERTED and start.channels in CONVERTED else channels
 
 
-def start_warmup(recipe: Recipe) -> float:
-    """Return the warm-up in epochs of a recipe that starts with the weights of a model."""
-    return min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
-
-
 def start_size(start: Start) -> int:
     """Return the side of the views of the general recipe: that of the images of the model, at most `LARGEST_SIZE`.
 

@@ -1,31 +1,14 @@
 """The figures of the papers. `reproduce(name)` computes a figure, draws it, and says which of the paper's claims are
-reproduced.
-
-`run_campaign(name)` does the same for a table or figure that needs many runs.
+reproduced; `run_campaign(name)` does the same for a table or figure that needs many runs.
 """
 
-from typing import TYPE_CHECKING
-
-from fullrank.lazy import lazy_attributes
-from fullrank_papers.figures.figure import FIGURES, Campaign, Claim, Figure, Rows, load_figure, summarize_claims
-from fullrank_papers.figures.result import Result, load_committed, reproduce
-
-if TYPE_CHECKING:
-    from fullrank_papers.figures.campaign import collect_campaign, run_campaign
-
-__all__ = [
-    "FIGURES",
-    "Campaign",
-    "Claim",
-    "Figure",
-    "Result",
-    "Rows",
-    "collect_campaign",
-    "load_committed",
-    "load_figure",
-    "reproduce",
-    "run_campaign",
-    "summarize_claims",
-]
-
-__getattr__ = lazy_attributes(__name__, {"collect_campaign": "campaign", "run_campaign": "campaign"})
+from fullrank_papers.figures.figure import FIGURES as FIGURES
+from fullrank_papers.figures.figure import Claim as Claim
+from fullrank_papers.figures.figure import Rows as Rows
+from fullrank_papers.figures.figure import load_figure as load_figure
+from fullrank_papers.figures.figure import summarize_claims as summarize_claims
+from fullrank_papers.figures.result import CampaignRuns as CampaignRuns
+from fullrank_papers.figures.result import Result as Result
+from fullrank_papers.figures.result import load_committed as load_committed
+from fullrank_papers.figures.result import reproduce as reproduce
+from fullrank_papers.figures.result import run_campaign as run_campaign

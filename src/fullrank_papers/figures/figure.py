@@ -1,50 +1,56 @@
-"""A reproduced figure: how its numbers are computed and drawn, the paper's claims with their verdicts, and the list of
-all figures.
+"""A reproduced figure: a module that computes its numbers, draws them, and judges the paper's claims.
+
+The module has `TITLE` (number and paper), `CLAIM` (the paper's main claim, in one sentence), `SIZES` (name → settings:
+smoke takes seconds and needs no data, small are the stored results, paper the paper's values), `plot(rows)`, and
+`evaluate_claims(rows)`, which returns the verdict on each claim that the paper's `claims.toml` lists. Rows are values
+as in JSON: numbers, strings, lists and dicts; None stands for "never happens". They come from one of
+
+- `compute(settings, data=…, seed=…)`, which returns the rows;
+- `plan(settings, data=…, seeds=…, only=…)`, a campaign: the plan of `fullrank.sweep.run_sweep`, a function of the rows
+  so far that returns all cells known so far. `plot` and `evaluate_claims` then take {"rows": the rows of the runs as
+  JSON, "cells": the number of cells}, also when only some of the cells are done. `METHODS` are the names that `only`
+  may contain, and `markdown(rows)`, if there is one, returns the table as Markdown.
+
+`IMAGES` names the data set to give as `data`; without it, the figure uses no images.
 """
 
-from __future__ import annotations
-
+import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
+from fullrank.report.plot_style import MATPLOTLIB_STYLE, THEORY_LINE
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-    from fullrank.sweep import Plan
-
 MplFigure: TypeAlias = "matplotlib.figure.Figure"
 Rows = dict[str, Any]
-"""The values that a figure is drawn from: numbers, strings, and lists and dicts of them, as in JSON. None stands for
-"never happens"."""
 Kind = Literal["claim", "claim from memory", "correction", "comparison"]
-LABELS: dict[Kind, str] = {
-    "claim": "claim",
-    "claim from memory": "recalled claim",
-    "correction": "check of a correction",
-    "comparison": "our comparison",
+LABELS: dict[Kind, tuple[str, str]] = {
+    "claim": ("claim", "claims"),
+    "claim from memory": ("recalled claim", "recalled claims"),
+    "correction": ("check of a correction", "checks of the corrections"),
+    "comparison": ("our comparison", "our comparisons"),
 }
-PLURALS: dict[Kind, str] = {
-    "claim": "claims",
-    "claim from memory": "recalled claims",
-    "correction": "checks of the corrections",
-    "comparison": "our comparisons",
-}
+MARKS = {True: "✓", False: "✗", None: "?"}
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper or of ours, with what was expected and what was measured.
 
-    >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", expected="> 1", measured="1.8", holds=True).line()
+    >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", "> 1", "1.8", True).line()
     '✓ Claim, borne out: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
-    _: KW_ONLY
     expected: str
     """The number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
@@ -52,174 +58,141 @@ class Claim:
     """None: undecidable, because the runs are too few, too short or too noisy, or not of the statement's size."""
     kind: Kind = "claim"
     """claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose text we
-    did not have at hand.
-    correction: a check of our own statement, from a derivation or a control, on a point on which the paper is silent or
-    misprinted.
-    comparison: a statement about our own runs, whatever the paper's runs were."""
+    did not have at hand. correction: a check of our own statement, from a derivation or a control, on a point on which
+    the paper is silent or misprinted. comparison: a statement about our own runs, whatever the paper's runs were."""
 
     @property
     def verdict(self) -> str:
         """One of borne out, not borne out, undecidable at this size."""
-        return "undecidable at this size" if self.holds is None else "borne out" if self.holds else "not borne out"
-
-    @property
-    def mark(self) -> str:
-        """The verdict as one character."""
-        return mark(self.holds)
+        return {True: "borne out", False: "not borne out", None: "undecidable at this size"}[self.holds]
 
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
-        return (
-            f"{self.mark} {LABELS[self.kind].capitalize()}, {self.verdict}: {self.statement} "
-            f"(expected: {self.expected}; measured: {self.measured})"
-        )
+        label, numbers = LABELS[self.kind][0], f"(expected: {self.expected}; measured: {self.measured})"
+        return f"{MARKS[self.holds]} {label.capitalize()}, {self.verdict}: {self.statement} {numbers}"
 
 
-def mark(holds: bool | None) -> str:
-    """Return ✓ for borne out, ✗ for not borne out, ? for undecidable."""
-    return "?" if holds is None else "✓" if holds else "✗"
+class Verdict(NamedTuple):
+    """What was measured of a claim, whether it holds, and the values that its texts name in braces."""
 
-
-class ClaimResult(NamedTuple):
-    """The result of one claim, with the fields of `Claim` but the statement. Claims are written as tables {statement:
-    result}.
-    """
-
-    expected: str
     measured: str
     holds: bool | None
-    kind: Kind
+    values: Mapping[str, Any]
 
 
-def paper_claim(expected: str, measured: str, holds: bool | None) -> ClaimResult:
-    """Return the result of a claim of the paper."""
-    return ClaimResult(expected, measured, holds, "claim")
+Verdicts = Mapping[str, Verdict]
+"""Name of a claim in `claims.toml` → verdict; "name: …" repeats a claim with other values."""
 
 
-def remembered_claim(expected: str, measured: str, holds: bool | None) -> ClaimResult:
-    """Return the result of a claim that we attribute to a paper from memory."""
-    return ClaimResult(expected, measured, holds, "claim from memory")
+def verdict(measured: str, holds: bool | None, **values: Any) -> Verdict:
+    """Return the verdict on a claim."""
+    return Verdict(measured, holds, values)
 
 
-def our_correction(expected: str, measured: str, holds: bool | None) -> ClaimResult:
-    """Return the result of our correction of the paper."""
-    return ClaimResult(expected, measured, holds, "correction")
+@functools.cache
+def claim_texts(paper: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return figure → name of a claim → kind, statement and expectation, from the paper's `claims.toml`."""
+    return tomllib.loads((Path(__file__).parent / paper / "claims.toml").read_text("utf-8"))
 
 
-def our_comparison(expected: str, measured: str, holds: bool | None) -> ClaimResult:
-    """Return the result of a statement about our own runs."""
-    return ClaimResult(expected, measured, holds, "comparison")
+def evaluate(name: str, rows: Rows) -> list[Claim]:
+    """Return the claims of a figure, with their verdicts on `rows`."""
+    paper, _, figure = name.partition("/")
+    claims = []
+    for key, (measured, holds, values) in load_figure(name).evaluate_claims(rows).items():
+        text = claim_texts(paper)[figure][key.partition(":")[0]]
+        statement, expected = (text[part].format(**values) for part in ("statement", "expected"))
+        claims.append(Claim(statement, expected, measured, holds, text["kind"]))
+    return claims
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
     """Return how many claims are borne out: those of the paper's text, those that we recall, the checks of our
     corrections, and our comparisons, apart.
 
-    >>> one = Claim("Training follows (18)", expected="0", measured="0.9", holds=False)
-    >>> two = Claim("Training follows the corrected form", expected="0", measured="1e-9", holds=True, kind="correction")
+    >>> one = Claim("Training follows (18)", "0", "0.9", False)
+    >>> two = Claim("Training follows the corrected form", "0", "1e-9", True, "correction")
     >>> summarize_claims([one]), summarize_claims([one, two])
     ('claims: 0 of 1 borne out', 'claims: 0 of 1 borne out; checks of the corrections: 1 of 1 borne out')
     """
     parts = []
-    for kind, plural in PLURALS.items():
-        holds = [claim.holds for claim in claims if claim.kind == kind]
-        if holds:
+    for kind, (_, plural) in LABELS.items():
+        if holds := [claim.holds for claim in claims if claim.kind == kind]:
             undecidable = f", {n} undecidable at this size" if (n := holds.count(None)) else ""
             parts.append(f"{plural}: {holds.count(True)} of {len(holds)} borne out{undecidable}")
     return "; ".join(parts)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a paper: `compute(size, data=…, seed=…)` returns the rows, which `plot` draws and `evaluate_claims`
-    checks.
-    """
-
-    title: str
-    """The figure's number and its paper."""
-    claim: str
-    """The paper's main claim about the figure, in one sentence."""
-    sizes: Mapping[str, Any]
-    """smoke (seconds, no data needed), small (the committed results), paper (the paper's values, if it gives them)."""
-    compute: Callable[..., Rows]
-    plot: Callable[[Rows], MplFigure]
-    evaluate_claims: Callable[[Rows], Mapping[str, ClaimResult]]
-    images: str = ""
-    """The data set to give as `data`; empty if the figure uses no images."""
-
-    def claims(self, rows: Rows) -> list[Claim]:
-        """Return the claims with their verdicts on `rows`."""
-        return [Claim(statement, **result._asdict()) for statement, result in self.evaluate_claims(rows).items()]
+PAPERS: Mapping[str, tuple[str, ...]] = {
+    "frossl": ("fig2", "fig3", "table2", "table3", "fig4", "ablations", "cost"),
+    "stepwise": ("steps",),
+    "dynamics": ("fig1", "fig2", "fig3", "fig4", "theorem3", "remark1", "remark3"),
+    "directclr": ("fig3", "fig5", "fig6", "fig11", "fig2", "table1", "table2", "fig10", "fig12"),
+}
+"""The papers: Skean et al. 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022; each figure is a module."""
+FIGURES = tuple(f"{paper}/{figure}" for paper, figures in PAPERS.items() for figure in figures)
+"""Names PAPER/FIGURE."""
 
 
-@dataclass(frozen=True)
-class Campaign:
-    """A table or figure of a paper that is drawn from a list of runs, each of which is a run directory.
-
-    `plan(settings, data=…, seeds=…, only=…)` returns the plan of `fullrank.sweep.run_sweep`: a function of the rows so
-    far that returns all cells known so far. `plot` and `evaluate_claims` take {"rows": the rows as JSON, "cells": the
-    number of cells}, and may be called when only some of the cells are done.
-    """
-
-    title: str
-    """The number of the table or figure and its paper."""
-    claim: str
-    """The paper's main claim about it, in one sentence."""
-    sizes: Mapping[str, Any]
-    """smoke (seconds, no data needed), small (two CPU cores, hours), gpu (one GPU), paper (the paper's values)."""
-    plan: Callable[..., Plan]
-    plot: Callable[[Rows], MplFigure]
-    evaluate_claims: Callable[[Rows], Mapping[str, ClaimResult]]
-    methods: Sequence[str] = ()
-    """The names that `only` may contain."""
-    images: str = ""
-    """The data set to give as `data`; empty if the campaign brings its own."""
-    markdown: Callable[[Rows], str] | None = None
-    """The table as Markdown: paper | ours ± sd (n) | verdict. None: the campaign has only a figure."""
-
-    def claims(self, rows: Rows) -> list[Claim]:
-        """Return the claims with their verdicts on `rows`."""
-        return [Claim(statement, **result._asdict()) for statement, result in self.evaluate_claims(rows).items()]
-
-
-FIGURES = (
-    "frossl/fig2",
-    "frossl/fig3",
-    "frossl/table2",
-    "frossl/table3",
-    "frossl/fig4",
-    "frossl/ablations",
-    "frossl/cost",
-    "stepwise/steps",
-    "dynamics/fig1",
-    "dynamics/fig2",
-    "dynamics/fig3",
-    "dynamics/fig4",
-    "dynamics/theorem3",
-    "dynamics/remark1",
-    "dynamics/remark3",
-    "directclr/fig3",
-    "directclr/fig5",
-    "directclr/fig6",
-    "directclr/fig11",
-    "directclr/fig2",
-    "directclr/table1",
-    "directclr/table2",
-    "directclr/fig10",
-    "directclr/fig12",
-)
-"""Names PAPER/FIGURE; each is a module of this package. The papers: frossl (Skean et al. 2024), stepwise (Simon et al.
-2023), dynamics (Esser et al. 2023), directclr (Jing et al. 2022)."""
-
-
-def load_figure(name: str) -> Figure | Campaign:
-    """Return the figure or the campaign PAPER/FIGURE.
+def load_figure(name: str) -> Any:
+    """Return the module of the figure PAPER/FIGURE.
 
     Raises:
         UserError: unknown name.
 
-    >>> load_figure("frossl/fig2").title
+    >>> load_figure("frossl/fig2").TITLE
     'Fig. 2 of Skean et al. 2024, FroSSL'
     """
     pick(name, dict.fromkeys(FIGURES), "figure")
-    return importlib.import_module(f"fullrank_papers.figures.{name.replace('/', '.')}").FIGURE
+    return importlib.import_module(f"fullrank_papers.figures.{name.replace('/', '.')}")
+
+
+def is_campaign(name: str) -> bool:
+    """Return whether a figure is drawn from a list of runs, each of which is a run directory."""
+    return hasattr(load_figure(name), "plan")
+
+
+def draw_with_caption(name: str, rows: Rows, lines: Sequence[str]) -> MplFigure:
+    """Return the plot of a figure's rows with its title above and the lines of a caption below."""
+    from matplotlib import rc_context
+
+    module = load_figure(name)
+    with rc_context(MATPLOTLIB_STYLE):
+        figure = module.plot(rows)
+        width = int(figure.get_figwidth() * 16.5)  # in characters of the caption's font
+        figure.suptitle(module.TITLE, x=0.01, ha="left", fontsize=10, fontweight="bold")
+        space = "\N{NO-BREAK SPACE}"  # "n = 3" stays on one line
+        unbroken = (re.sub(" ([=±]) ", f"{space}\\1{space}", line) for line in lines)
+        caption = "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in unbroken)
+        figure.text(0.01, -0.02, caption, ha="left", va="top", fontsize=8, linespacing=1.4)
+    return figure
+
+
+def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:
+    """Draw one line, or several lines (points, lines), per run in the same style, with one label for all."""
+    for values in runs:
+        first, *_ = axis.plot(x, values, **style)
+        first.set_label(label)
+        label = None
+
+
+def add_theory_legend(axis: Any, label: str, **position: Any) -> None:
+    """Draw the legend of an axis, with an entry for the theoretical curves."""
+    axis.plot([], [], **THEORY_LINE, label=label)
+    axis.legend(**position)
+
+
+def plot_dots(axis: Any, rows: Sequence[tuple[str, Sequence[float]]], *, notes: Sequence[str] = ()) -> None:
+    """Draw one line for each (label, numbers): a dot per seed and a bar for the mean; `notes` stand on the right."""
+    for place, (_, numbers) in enumerate(rows):
+        if numbers:
+            axis.plot([sum(numbers) / len(numbers)] * 2, [place - 0.35, place + 0.35], color="C0", linewidth=1.5)
+        axis.plot(numbers, [place] * len(numbers), "o", color="C0", markersize=3, alpha=0.6)
+    axis.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axis.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axis.grid(axis="x", alpha=0.3)
+    if notes:
+        right = axis.secondary_yaxis("right")
+        right.set_yticks(range(len(rows)), notes)
+        right.tick_params(length=0, labelsize=7, labelcolor="dimgray")
+        right.spines["right"].set_visible(False)

@@ -1,7 +1,13 @@
-"""Random numbers and statistics that several figures share."""
+"""Random numbers and statistics that several figures share, and claims that are judged over a few seeds.
+
+Runs are paired by their seed: in one recipe both have the same initial weights, the same order of images and the same
+views. A comparison is borne out if the whole 95 % interval of the mean difference (Student's paired t-test) agrees with
+the claim, not borne out if none of the interval does, and otherwise undecidable at this size.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.spectrum.functional import effective_rank
+from fullrank.sweep.paired import paired_difference
+from fullrank_papers.figures.figure import Verdict, verdict
 
 
 def normal(*shape: int, rng: torch.Generator) -> Tensor:
@@ -73,3 +81,32 @@ def median_interval(values: Sequence[float | int]) -> tuple[float | int, float |
     while rank + 1 < n and (tail := tail + math.comb(n, rank + 1) / 2**n) <= 0.025:
         rank += 1
     return (ordered[rank], ordered[n - 1 - rank]) if rank >= 0 else (-math.inf, math.inf)
+
+
+def check_higher(
+    a: Sequence[float], b: Sequence[float], /, *, unit: str = " points", scale: float = 100.0, **values: Any
+) -> Verdict:
+    """Return the verdict on the claim that a is higher than b: the interval of their paired differences is above 0."""
+    gap = paired_difference(a, b)
+    return verdict(gap.format(unit, scale=scale), gap.is_positive(), **values)
+
+
+def holds_for_all(verdicts: Iterable[bool | None]) -> bool | None:
+    """Return whether a claim that joins several comparisons holds: all hold (True), one is contradicted (False), or
+    else None.
+
+    >>> holds_for_all([True, True]), holds_for_all([True, None]), holds_for_all([None, False])
+    (True, None, False)
+    """
+    verdicts = list(verdicts)
+    return False if False in verdicts else None if None in verdicts else True
+
+
+def holds_in_every_run(runs: Iterable[bool]) -> bool | None:
+    """Return whether a property of single runs holds in every run (True), in no run (False), or only in some (None).
+
+    >>> holds_in_every_run([True, True]), holds_in_every_run([True, False]), holds_in_every_run([False])
+    (True, None, False)
+    """
+    runs = list(runs)
+    return True if all(runs) else None if any(runs) else False

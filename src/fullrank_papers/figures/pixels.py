@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from fullrank.errors import UserError
 
@@ -31,26 +31,23 @@ def load_pixels(
     >>> X.shape, labels
     (torch.Size([6, 64]), tensor([0, 0, 0, 1, 1, 1]))
     """
-    from fullrank.evaluation.baselines import raw_pixels  # imported here: slow
+    from fullrank.evaluation import extract_features  # imported here: slow
     from fullrank.images import Preprocess, dataset_info, train_and_test
 
     splits = train_and_test(data or "digits", seed=seed)
     images = splits.test if test else splits.train
     generator = np.random.default_rng(seed)
-    groups = (
-        {"": np.arange(len(images))}
-        if classes is None
-        else {f" of label {c}": np.flatnonzero(images.labels == c) for c in classes}
-    )
+    groups = {"": np.arange(len(images))}
+    if classes is not None:
+        groups = {f" of label {label}": np.flatnonzero(images.labels == label) for label in classes}
     for name, group in groups.items():
         if len(group) < count:
-            raise UserError(
-                f"{images.source} has {len(group)} images{name}, but {count} are needed; use a data set with more images (--data)"
-            )
+            found = f"{images.source} has {len(group)} images{name}, but {count} are needed"
+            raise UserError(f"{found}; use a data set with more images (--data)")
     indices = np.concatenate([generator.permutation(group)[:count] for group in groups.values()])
     info = dataset_info(images)
     preprocess = Preprocess(info.channels, min(side, *info.median), (0.0,) * info.channels, (1.0,) * info.channels)
-    features = raw_pixels(images.subset(indices), preprocess, side=side)
+    features = extract_features(nn.Flatten(), images.subset(indices), preprocess)
     return features.X.double(), torch.from_numpy(images.labels[indices])
 
 

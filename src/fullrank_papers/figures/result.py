@@ -1,25 +1,25 @@
-"""The result of a figure: its rows, their origin, its file, and its drawing."""
+"""The result of a figure: its rows, their origin, its file, and its drawing; and the runs of a campaign.
 
-from __future__ import annotations
+A result may be partial: of a campaign that was interrupted, or of which cells are missing.
+"""
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
 
 from fullrank.errors import UserError, pick
 from fullrank.files import atomic_write
-from fullrank_papers.figures.figure import Campaign, Claim, Rows, load_figure
-from fullrank_papers.figures.plotting import draw_with_caption
+from fullrank.run.environment import platform_info
+from fullrank.sweep import Jobs, Plan, Row, collect_rows, run_sweep
+from fullrank_papers.figures.figure import Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign, load_figure
 
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-DIGITS = (
-    6  # significant digits of stored numbers; figures need three of them, and claims of exactness need the exponent
-)
+DIGITS = 6  # significant digits of stored numbers; figures need three, and claims of exactness need the exponent
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,43 @@ class Result:
     @property
     def claims(self) -> list[Claim]:
         """The paper's claims, with their verdicts on these rows."""
-        return load_figure(self.name).claims(self.rows)
+        return evaluate(self.name, self.rows)
 
-    def draw(self) -> matplotlib.figure.Figure:
+    @property
+    def runs(self) -> str:
+        """How many of the runs of a campaign the result has, such as "1 of 3 runs"."""
+        done, cells = len(self.rows["rows"]), self.rows["cells"]
+        return f"{done} of {cells} runs" if done < cells else f"{done} run{'s' * (done != 1)}"
+
+    def draw(self) -> MplFigure:
         """Return the drawing, with the claims as its caption, and the number of runs if some are missing."""
-        figure = load_figure(self.name)
         lines = [claim.line() for claim in self.claims]
-        if isinstance(figure, Campaign) and len(self.rows["rows"]) < self.rows["cells"]:
-            lines.insert(0, f"Partial: {len(self.rows['rows'])} of {self.rows['cells']} runs.")
-        return draw_with_caption(figure.plot, self.rows, title=figure.title, lines=lines)
+        if is_campaign(self.name) and " of " in self.runs:
+            lines.insert(0, f"Partial: {self.runs}.")
+        return draw_with_caption(self.name, self.rows, lines)
+
+    def path(self, folder: Path, suffix: str = ".json") -> Path:
+        """Return FOLDER/PAPER/FIGURE-SIZE.json, or with another suffix."""
+        return result_path(folder, self.name, self.size).with_suffix(suffix)
+
+    def save_drawing(self, folder: Path) -> list[Path]:
+        """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, replacing existing files, and return the two paths.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        drawing, paths = self.draw(), [self.path(folder, suffix) for suffix in (".svg", ".png")]
+        for path, metadata in zip(paths, ({"Date": None}, None), strict=True):
+            with atomic_write(path, overwrite=True) as draft:
+                drawing.savefig(draft, format=path.suffix[1:], bbox_inches="tight", metadata=metadata)
+        return paths
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""
         path.write_text(json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
     @staticmethod
-    def read(path: Path) -> Result:
+    def read(path: Path) -> "Result":
         """Return the result that `write` wrote.
 
         Raises:
@@ -66,14 +87,26 @@ class Result:
         except FileNotFoundError:
             raise UserError(f"{path} does not exist; compute it with fullrank reproduce, without --redraw") from None
         except (OSError, ValueError, TypeError) as error:
-            raise UserError(
-                f"{path} does not contain the rows of a figure; compute them with fullrank reproduce … --overwrite"
-            ) from error
+            remedy = "compute them with fullrank reproduce … --overwrite"
+            raise UserError(f"{path} does not contain the rows of a figure; {remedy}") from error
 
 
-def result_path(name: str, size: str) -> Path:
-    """Return the path of a result in its folder, PAPER/FIGURE-SIZE, without the file extension."""
-    return Path(f"{name}-{size}")
+def result_path(folder: Path, name: str, size: str) -> Path:
+    """Return the path of a stored result."""
+    return folder / f"{name}-{size}.json"
+
+
+def load_committed(name: str, size: str = "small") -> Result | None:
+    """Return the result that comes with the library, or None."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "results", package.parents[1] / "results"):  # of an installed package, of a checkout
+        if (path := result_path(folder, name, size)).exists():
+            return Result.read(path)
+    return None
+
+
+def libraries() -> dict[str, str]:
+    return {package: version(package) for package in ("scipy", "matplotlib")}
 
 
 def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: int = 0) -> Result:
@@ -92,26 +125,30 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
             read.
 
     >>> result = reproduce("dynamics/theorem3", size="smoke")
-    >>> result.claims[0].holds
-    True
+    >>> result.claims[0].verdict
+    'borne out'
     """
-    from fullrank.run.environment import platform_info  # imported here: slow
-
-    figure = load_figure(name)
-    if isinstance(figure, Campaign):
-        raise UserError(
-            f"{name} is a campaign of runs; call fullrank_papers.figures.run_campaign('{name}'), or fullrank reproduce {name}"
-        )
-    settings = pick(size, figure.sizes, "size")
-    if data is not None and not figure.images:
-        raise UserError(f"{name} uses no images, but --data is {data}; omit --data")
+    if is_campaign(name):
+        raise UserError(f"{name} is a campaign of runs; call run_campaign('{name}'), or fullrank reproduce {name}")
+    settings, module = checked_size(name, size, data), load_figure(name)
     if seed < 0:
         raise UserError(f"seed {seed} is negative, expected 0 or more")
     start = time.perf_counter()
-    rows = round_numbers(figure.compute(settings, data=data, seed=seed))
-    seconds = round(time.perf_counter() - start, 1)
-    environment = {**platform_info(), **{package: version(package) for package in ("scipy", "matplotlib")}}
+    rows = round_numbers(module.compute(settings, data=data, seed=seed))
+    seconds, environment = round(time.perf_counter() - start, 1), platform_info() | libraries()
     return Result(name, size, seed, data, seconds, asdict(settings), environment, rows)
+
+
+def checked_size(name: str, size: str, data: str | None) -> Any:
+    """Return the settings of a size.
+
+    Raises:
+        UserError: unknown size, or data for a figure without images.
+    """
+    module = load_figure(name)
+    if data is not None and not hasattr(module, "IMAGES"):
+        raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
+    return pick(size, module.SIZES, f"size of {name}")
 
 
 def round_numbers(value: Any) -> Any:
@@ -134,34 +171,94 @@ def round_numbers(value: Any) -> Any:
     return value
 
 
-def save_drawing(result: Result, folder: Path) -> list[Path]:
-    """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, replacing existing files, and return the two paths.
+@dataclass(frozen=True)
+class CampaignRuns:
+    """Which runs of a campaign: its name and size, their images, seeds and methods, and their folder."""
 
-    Raises:
-        UserError: the folder cannot be written.
+    name: str
+    size: str = "small"
+    data: str | None = None
+    """Source of the images; None: those of the size."""
+    seeds: int | None = None
+    """Number of seeds; None: that of the size."""
+    only: Sequence[str] = ()
+    """Names of methods; empty: all of the size."""
+    transfer: Sequence[str] = ()
+    """Sources of other labelled images, on which the same probes are scored."""
+    runs: Path | None = None
+    """Folder of the runs; None: runs/PAPER."""
+
+    def plan(self) -> Plan:
+        """Return the plan of the cells.
+
+        Raises:
+            UserError: a field is wrong.
+        """
+        module, settings = load_figure(self.name), checked_size(self.name, self.size, self.data)
+        if self.seeds is not None and not 1 <= self.seeds <= 1000:
+            raise UserError(f"--seeds is {self.seeds}, expected the number of seeds, from 1 to 1000")
+        for method in self.only:
+            pick(method, dict.fromkeys(module.METHODS), f"method of {self.name}")
+        more = {"transfer": tuple(self.transfer)} if self.transfer else {}
+        return module.plan(settings, data=self.data, seeds=self.seeds, only=tuple(self.only), **more)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the runs. The figures of a paper share it; sizes share it if only what follows "-" differs.
+
+        >>> CampaignRuns("frossl/table2").folder, CampaignRuns("frossl/table2", "paper-stl10").folder
+        (PosixPath('runs/frossl/small'), PosixPath('runs/frossl/paper'))
+        """
+        return (self.runs or Path("runs") / self.name.partition("/")[0]) / self.size.partition("-")[0]
+
+    def run(self, *, parallel: int = 0, console: Console | None = None) -> tuple[Result, list[Row]]:
+        """Run what is missing, and return the result and the rows of all cells, also of those that failed.
+
+        Raises:
+            UserError: a field is wrong.
+            Interrupted: the runs have stopped with checkpoints; `collect` returns what is done.
+        """
+        rows = run_sweep(self.plan(), self.folder, Jobs(parallel=parallel), console=console)
+        return self.result(rows, len(rows)), rows
+
+    def collect(self) -> Result:
+        """Return the result of the rows that exist, without running anything."""
+        rows, cells = collect_rows(self.plan(), self.folder)
+        return self.result(rows, len(cells))
+
+    def result(self, rows: Sequence[Row], cells: int) -> Result:
+        """Return the result of the rows that are final, with the versions, hardware and commits of their runs.
+
+        Raises:
+            UserError: rows have the same name of a data set, but other images.
+        """
+        rows = [row for row in rows if row.is_final]
+        digests = {row.data: row.images for row in reversed(rows)}
+        for row in rows:
+            if digests[row.data] != row.images:
+                found = f"runs of '{row.data}' have different images ({digests[row.data]} and {row.images})"
+                raise UserError(f"{found}; keep the runs of each data set in another folder (--runs)")
+        data, seconds = ", ".join(sorted(digests)) or None, round(sum(row.seconds for row in rows), 1)
+        settings = asdict(load_figure(self.name).SIZES[self.size])
+        environment = platform_info() | merge([row.environment for row in rows]) | libraries()
+        table = round_numbers({"rows": [row.to_json() for row in rows], "cells": cells})
+        return Result(self.name, self.size, 0, data, seconds, settings, environment, table)
+
+
+def merge(environments: Sequence[Any]) -> Any:
+    """Return one object of several, in which values that differ are joined by commas: the runs may be of several
+    machines and commits.
+
+    >>> merge([{"commit": "a1", "torch": "2.0"}, {"commit": "b2", "torch": "2.0"}])
+    {'commit': 'a1, b2', 'torch': '2.0'}
     """
-    drawing = result.draw()
-    paths = [folder / result_path(result.name, result.size).with_suffix(suffix) for suffix in (".svg", ".png")]
-    for path in paths:
-        with atomic_write(path, overwrite=True) as draft:
-            drawing.savefig(
-                draft,
-                format=path.suffix[1:],
-                bbox_inches="tight",
-                metadata={"Date": None} if path.suffix == ".svg" else None,
-            )
-    return paths
+    if all(isinstance(each, dict) for each in environments):
+        names = dict.fromkeys(name for each in environments for name in each)
+        return {name: merge([each[name] for each in environments if name in each]) for name in names}
+    distinct = [each for i, each in enumerate(environments) if each not in environments[:i]]
+    return distinct[0] if len(distinct) == 1 else ", ".join(map(str, distinct))
 
 
-def load_committed(name: str, size: str = "small") -> Result | None:
-    """Return the result that comes with the library, or None."""
-    package = Path(__file__).parents[1]
-    folders = (package / "results", package.parents[1] / "results")  # of an installed package, of a source checkout
-    return next(
-        (
-            Result.read(path)
-            for folder in folders
-            if (path := folder / result_path(name, size).with_suffix(".json")).exists()
-        ),
-        None,
-    )
+def run_campaign(name: str, *, parallel: int = 0, console: Console | None = None, **which: Any) -> Result:
+    """Run what is missing of a campaign, and return its result; `which` are fields of `CampaignRuns`."""
+    return CampaignRuns(name, **which).run(parallel=parallel, console=console)[0]

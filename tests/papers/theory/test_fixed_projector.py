@@ -1,18 +1,13 @@
 """Fixed projectors, compared with the gradients of the actual losses, integrated flows and measured rates."""
 
-from itertools import combinations, permutations
-
 import pytest
 import torch
 from dynamics_helpers import randn
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fullrank.errors import UserError
 from fullrank_papers.theory import fixed_projector as fixed
 from fullrank_papers.theory.contrastive_pairs import pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient, gradient_flow
-from fullrank_papers.theory.infonce import driven_vector_field, driving_matrix, imbalances, softmax_weights
+from fullrank_papers.theory.infonce import driven_vector_field, driving_matrix, softmax_weights
 from fullrank_papers.theory.objectives import alignment_linear, contrastive_linear, infonce_squared
 
 H, D, K, N = 5, 4, 3, 20
@@ -91,12 +86,6 @@ def test_the_closed_form_is_the_integrated_flow_of_the_actual_loss(name, x, Thet
     close(fixed.projected_weights(Theta, A, driving(name, x, A @ Theta) / N, t), path, 1e-8)
 
 
-def test_without_a_projector_it_is_the_unconstrained_flow(x, Theta):
-    C, t = pair_matrix(*x), torch.tensor([0.0, 0.01, 0.1], dtype=torch.float64)
-    found = fixed.projected_weights(Theta, torch.eye(H, dtype=torch.float64), -2 * C, t)
-    close(found, unconstrained_weights(Theta, C, t), 1e-12)
-
-
 def test_an_orthonormal_projector_gives_the_embedding_the_flow_of_one_layer(x, Theta, orthonormal):
     """Remark 3's identical dynamics of all components, for any loss; another projector gives each component a speed of
     its own."""
@@ -115,16 +104,6 @@ def test_an_orthonormal_projector_gives_the_embedding_the_flow_of_one_layer(x, T
     close(found, expected, 1e-12)
 
 
-def test_a_rotation_of_the_representation_makes_any_projector_a_sub_vector(x, Theta, orthonormal, rng):
-    """Neither loss nor flow depends on the rotation, so a random low-rank projector and a sub-vector differ by chance
-    only."""
-    Q = torch.linalg.qr(torch.cat([orthonormal.mT, randn(rng, H, H - K)], 1))[0].mT
-    Q[:K] = orthonormal
-    X, t = -2 * pair_matrix(*x), torch.tensor([0.05], dtype=torch.float64)
-    of_sub_vector = fixed.projected_weights(Q @ Theta, torch.eye(K, H, dtype=torch.float64), X, t)
-    close(Q @ fixed.projected_weights(Theta, orthonormal, X, t), of_sub_vector, 1e-12)
-
-
 def test_singular_values_grow_at_the_rates_of_the_best_matching():
     """Of the representation and of the embedding, with eigenvalues of both signs and a projector of lower rank."""
     rng = torch.Generator().manual_seed(2)
@@ -135,20 +114,6 @@ def test_singular_values_grow_at_the_rates_of_the_best_matching():
     for weights, rates in ((path, fixed.growth_rates(a, xi)), (A @ path, fixed.growth_rates(a[:K], xi))):
         measured = torch.linalg.svdvals(weights).log().diff(dim=0)[0] / 2
         close(measured, rates, 0.003)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.floats(0, 2), min_size=1, max_size=4), st.lists(st.floats(-2, 2), min_size=1, max_size=4))
-def test_the_rates_equal_the_best_of_all_matchings(a, xi):
-    rates = fixed.growth_rates(torch.tensor(a, dtype=torch.float64), torch.tensor(xi, dtype=torch.float64))
-    for k in range(1, min(len(a), len(xi)) + 1):
-        best = max(
-            sum(one * other for one, other in zip(rows, columns, strict=True))
-            for rows in combinations(a, k)
-            for columns in permutations(xi, k)
-        )
-        assert rates[:k].sum().item() == pytest.approx(best, abs=1e-12)
-    assert (rates.diff() <= 1e-12).all()
 
 
 def test_the_collapsed_weights_are_where_the_loss_without_scale_ends(x, Theta, orthonormal):
@@ -177,36 +142,3 @@ def test_the_flow_of_a_residual_block_is_minus_the_gradient_of_the_actual_loss(n
     hidden, projector = driven_vector_field([Theta, A + A @ W2], X)  # of W₁ and of M = A(I + W₂)
     for found, slope in zip((hidden, A.mT @ projector), gradient(loss, (Theta, W2)), strict=True):
         close(found, -slope, 1e-12)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_residual_block_makes_a_fixed_projector_a_trained_one(name, x, Theta, orthonormal, rng):
-    """The same trajectory as of two layers W₁ and M, of which the second is trained."""
-    W2, t = 0.3 * randn(rng, H, H), torch.tensor([0.0, 0.05, 0.1], dtype=torch.float64)
-    through = gradient_flow(
-        lambda p: actual_loss(name, x @ p[0].mT @ (orthonormal + orthonormal @ p[1]).mT) / N, (Theta, W2), t
-    )
-    layers = gradient_flow(
-        lambda p: actual_loss(name, x @ p[0].mT @ p[1].mT) / N, (Theta, orthonormal + orthonormal @ W2), t
-    )
-    close(through[0], layers[0], 1e-7)
-    close(orthonormal + orthonormal @ through[1], layers[1], 1e-7)
-    close(fixed.frozen_weights(through[1][-1], orthonormal), fixed.frozen_weights(W2, orthonormal), 1e-9)
-    first, last = (imbalances([layers[0][i], layers[1][i]])[0] for i in (0, -1))
-    close(last, first, 1e-7)
-
-
-def test_the_hidden_layer_of_a_linear_block_gets_a_gradient_of_the_projectors_rank(x, Theta, orthonormal, rng):
-    velocity = driven_vector_field([Theta, orthonormal + orthonormal @ randn(rng, H, H)], -2 * pair_matrix(*x))[0]
-    assert torch.linalg.matrix_rank(velocity) == K
-
-
-def test_matrices_without_the_required_properties_are_errors(Theta, A, orthonormal, rng):
-    with pytest.raises(UserError, match="X is not symmetric"):
-        fixed.projected_weights(Theta, A, randn(rng, D, D), torch.tensor(1.0, dtype=torch.float64))
-    with pytest.raises(UserError, match="eigenvalue -1"):
-        fixed.growth_rates(torch.tensor([-1.0]), torch.ones(1))
-    with pytest.raises(UserError, match="not orthonormal"):
-        fixed.collapsed_weights(Theta, A, torch.eye(D, dtype=torch.float64))
-    with pytest.raises(UserError, match="not simple"):
-        fixed.collapsed_weights(Theta, orthonormal, torch.eye(D, dtype=torch.float64))

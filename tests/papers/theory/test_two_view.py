@@ -5,13 +5,10 @@ import pytest
 import torch
 from dynamics_helpers import seeded_randn, vector
 
-from fullrank.errors import UserError
-from fullrank_papers.theory.flow import gradient_flow
 from fullrank_papers.theory.objectives import barlow_linear, frossl_linear
 from fullrank_papers.theory.two_view import (
     BARLOW,
     FROSSL,
-    barlow_vector_field,
     eigenvalues,
     frossl_loss,
     frossl_optimum,
@@ -55,13 +52,6 @@ def test_the_printed_flow_of_frossl_is_not_the_gradient_and_lets_weights_decay()
     assert (printed(W) * W).sum() < 0 < (frossl_vector_field(W, G) * W).sum()
 
 
-def test_barlow_conserves_the_difference_of_norms_of_any_weights():
-    G, W = moments(seeded_randn(2, 20, 5) / 4), seeded_randn(2, 3, 5, seed=1)
-    trajectory = gradient_flow(lambda p: BARLOW.value(p["W"], G), {"W": W}, vector(0, 0.5, 1), rtol=1e-12)["W"]
-    difference = trajectory.square().sum((2, 3)).diff(dim=1)
-    torch.testing.assert_close(difference, difference[:1].expand(3, 1), rtol=0, atol=1e-10)
-
-
 def test_gradient_descent_records_loss_and_eigenvalues_of_the_embeddings():
     X, W = (
         seeded_randn(2, 20, 5) / 4,
@@ -96,25 +86,3 @@ def test_descent_from_small_weights_reaches_the_optimum():
     trained = gradient_descent(FROSSL, start, G, learning_rate=0.03, steps=20000, every=20000)
     torch.testing.assert_close(trained.loss[-1], frossl_loss(W, G), rtol=1e-8, atol=0)
     assert principal_cosines(trained.W, W, G).min() > 1 - 1e-6
-
-
-@separate_and_shared
-def test_principal_cosines_are_those_of_bases_of_the_embeddings(networks):
-    X, W, V = seeded_randn(2, 30, 6), seeded_randn(networks, 3, 6, seed=1), seeded_randn(2, 3, 6, seed=2)
-    one, other = (torch.linalg.qr(X @ A.mT).Q for A in (W, V))
-    torch.testing.assert_close(principal_cosines(W, V, moments(X)), torch.linalg.svdvals(one.mT @ other))
-    torch.testing.assert_close(
-        principal_cosines(W, seeded_randn(3, 3) @ W, moments(X)), torch.ones(2, 3, dtype=torch.float64)
-    )
-
-
-def test_wrong_shapes_ranks_and_learning_rates_are_errors():
-    W, G = seeded_randn(2, 3, 5), moments(seeded_randn(2, 20, 5))
-    with pytest.raises(UserError, match="W has 3 networks"):
-        frossl_vector_field(seeded_randn(3, 3, 5), G)
-    with pytest.raises(UserError, match="W has 4 inputs"):
-        barlow_vector_field(seeded_randn(2, 3, 4), G)
-    with pytest.raises(UserError, match="rank 5"):
-        frossl_optimum(G, dimensions=6)
-    with pytest.raises(UserError, match="diverged by step 100"):
-        gradient_descent(FROSSL, W, G, learning_rate=1.0, steps=100, every=100)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fullrank.report.plot_style import subplots
 from fullrank.spectrum.functional import effective_rank
 from fullrank_papers.figures.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.theory.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank_papers.theory.infonce_alignment import balanced_layers
@@ -83,43 +83,34 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     counts = {case: [sum(value <= COLLAPSED * s["end"][0] for value in s["end"]) for s in rows[case]] for case in CASES}
     starts, ends = (
         effective_rank(torch.tensor([spectra[moment] for spectra in rows["product"]])).tolist()
         for moment in ("start", "end")
     )
 
-    def more_with_depth(case: str) -> ClaimResult:
-        return paper_claim(
-            f"more eigenvalues below {COLLAPSED:g} of the largest with each layer",
-            f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers",
-            all(fewer < more for fewer, more in pairwise(counts[case])),
-        )
+    def more(case: str, networks: str) -> Verdict:
+        measured = f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers"
+        holds = all(fewer < more for fewer, more in pairwise(counts[case]))
+        return verdict(measured, holds, networks=networks, collapsed=COLLAPSED)
 
     return {
-        "one layer does not collapse": paper_claim(
-            f"no eigenvalue below {COLLAPSED:g} of the largest", str(counts["linear"][0]), counts["linear"][0] == 0
-        ),
-        "more layers collapse more dimensions of linear networks": more_with_depth("linear"),
-        "more layers collapse more dimensions of ReLU networks": more_with_depth("relu"),
-        "training is a cause: from one common product, the final effective rank falls with each layer": our_correction(
-            f"falling with depth, and from two layers on below the {min(starts):.1f} of the start",
+        "one_layer": verdict(str(counts["linear"][0]), counts["linear"][0] == 0, collapsed=COLLAPSED),
+        "more: linear": more("linear", "linear"),
+        "more: relu": more("relu", "ReLU"),
+        "training": verdict(
             ", ".join(f"{rank:.1f}" for rank in ends),
             all(shallow > deep for shallow, deep in pairwise(ends)) and ends[0] > min(starts) > ends[1],
+            min_starts=min(starts),
         ),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 11 of Jing et al. 2022, DirectCLR",
-    claim="Adding layers collapses more dimensions of the embeddings, with and without ReLU.",
-    sizes={
-        "smoke": Size(N=64, steps=300, learning_rate=0.2, noise=0.1),
-        "small": Size(N=128, steps=4000, learning_rate=0.05, noise=0.1),
-        "paper": Size(N=128, steps=10_000, learning_rate=0.05, noise=0.1),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Fig. 11 of Jing et al. 2022, DirectCLR"
+CLAIM = "Adding layers collapses more dimensions of the embeddings, with and without ReLU."
+SIZES = {
+    "smoke": Size(N=64, steps=300, learning_rate=0.2, noise=0.1),
+    "small": Size(N=128, steps=4000, learning_rate=0.05, noise=0.1),
+    "paper": Size(N=128, steps=10_000, learning_rate=0.05, noise=0.1),
+}

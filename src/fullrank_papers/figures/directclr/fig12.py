@@ -5,71 +5,50 @@ tuned d0 is 360 of 2048, which is 22 of the 128 dimensions at size small. The cl
 best of ours.
 """
 
-import statistics
+from statistics import fmean
 
 from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.directclr.study import (
-    IMAGES,
-    SIZES,
-    Size,
-    run_study,
-    values_per_seed,
-    with_d0,
-    with_projector,
-)
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows
-from fullrank_papers.figures.seeds import check_higher
+from fullrank_papers.figures.directclr.comparison import accuracies, ranks
+from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
+from fullrank_papers.figures.directclr.study import SIZES as SIZES
+from fullrank_papers.figures.directclr.study import Size, run_study, with_d0, with_projector
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts
+from fullrank_papers.figures.numerics import check_higher
+
+TITLE = "Fig. 12 of Jing et al. 2022, DirectCLR"
+CLAIM = "Accuracy has a maximum in d0: too few dimensions give too little gradient; with all of them r collapses."
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     tuned = size.recipe.projector.d0
-    recipes = {str(d0): with_d0(size.recipe, d0) for d0 in sorted({*size.sweep, tuned})} | {
-        "all": with_projector(size.recipe, "none")
-    }
+    recipes = {str(d0): with_d0(size.recipe, d0) for d0 in sorted({*size.sweep, tuned})}
+    recipes["all"] = with_projector(size.recipe, "none")
     return {"tuned": str(tuned), "runs": run_study(size, recipes, data=data, seed=seed)}
 
 
 def plot(rows: Rows) -> MplFigure:
-    figure, ((left, right),) = subplots(1, 2, width=9.0, height=3.0, sharex=True)
+    figure, (axes,) = subplots(1, 2, width=9.0, height=3.0, sharex=True)
     D_b = rows["runs"]["all"][0]["representation"]["D"]
     places = [D_b if d0 == "all" else int(d0) for d0 in rows["runs"]]
-    for axis, keys, scale in ((left, ("accuracy", "whole"), 100), (right, ("representation", "effective_rank"), 1)):
-        values = [[scale * value for value in values_per_seed(runs, *keys)] for runs in rows["runs"].values()]
+    labels = ("accuracy of a linear probe of r, %", "effective rank of r")
+    for axis, numbers, scale, label in zip(axes, (accuracies, ranks), (100, 1), labels, strict=True):
+        values = [[scale * value for value in numbers(runs)] for runs in rows["runs"].values()]
         axis.plot(places, values, "o", color="C0", markersize=4, alpha=0.6)
-        axis.plot(places, [statistics.fmean(seeds) for seeds in values], color="C0")
+        axis.plot(places, [fmean(seeds) for seeds in values], color="C0")
         axis.axvline(int(rows["tuned"]), color="gray", linewidth=0.8, linestyle=":")
         axis.set_xscale("log", base=2)
         axis.set_xticks(places, [str(place) for place in places], minor=False)
-        axis.set_xlabel(f"d0, of {D_b} dimensions (dotted: the paper's share)")
-    left.set_ylabel("accuracy of a linear probe of r, %")
-    left.set_title("Dots: seeds, line: their mean")
-    right.set_ylabel("effective rank of r")
+        axis.set(xlabel=f"d0, of {D_b} dimensions (dotted: the paper's share)", ylabel=label)
+    axes[0].set_title("Dots: seeds, line: their mean")
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     runs, tuned = rows["runs"], rows["tuned"]
     fewest = min((d0 for d0 in runs if d0 != "all"), key=int)
-    accuracy = {d0: values_per_seed(runs[d0], "accuracy", "whole") for d0 in runs}
-    rank = {d0: values_per_seed(runs[d0], "representation", "effective_rank") for d0 in runs}
-    fewer = f"accuracy drops with too few dimensions: d0 = {tuned} is better than d0 = {fewest}"
+    best = accuracies(runs[tuned])
     return {
-        fewer: check_higher(accuracy[tuned], accuracy[fewest]),
-        f"accuracy drops with all dimensions: d0 = {tuned} is better than all": check_higher(
-            accuracy[tuned], accuracy["all"]
-        ),
-        f"r collapses with all dimensions: its effective rank is higher with d0 = {tuned}": check_higher(
-            rank[tuned], rank["all"], unit="", scale=1.0
-        ),
+        "fewer": check_higher(best, accuracies(runs[fewest]), tuned=tuned, fewest=fewest),
+        "all": check_higher(best, accuracies(runs["all"]), tuned=tuned),
+        "rank": check_higher(ranks(runs[tuned]), ranks(runs["all"]), unit="", scale=1.0, tuned=tuned),
     }
-
-
-FIGURE = Figure(
-    title="Fig. 12 of Jing et al. 2022, DirectCLR",
-    claim="Accuracy has a maximum in d0: too few dimensions give too little gradient; with all of them r collapses.",
-    sizes=SIZES,
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images=IMAGES,
-)

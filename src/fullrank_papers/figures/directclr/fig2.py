@@ -8,10 +8,14 @@ dimensions, half of those of r.
 
 from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import plot_spectra
-from fullrank_papers.figures.directclr.study import IMAGES, SIZES, Size, run_projectors
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
-from fullrank_papers.figures.seeds import holds_in_every_run
+from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
+from fullrank_papers.figures.directclr.study import SIZES as SIZES
+from fullrank_papers.figures.directclr.study import Size, run_projectors
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
+from fullrank_papers.figures.numerics import holds_in_every_run
 
+TITLE = "Fig. 2 of Jing et al. 2022, DirectCLR"
+CLAIM = "SimCLR's embeddings collapse to a subspace: some singular values of their covariance are zero."
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
 
@@ -26,31 +30,15 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     spectra = [run["embedding"] for run in rows["two layers"]]
-    collapsed = ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra)
+    counts = [(spectrum["collapsed_dimensions"], spectrum["D"]) for spectrum in spectra]
     smallest = min(spectrum["eigenvalues"][-1] / spectrum["eigenvalues"][0] for spectrum in spectra)
     shares = [spectrum["effective_rank"] / spectrum["D"] for spectrum in spectra]
+    zeros = f"{', '.join(f'{n} of {D}' for n, D in counts)}; smallest {smallest:.1g} of the largest"
     return {
-        "some singular values of the embeddings' covariance drop to zero": paper_claim(
-            "some of at most 1e-6 of the largest, in every run",
-            f"{collapsed}; smallest {smallest:.1g} of the largest",
-            holds_in_every_run(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
-        ),
-        "the embeddings do not fill their space": paper_claim(
-            "an effective rank below 0.9 D in every run",
-            ", ".join(f"{share:.2f} D" for share in shares),
-            holds_in_every_run(share < 0.9 for share in shares),
+        "zeros": verdict(zeros, holds_in_every_run(n > 0 for n, _ in counts)),
+        "space": verdict(
+            ", ".join(f"{share:.2f} D" for share in shares), holds_in_every_run(share < 0.9 for share in shares)
         ),
     }
-
-
-FIGURE = Figure(
-    title="Fig. 2 of Jing et al. 2022, DirectCLR",
-    claim="SimCLR's embeddings collapse to a subspace: some singular values of their covariance are zero.",
-    sizes=SIZES,
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images=IMAGES,
-)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.figures.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.theory.augmentation_strength import gaussian_equilibrium
 from fullrank_papers.theory.infonce import train_infonce
@@ -100,7 +100,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
     threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
     strong = rows["block"][-1][-AUGMENTED] / rows["block"][-1][0]
@@ -108,43 +108,24 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
     return {
-        f"strong augmentation (k = {k_strong:g}) makes the 8 singular values of the augmented block vanish": paper_claim(
-            "below 0.01 of the largest", f"{strong:.2g}", strong < 0.01
+        "strong": verdict(f"{strong:.2g}", strong < 0.01, k_strong=k_strong),
+        "weak": verdict(f"{weak:.2g}", weak > 0.1, k_weak=k_weak),
+        "printed": verdict(
+            f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1, k_weak=k_weak
         ),
-        f"weak augmentation (k = {k_weak:g}) keeps all 16": paper_claim(
-            "the smallest above 0.1 of the largest", f"{weak:.2g}", weak > 0.1
-        ),
-        f"with the data's scatter equal to NI, as printed, k = {k_weak:g} keeps all 16 as well": paper_claim(
-            "the smallest above 0.1 of the largest",
-            f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}",
-            printed > 0.1,
-        ),
-        "small weights grow at the rate k* − k, k* = 2 Var, in the time of the mean loss: they shrink above k*": our_correction(
-            "k* = 1 ± 0.1, slope −1 ± 0.1",
-            f"k* = {threshold:.3f}, slope {slope:.3f}",
-            abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1,
-        ),
-        "after training, all singular values remain below k*, and the 8 vanish well above k*": our_correction(
-            "all > 0.05 for k < 1, the 8 < 0.05 for k > 1.4",
-            f"at least {below:.2g}, at most {above:.2g}",
-            below > 0.05 and above < 0.05,
-        ),
+        "rate": verdict(f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1),
+        "after": verdict(f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 3 of Jing et al. 2022, DirectCLR",
-    claim="Strong augmentation makes singular values of a linear layer vanish.",
-    sizes={
-        "smoke": Size(N=64, steps=300, learning_rate=0.3, strengths=(0.25, 0.75, 2.0)),
-        "small": Size(
-            N=128, steps=3000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-        ),
-        "paper": Size(
-            N=128, steps=10_000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-        ),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Fig. 3 of Jing et al. 2022, DirectCLR"
+CLAIM = "Strong augmentation makes singular values of a linear layer vanish."
+SIZES = {
+    "smoke": Size(N=64, steps=300, learning_rate=0.3, strengths=(0.25, 0.75, 2.0)),
+    "small": Size(
+        N=128, steps=3000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
+    ),
+    "paper": Size(
+        N=128, steps=10_000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
+    ),
+}

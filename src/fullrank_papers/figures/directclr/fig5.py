@@ -21,7 +21,7 @@ from fullrank_papers.figures.directclr.toy_models import (
     paper_start,
     seeded_generator,
 )
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, quantiles, spread
 from fullrank_papers.theory.flow import gradient
 from fullrank_papers.theory.infonce import imbalances, linear_vector_field
@@ -133,7 +133,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     counts = {case: [sum(a > ALIGNED for a in run["diagonal"]) for run in rows[case]] for case in CASES}
     counted = {
         case: f"{spread(per_start, 0)} of {DIMENSIONS}, median and 5 % to 95 % of {len(per_start)} starts"
@@ -148,40 +148,28 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     smallest = min(min(run["diagonal"]) for run in rows["balanced"])
     identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
     return {
-        "|A| converges to the identity": paper_claim(
-            identity, f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS
+        "paper": verdict(
+            f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS, expected=identity
         ),
-        "|A| converges to the identity, with the loss of the authors' toy code in place of eq. 2": paper_claim(
-            identity, counted["released"], min(counts["released"]) == DIMENSIONS
-        ),
-        "from a balanced start |A| is the identity": our_correction(
-            identity, f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS
-        ),
-        "every |A_kk| is at least √(1 − ‖W₁W₁ᵀ − W₂ᵀW₂‖²/gap²), gap = min |σ₁ₖ² − σ₂ⱼ²| over j ≠ k": our_correction(
-            "|A_kk| never below this bound", f"{-below:.1g} above it or more", below < 1e-6
-        ),
-        "from the paper's start the subspace of the modes that have grown aligns, also where single vectors of it mix": our_correction(
-            f"smallest cosine of the subspaces > 0.95 for 95 % of the starts; starts in which a grown mode has |A_kk| ≤ {ALIGNED}",
+        "released": verdict(counted["released"], min(counts["released"]) == DIMENSIONS, expected=identity),
+        "balanced": verdict(f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS, expected=identity),
+        "bound": verdict(f"{-below:.1g} above it or more", below < 1e-6),
+        "subspace": verdict(
             f"{spread(cosines['paper'], 3)}; {mixed} of {len(rows['paper'])} starts",
             quantiles(cosines["paper"])[1] > 0.95 and mixed > 0,
+            aligned=ALIGNED,
         ),
-        "if singular values are nearly equal, blocks align, single vectors do not": paper_claim(
-            "for 95 % of the starts mean |A_kk| of the grown modes < 0.8, and cosines of the subspaces > 0.95",
+        "level": verdict(
             f"{spread(means)} and {spread(cosines['level'], 3)}",
             quantiles(means)[2] < 0.8 and quantiles(cosines["level"])[1] > 0.95,
         ),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 5 of Jing et al. 2022, DirectCLR",
-    claim="Two linear layers align: |A| = |V₂ᵀU₁| converges to the identity.",
-    sizes={
-        "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=3, balanced_seeds=1, released_steps=700),
-        "small": Size(N=128, steps=1800, learning_rate=0.1, seeds=40, balanced_seeds=5, released_steps=3000),
-        "paper": Size(N=128, steps=10_000, learning_rate=0.03, seeds=100, balanced_seeds=10, released_steps=10_000),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Fig. 5 of Jing et al. 2022, DirectCLR"
+CLAIM = "Two linear layers align: |A| = |V₂ᵀU₁| converges to the identity."
+SIZES = {
+    "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=3, balanced_seeds=1, released_steps=700),
+    "small": Size(N=128, steps=1800, learning_rate=0.1, seeds=40, balanced_seeds=5, released_steps=3000),
+    "paper": Size(N=128, steps=10_000, learning_rate=0.03, seeds=100, balanced_seeds=10, released_steps=10_000),
+}

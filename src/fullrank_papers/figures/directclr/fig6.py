@@ -20,9 +20,14 @@ from fullrank_papers.figures.directclr.toy_models import (
     paper_start,
     seeded_generator,
 )
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import (
+    MplFigure,
+    Rows,
+    Verdicts,
+    add_theory_legend,
+    verdict,
+)
 from fullrank_papers.figures.numerics import normal
-from fullrank_papers.figures.plotting import add_theory_legend
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd
 
@@ -112,43 +117,26 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     worst = {case: max(rows[case]["deviation"]) for case in CASES}
     shares = [rows["paper"]["end"][name][-LOWEST] / rows["paper"]["end"][name][0] for name in QUANTITIES]
     drift, halved = rows["drift"], rows["drift of half the learning rate"]
     return {
-        "the lowest singular values of both layers, and so those of the embeddings, stay significantly smaller": paper_claim(
-            f"the lowest {LOWEST} below 0.1 of the largest",
-            ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)",
-            max(shares) < 0.1,
+        "lowest": verdict(
+            ", ".join(f"{share:.2g}" for share in shares) + " (W₁, W₂, covariance)", max(shares) < 0.1, lowest=LOWEST
         ),
-        "from the paper's start eq. 10-11 describe the singular values, because its layers align": paper_claim(
-            "each mode of W₁ within 0.02 over all of training",
-            f"relative error up to {worst['paper']:.2g}",
-            worst["paper"] < 0.02,
-        ),
-        "from a balanced start eq. 10-11 describe the singular values": our_correction(
-            "each mode of W₁ within 0.02 over all of training",
-            f"relative error up to {worst['balanced']:.2g}",
-            worst["balanced"] < 0.02,
-        ),
-        "the flow conserves W₁W₁ᵀ − W₂ᵀW₂; with finite steps it drifts in proportion to the learning rate": our_correction(
-            "twice the drift at twice the learning rate",
-            f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one",
-            1.7 < drift / halved < 2.3,
+        "paper": verdict(f"relative error up to {worst['paper']:.2g}", worst["paper"] < 0.02),
+        "balanced": verdict(f"relative error up to {worst['balanced']:.2g}", worst["balanced"] < 0.02),
+        "drift": verdict(
+            f"{drift / halved:.2f} times; {drift:.2g} of its norm at the larger one", 1.7 < drift / halved < 2.3
         ),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 6 of Jing et al. 2022, DirectCLR",
-    claim="The lowest singular values of both layers stay small, and the embeddings' covariance is of low rank.",
-    sizes={
-        "smoke": Size(N=64, steps=1000, learning_rate=0.05, recorded=100),
-        "small": Size(N=128, steps=10_000, learning_rate=0.03, recorded=400),
-        "paper": Size(N=128, steps=40_000, learning_rate=0.0075, recorded=400),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Fig. 6 of Jing et al. 2022, DirectCLR"
+CLAIM = "The lowest singular values of both layers stay small, and the embeddings' covariance is of low rank."
+SIZES = {
+    "smoke": Size(N=64, steps=1000, learning_rate=0.05, recorded=100),
+    "small": Size(N=128, steps=10_000, learning_rate=0.03, recorded=400),
+    "paper": Size(N=128, steps=40_000, learning_rate=0.0075, recorded=400),
+}

@@ -19,8 +19,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
-from fullrank.evaluation import Features, accuracy, extract_features, linear_probe, standardize
-from fullrank.evaluation.features import select_dimensions
+from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
 from fullrank.images import Images, load_images, train_and_test
 from fullrank.methods import ProjectorConfig, gradient_ranks
 from fullrank.models import load_run
@@ -31,9 +30,7 @@ from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
 from fullrank_papers.figures.figure import Rows
 
-GRADIENT_IMAGES = (
-    192  # images of the batch whose gradient rank is measured: their two views are more than the paper's d0 = 360
-)
+GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
 IMAGES = "CIFAR-10 at size small, ImageNet as in the paper"
 
@@ -66,9 +63,7 @@ class Size:
 
 def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
     """Return the recipe for a short run: fewer epochs, one checkpoint, no spectra during training."""
-    spectrum = replace(
-        recipe.spectrum, every=10**9
-    )  # `evaluate_run` computes the final spectrum from all held-out images
+    spectrum = replace(recipe.spectrum, every=10**9)  # `evaluate_run` computes the last one from all held-out images
     return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
 
 
@@ -117,9 +112,8 @@ def with_projector(recipe: Recipe, name: str) -> Recipe:
         case "none":
             projector = replace(P, widths=())
         case "DirectCLR":
-            return replace(
-                with_objective(recipe, "directclr"), hyper={"d0": P.d0, "temperature": recipe.hyper["temperature"]}
-            )
+            hyper = {"d0": P.d0, "temperature": recipe.hyper["temperature"]}
+            return replace(with_objective(recipe, "directclr"), hyper=hyper)
         case kind:
             projector = replace(P, kind=kind)
     return replace(recipe, projector=projector)
@@ -153,19 +147,13 @@ def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: 
 
 def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Rows:
     """Return the evaluation of a recipe's run; a run that `folder` contains already is resumed or only read."""
-    images = (
-        f"{zlib.crc32(recipe.data.source.encode()):08x}"  # the fingerprint does not depend on the place of the images
-    )
-    path = folder / f"{recipe.name}-{recipe.fingerprint}-{images}"
+    # The fingerprint does not depend on the place of the images.
+    path = folder / f"{recipe.name}-{recipe.fingerprint}-{zlib.crc32(recipe.data.source.encode()):08x}"
     evaluation = path / f"evaluation-{probe_images}.json"
     if not evaluation.exists():
-        start = time.process_time()
-        console = Console(quiet=True)
-        run = (
-            pretrain(resume=path, console=console)
-            if (path / "recipe.json").exists()
-            else pretrain(recipe, out=path, console=console)
-        )
+        start, console = time.process_time(), Console(quiet=True)
+        exists = (path / "recipe.json").exists()
+        run = pretrain(resume=path, console=console) if exists else pretrain(recipe, out=path, console=console)
         write_json(evaluation, evaluate_run(run, probe_images=probe_images) | {"seconds": time.process_time() - start})
     return read_json(evaluation)
 
@@ -184,36 +172,26 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    train, test = (
+    features = [
         extract_features(model.backbone, images, model.preprocess, device=device)
         for images in (train_images, splits.test)
-    )
-    d0 = recipe.hyper.get("d0", recipe.projector.d0)
-    parts = {
-        "whole": slice(None),
-        "first": slice(d0),
-        "rest": slice(d0, None),
-        "next": slice(d0, min(2 * d0, train.X.shape[1])),
-    }
+    ]
+    d0, (R, R_test) = recipe.hyper.get("d0", recipe.projector.d0), (each.X for each in features)
+    parts = {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, 2 * d0)}
+    scores = {}
+    for name, part in parts.items():
+        X, X_test = standardize(R[:, part], R_test[:, part])
+        scores[name] = accuracy(linear_probe(X, features[0].labels, X_test).logits, features[1].labels)
     assert model.projector is not None  # a run always has one, maybe an empty one
     with torch.inference_mode():
-        Z = model.projector.cpu()(test.X)
+        Z = model.projector.cpu()(R_test)
     return {
-        "accuracy": {
-            name: probe_accuracy(select_dimensions(train, part), select_dimensions(test, part))
-            for name, part in parts.items()
-        },
-        "representation": summarize_spectrum(test.X),
+        "accuracy": scores,
+        "representation": summarize_spectrum(R_test),
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),
         "losses": [row.loss for row in run.metrics.train[:5]],
     }
-
-
-def probe_accuracy(train: Features, test: Features) -> float:
-    """Return the test accuracy of a linear probe on standardised features."""
-    X, X_test = standardize(train.X, test.X)
-    return accuracy(linear_probe(X, train.labels, X_test).logits, test.labels)
 
 
 def summarize_spectrum(Z: Float[Tensor, "n D"]) -> Rows:
@@ -241,12 +219,3 @@ def measure_gradient_ranks(run: Run, recipe: Recipe, images: Images) -> dict[str
     ).pixels
     views = parts.views(pixels, parts.views.make_params(recipe.seed, 0, n))
     return gradient_ranks(parts.method.double(), [view.double() for view in views])
-
-
-def values_per_seed(runs: list[Rows], key: str, part: str | int) -> list[float]:
-    """Return one number of each run.
-
-    >>> values_per_seed([{"accuracy": {"whole": 0.5}}], "accuracy", "whole")
-    [0.5]
-    """
-    return [run[key][part] for run in runs]

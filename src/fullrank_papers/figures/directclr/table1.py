@@ -6,11 +6,15 @@ eigenvalues must be. Here we count collapsed dimensions, and compare projectors 
 """
 
 from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.directclr.comparison import better, plot_accuracies, plot_spectra
-from fullrank_papers.figures.directclr.study import IMAGES, LABELS, SIZES, Size, run_projectors, values_per_seed
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
-from fullrank_papers.figures.seeds import check_higher, holds_in_every_run
+from fullrank_papers.figures.directclr.comparison import better, plot_accuracies, plot_spectra, ranks
+from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
+from fullrank_papers.figures.directclr.study import LABELS, Size, run_projectors
+from fullrank_papers.figures.directclr.study import SIZES as SIZES
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
+from fullrank_papers.figures.numerics import check_higher, holds_in_every_run
 
+TITLE = "Table 1, Figs. 7 and 9 of Jing et al. 2022, DirectCLR"
+CLAIM = "DirectCLR is better than a linear projector, and prevents collapse of the representation as projectors do."
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
 """Top-1 accuracy on ImageNet in %."""
 ORDER = (("two layers", "DirectCLR"), ("DirectCLR", "linear"), ("linear", "none"), ("DirectCLR", "none"))
@@ -28,31 +32,12 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    ranks = {name: values_per_seed(rows[name], "representation", "effective_rank") for name in PAPER}
-    spectra = [run["representation"] for run in rows["none"]]
-    collapse = {
-        "without a projector the representation collapses: some of its dimensions are collapsed": paper_claim(
-            "eigenvalues of at most 1e-6 of the largest, in every run",
-            ", ".join(f"{spectrum['collapsed_dimensions']} of {spectrum['D']}" for spectrum in spectra),
-            holds_in_every_run(spectrum["collapsed_dimensions"] > 0 for spectrum in spectra),
-        )
-    }
-    higher_ranks = {
-        f"r has a higher effective rank with {LABELS[name]} than with none": check_higher(
-            ranks[name], ranks["none"], unit="", scale=1.0
-        )
-        for name in ("two layers", "linear", "DirectCLR")
-    }
-    return dict(better(rows, a, b, PAPER) for a, b in ORDER) | collapse | higher_ranks
-
-
-FIGURE = Figure(
-    title="Table 1, Figs. 7 and 9 of Jing et al. 2022, DirectCLR",
-    claim="DirectCLR is better than a linear projector, and prevents collapse of the representation as projectors do.",
-    sizes=SIZES,
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images=IMAGES,
-)
+def evaluate_claims(rows: Rows) -> Verdicts:
+    counts = [(run["representation"]["collapsed_dimensions"], run["representation"]["D"]) for run in rows["none"]]
+    collapsed = holds_in_every_run(count > 0 for count, _ in counts)
+    verdicts = {f"better: {a}, {b}": better(rows, a, b, PAPER) for a, b in ORDER}
+    verdicts["collapse"] = verdict(", ".join(f"{count} of {D}" for count, D in counts), collapsed)
+    for name in ("two layers", "linear", "DirectCLR"):
+        higher = check_higher(ranks(rows[name]), ranks(rows["none"]), unit="", scale=1.0, label=LABELS[name])
+        verdicts[f"rank: {name}"] = higher
+    return verdicts

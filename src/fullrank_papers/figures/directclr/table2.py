@@ -6,27 +6,23 @@ The paper trains each network once, and concludes that a projector only needs to
 
 from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import better, equal, plot_accuracies
-from fullrank_papers.figures.directclr.study import IMAGES, SIZES, Size, run_projectors, values_per_seed
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction
+from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
+from fullrank_papers.figures.directclr.study import SIZES as SIZES
+from fullrank_papers.figures.directclr.study import Size, run_projectors
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 
-PAPER = {
-    "none": 51.5,
-    "orthogonal": 52.2,
-    "linear": 61.1,
-    "diagonal": 60.2,
-    "low-rank": 62.3,
-    "low-rank-diagonal": 62.7,
-    "dropout": 43.0,
-}
+TITLE = "Table 2 of Jing et al. 2022, DirectCLR"
+CLAIM = (
+    "A linear projector only needs to be diagonal and of low rank: fixed low-rank ones are best, an orthogonal one "
+    "equals none."
+)
+PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3}
+PAPER |= {"low-rank-diagonal": 62.7, "dropout": 43.0}
 """Top-1 accuracy on ImageNet in %, Table 2 and (dropout) Appendix F."""
 EQUAL_PAIRS = (("orthogonal", "none"), ("low-rank-diagonal", "low-rank"), ("diagonal", "linear"))
 ORDER = (
-    ("linear", "none"),
-    ("diagonal", "none"),
-    ("low-rank", "linear"),
-    ("low-rank-diagonal", "diagonal"),
-    ("low-rank-diagonal", "none"),
-    ("none", "dropout"),
+    *(("linear", "none"), ("diagonal", "none"), ("low-rank", "linear")),
+    *(("low-rank-diagonal", "diagonal"), ("low-rank-diagonal", "none"), ("none", "dropout")),
 )
 
 
@@ -40,28 +36,9 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    losses = zip(*(values_per_seed(rows[name], "losses", 0) for name in ("orthogonal", "none")), strict=True)
-    largest = max(abs(a / b - 1) for a, b in losses)
-    same_loss = {
-        "an orthogonal projector does not change SimCLR's loss; it differs from no projector only by rounding": our_correction(
-            "equal losses at the first logged step, to 1e-4",
-            f"relative difference at most {largest:.1g}",
-            largest < 1e-4,
-        )
-    }
-    return (
-        dict([equal(rows, a, b, PAPER) for a, b in EQUAL_PAIRS] + [better(rows, a, b, PAPER) for a, b in ORDER])
-        | same_loss
-    )
-
-
-FIGURE = Figure(
-    title="Table 2 of Jing et al. 2022, DirectCLR",
-    claim="A linear projector only needs to be diagonal and of low rank: fixed low-rank ones are best, an orthogonal one equals none.",
-    sizes=SIZES,
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images=IMAGES,
-)
+def evaluate_claims(rows: Rows) -> Verdicts:
+    first = ([run["losses"][0] for run in rows[name]] for name in ("orthogonal", "none"))
+    largest = max(abs(a / b - 1) for a, b in zip(*first, strict=True))
+    verdicts = {f"equal: {a}, {b}": equal(rows, a, b, PAPER) for a, b in EQUAL_PAIRS}
+    verdicts |= {f"better: {a}, {b}": better(rows, a, b, PAPER) for a, b in ORDER}
+    return verdicts | {"orthogonal": verdict(f"relative difference at most {largest:.1g}", largest < 1e-4)}

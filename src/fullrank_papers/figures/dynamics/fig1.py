@@ -16,9 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
-from fullrank_papers.figures.plotting import plot_runs
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient_descent
 from fullrank_papers.theory.optimum import minimum_loss
@@ -128,7 +127,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     runs, minimum, end = rows["runs"], rows["minimum"], rows["t"][-1]
     last = {kind: [run[kind]["loss"][-1] for run in runs] for kind in (*KINDS, "theory")}
     free_rank, orthonormal_rank = ([run[kind]["rank"][-1] for run in runs] for kind in ("free", "orthonormal"))
@@ -139,42 +138,31 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     error = max(abs(a / b - 1) for a, b in zip(last["free"], last["theory"], strict=True))
     euler = -math.expm1(-4 * rows["eigenvalues"][0] ** 2 * rows["learning_rate"] * end)
     return {
-        "with orthonormal weights every start ends at the same loss": paper_claim(
-            f"λ₁ + λ₂ = {minimum:.3f}, within 1 %", f"off by at most {orthonormal:.2%}", orthonormal < 0.01
-        ),
-        "the same is true for the scaled loss, with which the paper enforces that constraint": paper_claim(
-            f"{minimum:.3f}, within 10 %", f"off by at most {scaled:.1%}", scaled < 0.1
-        ),
-        "without a constraint training diverges": paper_claim(
-            f"losses below 100 times that, {100 * minimum:.0f}",
+        "orthonormal": verdict(f"off by at most {orthonormal:.2%}", orthonormal < 0.01, minimum=minimum),
+        "scaled": verdict(f"off by at most {scaled:.1%}", scaled < 0.1, minimum=minimum),
+        "divergence": verdict(
             f"losses from {max(last['free']):.1e} to {min(last['free']):.1e} at t = {end:g}",
             all(loss < 100 * minimum for loss in last["free"]),
+            n100_minimum=100 * minimum,
         ),
-        "without a constraint all outputs tend to the same fixed point (Proposition 1)": paper_claim(
-            "equal outputs, within 10 %",
-            f"along the lowest eigenvector one output is up to {largest_ratio:.1f} times the other",
-            largest_ratio < 1.1,
+        "fixed_point": verdict(
+            f"along the lowest eigenvector one output is up to {largest_ratio:.1f} times the other", largest_ratio < 1.1
         ),
-        "unconstrained outputs become collinear and keep their initial ratio of sizes; constrained outputs keep their rank": our_correction(
-            "effective ranks < 1.05 and > 1.5",
+        "collinear": verdict(
             f"at most {max(free_rank):.3f} and at least {min(orthonormal_rank):.2f}, ratios within {drift:.0e}",
             max(free_rank) < 1.05 and min(orthonormal_rank) > 1.5 and drift < 1e-4,
         ),
-        "the closed form Θ₀ exp(−2Ct) gives the unconstrained loss, up to Euler's error of 1 − exp(−4λ₁²ηt)": our_correction(
-            f"{euler:.1%}", f"{error:.1%} at t = {end:g}", error < 1.2 * euler
-        ),
+        "closed_form": verdict(f"{error:.1%} at t = {end:g}", error < 1.2 * euler, euler=euler),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 1 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="Under orthogonality constraints the outputs converge to fixed points from any start; without a constraint they diverge.",
-    sizes={
-        "smoke": Size(samples=200, starts=2, learning_rate=0.01, steps=800, every=40),
-        "small": Size(samples=200, starts=4, learning_rate=0.005, steps=1600, every=40),
-        "paper": Size(samples=1000, starts=10, learning_rate=0.002, steps=4000, every=100),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
+TITLE = "Fig. 1 of Esser et al. 2023, Representation Learning Dynamics"
+CLAIM = (
+    "Under orthogonality constraints the outputs converge to fixed points from any start; without a "
+    "constraint they diverge."
 )
+SIZES = {
+    "smoke": Size(samples=200, starts=2, learning_rate=0.01, steps=800, every=40),
+    "small": Size(samples=200, starts=4, learning_rate=0.005, steps=1600, every=40),
+    "paper": Size(samples=1000, starts=10, learning_rate=0.002, steps=4000, every=100),
+}

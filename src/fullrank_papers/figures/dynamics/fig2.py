@@ -20,9 +20,14 @@ from torch import Tensor
 from fullrank.objectives import total
 from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import (
+    MplFigure,
+    Rows,
+    Verdicts,
+    add_theory_legend,
+    verdict,
+)
 from fullrank_papers.figures.numerics import log_slope, median_interval, ratios, spread
-from fullrank_papers.figures.plotting import add_theory_legend
 from fullrank_papers.theory.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank_papers.theory.objectives import contrastive_linear
 from fullrank_papers.theory.trace import orthonormal_weights, projected_gradient_descent
@@ -209,7 +214,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     slope = {
         (network, key): exponent(rows, network, key) for network in ACTIVATIONS for key in ("start", "theory_start")
     }
@@ -238,96 +243,79 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         network: decide([-x for x in ends[network]], above=least) for network, least in (("tanh", 0.5), ("relu", 0.25))
     }
     return {
-        "tanh: the difference goes to zero with the width, at the start and after training": paper_claim(
-            "exponents < −0.5; after training the median over starts, with its 95 % interval",
-            f"{tanh:.2f} at the start, {spreads['tanh']}",
-            decided["tanh"] if tanh < -0.5 else False,
-        ),
-        "ReLU: the difference goes to zero as well, but more slowly": paper_claim(
-            "exponents < −0.25; after training the median over starts, with its 95 % interval",
-            f"{relu:.2f} at the start, {spreads['relu']}",
-            decided["relu"] if relu < -0.25 else False,
-        ),
-        "sigmoid: the difference grows with the width at the start": paper_claim(
-            "exponent > 0.1", f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1
-        ),
-        "sigmoid: the difference grows with the width after training": paper_claim(
-            "exponent over all widths > 0.1: the median over starts, with its 95 % interval",
+        "tanh": verdict(f"{tanh:.2f} at the start, {spreads['tanh']}", decided["tanh"] if tanh < -0.5 else False),
+        "relu": verdict(f"{relu:.2f} at the start, {spreads['relu']}", decided["relu"] if relu < -0.25 else False),
+        "sigmoid_start": verdict(f"{slope['sigmoid', 'start']:.2f}", slope["sigmoid", "start"] > 0.1),
+        "sigmoid_end": verdict(
             f"{spread(ends['sigmoid'])} at t = {end:g}, {spread(late_sigmoid)} at t = {rows['late']:g}",
             decide(late_sigmoid, above=0.1),
         ),
-        "at the start the difference is √(z E(φ(g) − g)²): exponents −3/2 for tanh, −1/2 for ReLU, 0 for sigmoid, any d": our_correction(
-            f"{theory} at these widths",
-            f"{measured}, each width within {error:.0%}",
-            error < 5 / math.sqrt(rows["draws"]),
+        "start": verdict(
+            f"{measured}, each width within {error:.0%}", error < 5 / math.sqrt(rows["draws"]), theory=theory
         ),
-        "after training, tanh's exponent tends to −1, from above, only for widths far above the time": our_correction(
-            f"−1 ± 0.2 between the largest widths at t = {end:g}; above −1 between the smallest, and more so at t = {rows['late']:g}",
+        "tanh_end": verdict(
             f"from width to width {local_text}; {late_text}",
             abs(local[-1] + 1) < 0.2 and local[0] > -1 and late[0] > local[0],
+            end=end,
+            rows_late=rows["late"],
         ),
-        "ReLU does not approach linear with the width: it differs by 1/√2 of the outputs at the start, then by half or so": our_correction(
-            "0.71 ± 0.1, then > 0.4",
+        "relu_share": verdict(
             ", then ".join(f"{min(values):.2f} to {max(values):.2f}" for values in shares.values()),
             max(abs(ratio - math.sqrt(0.5)) for ratio in shares["start"]) < 0.1 and min(shares["end"]) > 0.4,
         ),
-        "sigmoid's growth is that of the constant W2ᵀφ(0)1, the mean over the samples; the rest does not grow": our_correction(
-            f"medians at t = {rows['late']:g} with their 95 % intervals: exponent of the constant > 0.1, of the rest < 0.1",
+        "constant": verdict(
             f"{spread(constants)} and {spread(rests)}",
             all_of(decide(constants, above=0.1), decide([-x for x in rests], above=-0.1)),
+            rows_late=rows["late"],
         ),
-        "unequal means of positives and negatives drive the constant": our_correction(
-            "with equal means less than half the exponent, in the median over starts with its 95 % interval",
+        "means": verdict(
             f"{spread(equal_means)}",
             decide([late / 2 - equal for late, equal in zip(late_sigmoid, equal_means, strict=True)], above=0.0),
         ),
-        "Theorem 1's bound (K = 1) exceeds the outputs themselves; c/2 |x|²√(3z/(h(h + 2))) does not, and bounds tanh too": our_correction(
-            "> 1 and < 1 times the outputs",
+        "theorem1": verdict(
             f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
             last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
         ),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 2 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="With growing width, tanh networks approach the linear one, ReLU networks more slowly, and sigmoid networks move away.",
-    sizes={
-        "smoke": Size(
-            widths=(10, 40, 160),
-            starts=6,
-            draws=60,
-            samples=40,
-            learning_rate=0.1,
-            steps=50,
-            every=5,
-            late_rate=0.3,
-            late_steps=80,
-        ),
-        "small": Size(
-            widths=(10, 30, 100, 300),
-            starts=40,
-            draws=200,
-            samples=60,
-            learning_rate=0.05,
-            steps=100,
-            every=4,
-            late_rate=0.2,
-            late_steps=150,
-        ),
-        "paper": Size(
-            widths=(10, 20, 50, 100, 200, 500, 1000, 2000),
-            starts=100,
-            draws=200,
-            samples=100,
-            learning_rate=0.01,
-            steps=500,
-            every=20,
-            late_rate=0.1,
-            late_steps=300,
-        ),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
+TITLE = "Fig. 2 of Esser et al. 2023, Representation Learning Dynamics"
+CLAIM = (
+    "With growing width, tanh networks approach the linear one, ReLU networks more slowly, and sigmoid "
+    "networks move away."
 )
+SIZES = {
+    "smoke": Size(
+        widths=(10, 40, 160),
+        starts=6,
+        draws=60,
+        samples=40,
+        learning_rate=0.1,
+        steps=50,
+        every=5,
+        late_rate=0.3,
+        late_steps=80,
+    ),
+    "small": Size(
+        widths=(10, 30, 100, 300),
+        starts=40,
+        draws=200,
+        samples=60,
+        learning_rate=0.05,
+        steps=100,
+        every=4,
+        late_rate=0.2,
+        late_steps=150,
+    ),
+    "paper": Size(
+        widths=(10, 20, 50, 100, 200, 500, 1000, 2000),
+        starts=100,
+        draws=200,
+        samples=100,
+        learning_rate=0.01,
+        steps=500,
+        every=20,
+        late_rate=0.1,
+        late_steps=300,
+    ),
+}

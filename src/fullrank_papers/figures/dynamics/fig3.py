@@ -16,9 +16,8 @@ from torch import Tensor
 
 from fullrank.report.plot_style import THEORY_LINE, subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, plot_runs, verdict
 from fullrank_papers.figures.numerics import median_interval, spread
-from fullrank_papers.figures.plotting import add_theory_legend, plot_runs
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 
@@ -172,7 +171,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     runs, lowest, eta = rows["runs"], rows["eigenvalues"][0], rows["learning_rate"]
     widths = sorted({run["width"] for run in runs})
     excess = max(run["excess"][name] for run in runs for name in ("descent", "horizontal"))
@@ -198,54 +197,40 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     )
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]
     return {
-        "(11) and (12) converge to the same final loss, λ₁": paper_claim(
-            "within 1e-3 of λ₁",
-            f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts",
-            excess < 1e-3,
-        ),
-        "(12) decays slightly slower than (11), at all widths": paper_claim(
-            "median over starts of the time of (12) to 99 % of the way / that of (11) > 1, with its 95 % interval",
-            f"medians with 5 % to 95 % of the starts: {descent_text}",
-            slower,
-        ),
-        "the outputs of (11) and (12) stay close to each other": paper_claim(
-            "median over starts of the largest distance < 0.1",
-            f"{typical:.2g}, at most {largest['horizontal']:.2g}",
-            typical < 0.1,
-        ),
-        "the outputs of (11) and (12) converge to the same final outputs": paper_claim(
-            "distance < 1e-3", f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3
-        ),
-        "(11) follows the polar flow, not (12): half of η halves the distance from the polar flow and not that from (12)": our_correction(
-            "distances shrink 2 and 1 times",
+        "loss": verdict(f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3),
+        "slower": verdict(f"medians with 5 % to 95 % of the starts: {descent_text}", slower),
+        "close": verdict(f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1),
+        "end": verdict(f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3),
+        "polar": verdict(
             f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
             abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
         ),
-        "(12) is slower than the polar flow as it rotates slower (2 : 3), but not in wide networks, which start near q = 0": our_correction(
-            "in the median > 1.02 times as long at the smallest width, 1 ± 0.02 at the largest",
+        "rotation": verdict(
             f"medians with 5 % to 95 % of the starts: {polar_text}",
             medians[widths[0]] > 1.02 > medians[widths[-1]] > 0.98,
         ),
-        "with two outputs, (11) and (12) end a rotation apart: equal qqᵀ, different q; the polar flow ends at (11)'s q": our_correction(
-            "distance of q far above 0, of qqᵀ and of the polar flow's q about 0",
+        "two_outputs": verdict(
             f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
             two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
         ),
-        f"η = {eta:g} is stable if C is averaged, and unstable if C is the sum over {rows['samples']} samples": our_correction(
-            f"η between the stable steps {bound_of_sum:.2g} and {bound:.2g}", f"{eta:g}", bound_of_sum < eta < bound
+        "stable": verdict(
+            f"{eta:g}",
+            bound_of_sum < eta < bound,
+            eta=eta,
+            rows_samples=rows["samples"],
+            bound_of_sum=bound_of_sum,
+            bound=bound,
         ),
     }
 
 
-FIGURE = Figure(
-    title="Fig. 3 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="The discretised flow (12) of the outputs stays close to gradient descent (11), and ends at the same loss and outputs.",
-    sizes={
-        "smoke": Size(widths=(10, 1000), starts=8, learning_rate=0.03, steps=300),
-        "small": Size(),
-        "paper": Size(starts=100),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
+TITLE = "Fig. 3 of Esser et al. 2023, Representation Learning Dynamics"
+CLAIM = (
+    "The discretised flow (12) of the outputs stays close to gradient descent (11), and ends at the same loss "
+    "and outputs."
 )
+SIZES = {
+    "smoke": Size(widths=(10, 1000), starts=8, learning_rate=0.03, steps=300),
+    "small": Size(),
+    "paper": Size(starts=100),
+}

@@ -18,9 +18,8 @@ from torch import Tensor
 from fullrank.objectives import spectral_contrastive
 from fullrank.objectives.terms import total
 from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
-from fullrank_papers.figures.plotting import plot_runs
 from fullrank_papers.theory.contrastive_pairs import pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient_descent, gradient_flow
 from fullrank_papers.theory.objectives import contrastive_linear, infonce_squared
@@ -133,13 +132,13 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     losses, fitted = rows["losses"], rows["fitted"]
     coupling = {name: result["coupling"] for name, result in losses.items()}
     lowest, highest = (
         {name: f(rank[-1] for rank in result["rank"]) for name, result in losses.items()} for f in (min, max)
     )
-    strong = "InfoNCE, strong"
+    strong, end = "InfoNCE, strong", losses["cosine"]["t"][-1]
     error = max(
         abs(a - b)
         for name in ("regression", "contrastive")
@@ -147,53 +146,42 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
         for a, b in zip(measured, theory, strict=True)
     )
     return {
-        "regression decouples: outputs learn together as each learns alone (Remark 1)": paper_claim(
-            "share of the Hessian between outputs 0",
+        "regression": verdict(
             f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
             rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
         ),
-        "loss (1) decouples too, and the outputs collapse to one dimension (Proposition 1)": paper_claim(
-            "share 0, effective rank 1",
+        "contrastive": verdict(
             f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
             coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
         ),
-        "InfoNCE decouples, and so collapses (Remark 2)": paper_claim(
-            "share 0, effective rank 1",
+        "infonce": verdict(
             f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
             coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
         ),
-        "the same argument holds for the cosine loss, here without a predictor (Remark 2)": paper_claim(
-            "share 0",
-            f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {losses['cosine']['t'][-1]:g}",
+        "cosine": verdict(
+            f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {end:g}",
             coupling["cosine"] < 1e-9,
         ),
-        "the spectral contrastive loss keeps outputs coupled (Remark 2)": paper_claim(
-            "share > 0.01",
-            f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}",
-            coupling["spectral"] > 0.01,
+        "spectral": verdict(
+            f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}", coupling["spectral"] > 0.01
         ),
-        "decoupling alone does not collapse: regression ends at the rank of the best fit, as the closed form says": our_correction(
-            f"effective rank {fitted:.2f}",
+        "fit": verdict(
             f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
             lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
+            fitted=fitted,
         ),
-        f"InfoNCE loses directions in which the augmentation is stronger than the data: here all but {UNCHANGED}": our_correction(
-            f"effective rank {UNCHANGED}",
+        "strong": verdict(
             f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
             lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
+            unchanged=UNCHANGED,
         ),
     }
 
 
-FIGURE = Figure(
-    title="Remarks 1 and 2 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="Outputs decouple under regression, under loss (1) and under InfoNCE alike; without targets they collapse.",
-    sizes={
-        "smoke": Size(samples=24, starts=1),
-        "small": Size(samples=64, starts=4),
-        "paper": Size(samples=128, starts=10),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Remarks 1 and 2 of Esser et al. 2023, Representation Learning Dynamics"
+CLAIM = "Outputs decouple under regression, under loss (1) and under InfoNCE alike; without targets they collapse."
+SIZES = {
+    "smoke": Size(samples=24, starts=1),
+    "small": Size(samples=64, starts=4),
+    "paper": Size(samples=128, starts=10),
+}

@@ -17,9 +17,14 @@ from torch import Tensor
 
 from fullrank.objectives.terms import total
 from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import (
+    MplFigure,
+    Rows,
+    Verdicts,
+    add_theory_legend,
+    verdict,
+)
 from fullrank_papers.figures.numerics import normal, uncentered_rank
-from fullrank_papers.figures.plotting import add_theory_legend
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.fixed_projector import collapsed_weights, projected_weights
 from fullrank_papers.theory.flow import gradient, gradient_descent, gradient_descent_iterates
@@ -330,7 +335,7 @@ def mean_of_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> floa
     return sum(values) / len(values)
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     k, d, ranks, shares = rows["rank"], rows["inputs"], rows["gradient"], rows["shares"]
     linear = {
         "loss": tuple(LOSSES)[:2],
@@ -354,61 +359,32 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     after = mean_of_cells(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
     explained = {y: shares[y]["all but network"] for y in ("r", "u above 1")}
     return {
-        "Remark 3: u = AΘx with a fixed A of low rank collapses to one dimension under the losses (1) and (2)": paper_claim(
-            "effective rank < 1.5", f"at most {max(u):.2f} of {k}", max(u) < 1.5
-        ),
-        "Remark 2: u collapses under InfoNCE, too": paper_claim(
-            "effective rank < 1.5", f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5
-        ),
-        "Jing et al., Sec. 6: under InfoNCE of unit rows, a fixed projector of low rank prevents the collapse of r": paper_claim(
-            "r of higher rank than without, in every network",
+        "remark3": verdict(f"at most {max(u):.2f} of {k}", max(u) < 1.5),
+        "other_losses": verdict(f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5),
+        "jing": verdict(
             f"{sum(low_rank) / len(low_rank):.2f} instead of {sum(none) / len(none):.2f} of {d} on average",
             all(a > b for a, b in zip(low_rank, none, strict=True)),
         ),
-        "Jing et al., Fig. 10: a gradient of low rank has full rank after it has passed the residual block, which has a ReLU": paper_claim(
-            f"rank {d}", f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d
-        ),
-        "without the ReLU it keeps the projector's rank: A(I + W₂) is a trained projector of k rows": our_correction(
-            f"rank {k}", f"{ranks['residual']}", ranks["residual"] == k
-        ),
-        "both papers are right: under (1) with one norm, u ends with one dimension, r with that and all outside A's rows": our_correction(
-            f"effective rank {theory:.2f} of r, within 5 %", f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05
-        ),
-        "with a free scale r collapses as well, because its growing part becomes much larger than its constant part": our_correction(
-            "effective rank < 1.5", f"at most {max(r_free):.2f}", max(r_free) < 1.5
-        ),
-        "under InfoNCE, too, a projector of low rank raises the rank of r only if the scale is bounded, as by unit rows": our_correction(
-            "free, less than half of the gain with unit rows",
-            f"{free:+.1f} free, {unit_rows:+.1f} with unit rows",
-            free < unit_rows / 2,
-        ),
-        "the part of r = Θx outside A's rows stays at its random start under every loss: its rank is not learned": our_correction(
-            "relative change < 1e-6, the rounding error of weights that grow to 1e8",
-            f"{max(moved):.0e}",
-            max(moved) < 1e-6,
-        ),
-        "with a residual block, the part of r outside A's rows is trained too: it loses augmentation noise under InfoNCE": our_correction(
-            "less than half of it left with a free scale",
-            f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}",
-            after < before / 2,
-        ),
-        "loss, constraint and projector determine the final ranks, not the residual connection": our_correction(
-            "more than 0.9 of the variance of ranks",
-            f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u",
-            min(explained.values()) > 0.9,
+        "gradient_relu": verdict(f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d, d=d),
+        "gradient_linear": verdict(f"{ranks['residual']}", ranks["residual"] == k, k=k),
+        "one_norm": verdict(f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05, theory=theory),
+        "free": verdict(f"at most {max(r_free):.2f}", max(r_free) < 1.5),
+        "infonce": verdict(f"{free:+.1f} free, {unit_rows:+.1f} with unit rows", free < unit_rows / 2),
+        "outside": verdict(f"{max(moved):.0e}", max(moved) < 1e-6),
+        "noise": verdict(f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}", after < before / 2),
+        "causes": verdict(
+            f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u", min(explained.values()) > 0.9
         ),
     }
 
 
-FIGURE = Figure(
-    title="Remark 3 of Esser et al. 2023 against Sec. 6 of Jing et al. 2022: can a fixed projector prevent collapse?",
-    claim="Esser et al.: embeddings behind a fixed projector collapse too; Jing et al.: a fixed low-rank projector prevents collapse.",
-    sizes={
-        "smoke": Size(samples=32, steps=100, learning_rate=0.1, networks=("linear", "residual")),
-        "small": Size(draws=3),
-        "paper": Size(inputs=32, rank=8, samples=256, draws=5, steps=2000),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
+TITLE = "Remark 3 of Esser et al. 2023 against Sec. 6 of Jing et al. 2022: can a fixed projector prevent collapse?"
+CLAIM = (
+    "Esser et al.: embeddings behind a fixed projector collapse too; Jing et al.: a fixed low-rank projector "
+    "prevents collapse."
 )
+SIZES = {
+    "smoke": Size(samples=32, steps=100, learning_rate=0.1, networks=("linear", "residual")),
+    "small": Size(draws=3),
+    "paper": Size(inputs=32, rank=8, samples=256, draws=5, steps=2000),
+}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.optimum import output_limit, output_limit_projector
@@ -192,7 +192,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     planes, exceptions, expected = rows["planes"], rows["exceptions"], rows["expectation"]
     signed, starts = planes["negative"]["error"], len(planes["negative"]["paths"])
     unsigned = max(math.hypot(1 - abs(x[-1]), y[-1]) for x, y in planes["negative"]["paths"])
@@ -211,70 +211,42 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     above = min(x for distances in steps for f, x in zip(factors, distances, strict=True) if f > 1.045)
     largest = f"largest eigenvalue {abs(expected['largest']):.0e}"
     return {
-        "all λ > 0: q → 0, from starts with |q₀| < 1": paper_claim(
-            "0", f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6
-        ),
-        "λ₁ < 0: q becomes the lowest eigenvector, up to sign": paper_claim(
-            "±e₁", f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6
-        ),
-        "all λ > 0: q → 0 from every start": paper_claim("0", f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
-        "λ₁ < 0: q → ±e₁ from every start": paper_claim(
-            "|q| = 1", f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6
-        ),
-        "E[C] = −n E[xxᵀ] is negative definite": paper_claim(
-            "E[C] equal to it, largest eigenvalue < 0",
+        "positive": verdict(f"{errors['positive']:.1g} at t = {END_TIME:g}", errors["positive"] < 1e-6),
+        "negative": verdict(f"within {unsigned:.1g}, {starts} starts", unsigned < 1e-6),
+        "sphere": verdict(f"|q| = {sphere:.4f} from |q₀| = 1", sphere < 1e-6),
+        "orthogonal": verdict(f"|q| = {orthogonal:.1g} where e₁·q₀ = 0", orthogonal > 1 - 1e-6),
+        "expectation": verdict(
             f"relative distance {expected['printed']:.1f}, {largest}",
             expected["printed"] < 1e-6 and expected["largest"] < -1e-9,
         ),
-        "the sign of the limit is that of e₁·q₀": our_correction(
-            "sign(e₁·q₀) e₁", f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2
+        "sign": verdict(f"within {signed:.1g}, on {len(sides)} sides", signed < 1e-6 and len(sides) == 2),
+        "on_sphere": verdict(
+            f"within {errors['sphere']:.1g}, {rate:.3f} λ₁", errors["sphere"] < 0.1 and abs(rate - 8) < 0.01
         ),
-        "a start with |q₀| = 1 stays on the sphere and ends at ±e₁ for any λ; close to it, 1 − |q| grows at rate 8λ₁": our_correction(
-            "±e₁, rate 8λ₁",
-            f"within {errors['sphere']:.1g}, {rate:.3f} λ₁",
-            errors["sphere"] < 0.1 and abs(rate - 8) < 0.01,
-        ),
-        "so every network with h = d trained by (11) ends at ±e₁, though all λ > 0": our_correction(
-            "|q| = 1, ±e₁",
+        "square": verdict(
             f"|q| ≥ {min(lengths):.6f}, within {errors['square']:.1g}, {len(lengths)} networks",
             min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
         ),
-        "e₁·q₀ = 0: q ends at the next eigenvector with λ < 0 along which q₀ has a component, or else at 0": our_correction(
-            "−e₂ for λ = (−2, −1, 1), and 0 for λ = (−1, 1)",
+        "next": verdict(
             f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
             max(errors["next"], errors["orthogonal"]) < 1e-6,
         ),
-        "λ₁ multiple: q ends at the normalised projection of q₀ onto its eigenspace": our_correction(
-            "that vector", f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6
-        ),
-        "λ₁ = 0: q ends in the kernel of C, inside the unit ball, at a length that a conserved quantity gives": our_correction(
-            "0 < |q| < 1, at that length",
+        "multiple": verdict(f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6),
+        "zero": verdict(
             f"{min(kernel):.2f} to {max(kernel):.2f}, within {errors['zero']:.1g}",
             min(kernel) > 0 and max(kernel) < 1 and errors["zero"] < 1e-6,
         ),
-        "several outputs: qqᵀ → the projector onto the min(z, number of λ < 0) lowest eigenvectors": our_correction(
-            "projector of rank 2 for 3 outputs",
-            f"within {errors['several']:.1g}, {rows['several']['networks']} starts",
-            errors["several"] < 1e-6,
+        "several": verdict(
+            f"within {errors['several']:.1g}, {rows['several']['networks']} starts", errors["several"] < 1e-6
         ),
-        "(12) is stable below each of 1/(4|λ₁|), 1/(λ_d − λ₁), and 1/(2λ_d) if an output must vanish, and not above": our_correction(
-            "distance 0 up to 0.95 of the bound, and not from 1.05 of it on",
-            f"at most {below:.1g}, at least {above:.1g}",
-            below < 1e-8 and above > 1e-3,
-        ),
-        "E[C] = −n Cov(x), negative semidefinite: data in a subspace have the eigenvalue 0": our_correction(
-            "E[C] equal to it, largest eigenvalue 0",
+        "steps": verdict(f"at most {below:.1g}, at least {above:.1g}", below < 1e-8 and above > 1e-3),
+        "covariance": verdict(
             f"relative distance {expected['corrected']:.0e}, {largest}",
             expected["corrected"] < 1e-9 and abs(expected["largest"]) < 1e-9,
         ),
     }
 
 
-FIGURE = Figure(
-    title="Theorem 3 of Esser et al. 2023, Representation Learning Dynamics",
-    claim="One output ends at 0 if all eigenvalues of C are positive, and at the lowest eigenvector if one is negative.",
-    sizes={"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)},
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-)
+TITLE = "Theorem 3 of Esser et al. 2023, Representation Learning Dynamics"
+CLAIM = "One output ends at 0 if all eigenvalues of C are positive, and at the lowest eigenvector if one is negative."
+SIZES = {"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)}

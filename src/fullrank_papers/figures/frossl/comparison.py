@@ -11,7 +11,9 @@ The runs of the tables and figures of one size have the same names, so a run is 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
+from fullrank.config import from_json
 from fullrank.errors import pick
 from fullrank.recipes import ProbeConfig, Recipe
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid, mean_sd
@@ -58,14 +60,8 @@ def plan(
     only: Sequence[str] = (),
     transfer: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of the runs: first those that choose the learning rates, then those that are compared.
-
-    Args:
-        size: the size.
-        data: source of the images; by default that of the recipe.
-        seeds: number of seeds; by default that of the size.
-        only: names of methods; by default those of the size.
-        transfer: sources of other labelled data sets, on which the same probes are scored.
+    """Return the plan of the runs: first those that choose the learning rates, then those that are compared; the
+    arguments are the fields of `CampaignRuns`.
     """
     size = replace(size, transfer=tuple(transfer) or size.transfer)
     methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
@@ -109,10 +105,10 @@ def cell_name(size: Size, name: str, recipe: Recipe, *others: str) -> str:
 def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: str | None) -> Recipe:
     """Return the recipe of one run."""
     epochs = size.epochs.get(name, size.recipe.epochs)
-    common = size.same_recipe or size.rates
-    recipe = (
-        common_recipe(replace(size.recipe, epochs=epochs), name) if common else own_recipe(size.recipe, name, epochs)
-    )
+    if size.same_recipe or size.rates:
+        recipe = common_recipe(replace(size.recipe, epochs=epochs), name)
+    else:
+        recipe = own_recipe(size.recipe, name, epochs)
     return replace(
         recipe,
         optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr if rate is None else rate),
@@ -145,7 +141,7 @@ def describe_rate(rows: Sequence[Row], name: str) -> str:
     >>> describe_rate([*rows, replace(rows[1], settings=rows[1].settings | {"stage": "compared"})], "byol")
     '0.03 (largest of 2)'
     """
-    rates: dict[str, set[float]] = {"choice": set(), "compared": set()}
+    rates: dict[Any, set[Any]] = {"choice": set(), "compared": set()}
     for row in rows:
         if row.settings["method"] == name and row.settings.get("stage") in rates:
             rates[row.settings["stage"]].add(row.settings[RATE])
@@ -163,17 +159,13 @@ Values = Mapping[str, Mapping[int, float]]
 
 def read_rows(rows: Rows) -> list[Row]:
     """Return the rows of a result, without their environment."""
-    return [Row.from_json(row) for row in rows["rows"]]
+    return [from_json(Row, row, "a run of the result") for row in rows["rows"]]
 
 
-def read_runs(rows: Rows) -> Runs:
+def read_runs(rows: Rows | Sequence[Row]) -> Runs:
     """Return the runs that are compared, in the order of the tables."""
-    return runs_of(read_rows(rows))
-
-
-def runs_of(rows: Sequence[Row]) -> Runs:
-    """Return the runs that are compared, in the order of the tables."""
-    found: dict[str, dict[int, Row]] = {name: {} for name in CONTENDERS}
+    rows = read_rows(rows) if isinstance(rows, dict) else rows
+    found: dict[Any, dict[int, Row]] = {name: {} for name in CONTENDERS}
     for row in rows:
         if row.settings.get("stage") == "compared" and row.is_done:
             found[row.settings["method"]][row.seed] = row
@@ -215,17 +207,21 @@ def online_accuracy(mark: float) -> Callable[[Row], float | None]:
     return lambda row: next((score.accuracy for score in row.online if abs(score.epoch - mark) < 1e-6), None)
 
 
+def all_rows(runs: Runs) -> list[Row]:
+    """Return the rows of all runs."""
+    return [row for by_seed in runs.values() for row in by_seed.values()]
+
+
 def marks_of(runs: Runs) -> list[float]:
     """Return the epochs at which any online classifier was scored."""
-    return sorted({score.epoch for by_seed in runs.values() for row in by_seed.values() for score in row.online})
+    return sorted({score.epoch for row in all_rows(runs) for score in row.online})
 
 
 def early_end(runs: Runs) -> float:
     """Return the end of the early phase: the last mark up to epoch 30, as in the paper, or up to half of the run if
     that is less.
     """
-    epochs = [row.epochs for by_seed in runs.values() for row in by_seed.values()]
-    limit = min([EARLY, *(each / 2 for each in epochs)])
+    limit = min([EARLY, *(row.epochs / 2 for row in all_rows(runs))])
     return max((mark for mark in marks_of(runs) if mark <= limit + 1e-6), default=limit)
 
 
@@ -280,16 +276,21 @@ def reach(runs: Runs, images: int, epochs: int) -> bool:
 
     A statement about one of the paper's tables is undecidable if they were not.
     """
-    rows = [row for by_seed in runs.values() for row in by_seed.values()]
+    rows = all_rows(runs)
     return bool(rows) and all(row.train_images >= images and row.epochs >= epochs for row in rows)
+
+
+def limit(dataset: str, images: int, epochs: int, runs: Runs) -> str:
+    """Return the size at which a statement of the paper can be decided as text."""
+    size = f"{dataset}, {images:,} images, {epochs} epochs"
+    return f"decidable only at the paper's size, {size}; these runs: {describe_runs(runs)}"
 
 
 def describe_runs(runs: Runs) -> str:
     """Return the data set, the number of images and of epochs of the runs as text, for captions and "expected"
     columns.
     """
-    rows = [row for by_seed in runs.values() for row in by_seed.values()]
-    if not rows:
+    if not (rows := all_rows(runs)):
         return "no runs yet"
     images = " or ".join(f"{count:,}" for count in sorted({row.train_images for row in rows}))
     epochs = " or ".join(f"{count:g}" for count in sorted({row.epochs for row in rows}))
@@ -303,18 +304,23 @@ def describe_accuracies(values: Mapping[int, float], diverged: int = 0) -> str:
     >>> describe_accuracies({0: 0.40, 1: 0.42}), describe_accuracies({0: 0.40}, 2), describe_accuracies({}, 3)
     ('41.0 ± 1.4 (2)', '40.0 (1), 2 diverged', '3 diverged')
     """
-    return ", ".join(
-        [*([mean_and_deviation(values)] if values else []), *([f"{diverged} diverged"] if diverged else [])]
-    )
+    return ", ".join(filter(None, [mean_and_deviation(values), f"{diverged} diverged" if diverged else ""]))
 
 
 def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, digits: int = 1) -> str:
-    """Return the mean over seeds, the standard deviation and the number of seeds as text.
+    """Return the mean over seeds, the standard deviation and the number of seeds as text; nothing of no value.
 
     >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
     ('41.0 ± 1.4 (2)', '12.3 (1)')
     """
-    return mean_sd(list(values.values()), scale=scale, digits=digits)
+    return mean_sd(list(values.values()), scale=scale, digits=digits) if values else ""
+
+
+def format_gap(gap: PairedDifference | None) -> str:
+    """Return a difference of accuracies and its 95 % interval in points; nothing without a difference."""
+    if gap is None:
+        return ""
+    return f"{100 * gap.mean:+.1f}" + (f" ± {100 * gap.half_width:.1f}" if gap.sd is not None else "")
 
 
 def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

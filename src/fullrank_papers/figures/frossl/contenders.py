@@ -140,6 +140,6 @@ def directclr_dimensions(recipe: Recipe) -> int:
     >>> [directclr_dimensions(RECIPES[name]) for name in ("cifar10-small", "cifar10", "imagenet-directclr")]
     [22, 90, 360]
     """
-    channels = recipe.backbone.arguments.get("channels")
+    channels: Any = recipe.backbone.arguments.get("channels")
     features = int(channels[-1]) if channels else RESNET_FEATURES[recipe.backbone.name]
     return max(1, round(features * 360 / 2048))

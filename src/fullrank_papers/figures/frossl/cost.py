@@ -7,7 +7,7 @@ of a machine drifts; ratios of medians are then stable where times are not.
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from fullrank.objectives import corinfomax, frossl, ivne, total
 from fullrank.objectives.algebra import unit
 from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, paper_claim
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import log_slope
 
 LABELS = {"frossl": "FroSSL", "corinfomax": "CorInfoMax", "ivne": "I-VNE+"}
@@ -110,7 +110,7 @@ def ratios_to_frossl(rows: Rows, axis: str, name: str) -> list[float]:
     return [a / b for a, b in zip(seconds[name], seconds["frossl"], strict=True)]
 
 
-def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     corinfomax_ratios, ivne_ratios = ratios_to_frossl(rows, "D", "corinfomax"), ratios_to_frossl(rows, "N", "ivne")
     slopes = {name: log_slope(rows["D"]["D"], seconds) for name, seconds in rows["D"]["seconds"].items()}
 
@@ -118,39 +118,32 @@ def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
         return f"FroSSL's time times {', '.join(f'{ratio:.1f}' for ratio in ratios)} at {axis} = {', '.join(map(str, rows[axis][axis]))}"
 
     return {
-        "FroSSL is cheaper than CorInfoMax, whose cost grows with D³": paper_claim(
-            "a ratio above 1 at every D, higher at the largest D than at the smallest",
+        "corinfomax": verdict(
             f"{measured('D', corinfomax_ratios)}; times grow as D^{slopes['frossl']:.1f} and D^{slopes['corinfomax']:.1f}",
             all(ratio > 1 for ratio in corinfomax_ratios) and corinfomax_ratios[-1] > corinfomax_ratios[0],
         ),
-        "I-VNE+ gets slower against FroSSL as the batch size grows": paper_claim(
-            "a ratio above 1 at the largest N, higher than at the smallest",
-            measured("N", ivne_ratios),
-            ivne_ratios[-1] > 1 and ivne_ratios[-1] > ivne_ratios[0],
-        ),
+        "ivne": verdict(measured("N", ivne_ratios), ivne_ratios[-1] > 1 and ivne_ratios[-1] > ivne_ratios[0]),
     }
 
 
-FIGURE = Figure(
-    title="Cost of the entropies, Section 4.3 of Skean et al. 2024, FroSSL",
-    claim="FroSSL avoids the eigendecompositions of CorInfoMax and I-VNE+, whose cost grows with the dimension and the batch size.",
-    sizes={
-        "smoke": Size(samples=(16, 64), dimension=32, dimensions=(16, 64), batch=32, rounds=3),
-        "small": Size(
-            samples=(64, 128, 256, 512, 1024), dimension=256, dimensions=(64, 128, 256, 512, 1024), batch=256, rounds=7
-        ),
-        "gpu": Size(
-            samples=(128, 256, 512, 1024, 2048, 4096),
-            dimension=1024,
-            dimensions=(128, 256, 512, 1024, 2048, 4096),
-            batch=256,
-            rounds=20,
-        ),
-        "paper": Size(
-            samples=(128, 256, 512, 1024), dimension=1024, dimensions=(128, 256, 512, 1024, 2048), batch=256, rounds=20
-        ),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
+TITLE = "Cost of the entropies, Section 4.3 of Skean et al. 2024, FroSSL"
+CLAIM = (
+    "FroSSL avoids the eigendecompositions of CorInfoMax and I-VNE+, whose cost grows with the dimension and "
+    "the batch size."
 )
+SIZES = {
+    "smoke": Size(samples=(16, 64), dimension=32, dimensions=(16, 64), batch=32, rounds=3),
+    "small": Size(
+        samples=(64, 128, 256, 512, 1024), dimension=256, dimensions=(64, 128, 256, 512, 1024), batch=256, rounds=7
+    ),
+    "gpu": Size(
+        samples=(128, 256, 512, 1024, 2048, 4096),
+        dimension=1024,
+        dimensions=(128, 256, 512, 1024, 2048, 4096),
+        batch=256,
+        rounds=20,
+    ),
+    "paper": Size(
+        samples=(128, 256, 512, 1024), dimension=1024, dimensions=(128, 256, 512, 1024, 2048), batch=256, rounds=20
+    ),
+}

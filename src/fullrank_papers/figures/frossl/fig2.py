@@ -21,10 +21,15 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
+from fullrank_papers.figures.figure import (
+    MplFigure,
+    Rows,
+    Verdicts,
+    add_theory_legend,
+    verdict,
+)
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
-from fullrank_papers.figures.plotting import add_theory_legend
 from fullrank_papers.theory.small_initialization import (
     SmallInitialization,
     barlow_small_initialization,
@@ -192,7 +197,7 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
+def evaluate_claims(rows: Rows) -> Verdicts:
     frossl, barlow = rows["frossl"], rows["barlow"]
     speedup, predicted = (ratios(barlow[key], frossl[key]) for key in ("learning_times", "predicted_learning_times"))
     slowdown, expected = (frossl[key][-1] / barlow[key][-1] for key in ("limit_steps", "predicted_limit_steps"))
@@ -208,46 +213,36 @@ def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
     }
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
     return {
-        "at equal learning rate FroSSL converges much quicker than Barlow Twins": paper_claim(
-            "the last eigenvalue learned more than 1.5 times earlier", f"{speedup[-1]:.2f} times", speedup[-1] > 1.5
-        ),
-        "the closed form (18), as printed, gives the eigenvalues of training": paper_claim(
-            "mean distance < 0.05",
-            f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}",
-            printed < 0.05,
-        ),
-        "the closed form with corrected signs, started from the modes in W(0), gives the eigenvalues of training": our_correction(
-            "mean distance < 0.05", f"{distance:.3f}", distance < 0.05
-        ),
-        "it gives the time at which each is learned, up to 1/rate (directions rotate during learning) and Euler's error": our_correction(
-            "all within this bound",
+        "faster": verdict(f"{speedup[-1]:.2f} times", speedup[-1] > 1.5),
+        "printed": verdict(f"{printed:.2f}; it ends at {max(rows['printed_eigenvalues'][-1]):.0e}", printed < 0.05),
+        "corrected": verdict(f"{distance:.3f}", distance < 0.05),
+        "times": verdict(
             f"off by at most {percent['frossl']:.1f} % (FroSSL) and {percent['barlow']:.1f} % (Barlow Twins)",
             all(abs(error) < allowed for network in errors.values() for error, allowed, _ in network),
         ),
-        "FroSSL is 1 + 1/ρ times faster for small weights, 2 times if views are perfectly correlated (ρ = 1)": our_correction(
-            f"{format_range(predicted)} times, by mode, within 10 %",
+        "ratio": verdict(
             format_range(speedup),
             all(abs(a / b - 1) < 0.1 for a, b in zip(speedup, predicted, strict=True)),
+            format_range_predicted=format_range(predicted),
         ),
-        "FroSSL speeds up all modes alike, so steps do not move closer together: time of the last / time of the first": our_correction(
-            f"at least 3/4 of Barlow Twins' {spacing['barlow']:.1f}",
-            f"{spacing['frossl']:.1f}",
-            spacing["frossl"] > 0.75 * spacing["barlow"],
+        "spacing": verdict(
+            f"{spacing['frossl']:.1f}", spacing["frossl"] > 0.75 * spacing["barlow"], spacing_barlow=spacing["barlow"]
         ),
-        f"at {LIMIT_SHARE} of its own stability limit, with views this similar, FroSSL needs more steps than Barlow Twins": our_correction(
-            f"{expected:.2f} times as many until the last eigenvalue is learned",
+        "limit": verdict(
             f"{slowdown:.2f} times, {frossl['limit_steps'][-1]:.0f} and {barlow['limit_steps'][-1]:.0f}",
             slowdown > 1,
+            limit_share=LIMIT_SHARE,
+            expected=expected,
         ),
-        "at the end the embeddings span the modes that the theory predicts from W(0)": our_correction(
-            "mean squared cosine of principal angles > 0.9",
+        "span": verdict(
             ", ".join(f"{shared[name]:.3f}, angles ≤ {angle[name]:.0f}° ({NAMES[name]})" for name in OBJECTIVES),
             min(shared.values()) > 0.9,
         ),
-        "when all modes are learned, FroSSL is not yet at its optimum, which is that of canonical correlation analysis": our_correction(
-            f"loss above {abs(rows['optimum']):.1e}, which belongs to ρ of {format_range(rows['canonical_correlations'])}",
+        "optimum": verdict(
             f"{frossl['loss'][-1]:.2g}",
             frossl["loss"][-1] > 1.05 * rows["optimum"] + 1e-6,
+            abs_rows_optimum=abs(rows["optimum"]),
+            format_range_rows_canoni=format_range(rows["canonical_correlations"]),
         ),
     }
 
@@ -266,16 +261,11 @@ def format_range(numbers: list[float]) -> str:
     return f"{min(numbers):.2f} to {max(numbers):.2f}"
 
 
-FIGURE = Figure(
-    title="Fig. 2 of Skean et al. 2024, FroSSL",
-    claim="The FroSSL variant (8) of the loss converges much quicker than the Barlow Twins variant.",
-    sizes={
-        "smoke": Size(images=1024, area=0.9, learning_rate=0.05, scale=1e-3, points=80, side=8),
-        "small": Size(images=1024, area=0.9, learning_rate=0.03, scale=1e-3, points=150),
-        "paper": Size(images=1024, area=0.9, learning_rate=0.01, scale=1e-4, points=300),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images="CIFAR-10, as in the paper; digits without --data",
-)
+TITLE = "Fig. 2 of Skean et al. 2024, FroSSL"
+CLAIM = "The FroSSL variant (8) of the loss converges much quicker than the Barlow Twins variant."
+SIZES = {
+    "smoke": Size(images=1024, area=0.9, learning_rate=0.05, scale=1e-3, points=80, side=8),
+    "small": Size(images=1024, area=0.9, learning_rate=0.03, scale=1e-3, points=150),
+    "paper": Size(images=1024, area=0.9, learning_rate=0.01, scale=1e-4, points=300),
+}
+IMAGES = "CIFAR-10, as in the paper; digits without --data"

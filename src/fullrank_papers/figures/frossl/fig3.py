@@ -30,9 +30,9 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.evaluation.evaluate import Scoring, score_networks
 from fullrank.evaluation.features import Network
-from fullrank.models.features import restore_modes
-from fullrank.images import MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.images import Device, MemoryImages, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
+from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.report.plot_style import color_scale, subplots
@@ -40,8 +40,8 @@ from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
-from fullrank_papers.figures.figure import ClaimResult, Figure, MplFigure, Rows, our_correction, paper_claim
-from fullrank_papers.figures.seeds import holds_for_all
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.numerics import holds_for_all
 
 TOP = 14
 SWEEP_EPOCHS = 100  # after which the paper's sweep is judged
@@ -55,9 +55,7 @@ class ObjectiveSettings:
     objective: str
     hyper: dict[str, float]
     share: float  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
-    normalize: Callable[
-        [Float[Tensor, "n D"]], Float[Tensor, "n D"]
-    ]  # the normalisation that the objective applies to embeddings
+    normalize: Callable[[Tensor], Tensor]  # the normalisation that the objective applies to embeddings
 
 
 def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
@@ -65,22 +63,23 @@ def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
     return unit(centered(Z), dim=-2) * math.sqrt(len(Z))
 
 
+def settings(
+    label: str, objective: str, normalize: Callable[[Tensor], Tensor], share: float = 1.0, **hyper: float
+) -> ObjectiveSettings:
+    return ObjectiveSettings(label, objective, hyper, share, normalize)
+
+
 SETTINGS = {
-    "frossl": ObjectiveSettings("FroSSL", "frossl", {}, 1.0, standardize_columns),
-    "barlow": ObjectiveSettings(
-        "Barlow Twins (λ = 0.05)", "barlow_twins", {"redundancy": 0.05}, 1.0, standardize_columns
-    ),
-    "barlow_5e-3": ObjectiveSettings(
-        "Barlow Twins (λ = 0.005)", "barlow_twins", {"redundancy": 5e-3}, 1.0, standardize_columns
-    ),
-    "vicreg": ObjectiveSettings(
-        "VICReg", "vicreg", {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}, 1.0, lambda Z: Z
-    ),
-    "simclr": ObjectiveSettings("SimCLR", "simclr", {"temperature": 0.2}, 0.25, lambda Z: unit(Z, dim=-1)),
+    "frossl": settings("FroSSL", "frossl", standardize_columns),
+    "barlow": settings("Barlow Twins (λ = 0.05)", "barlow_twins", standardize_columns, redundancy=0.05),
+    "barlow_5e-3": settings("Barlow Twins (λ = 0.005)", "barlow_twins", standardize_columns, redundancy=5e-3),
+    "vicreg": settings("VICReg", "vicreg", lambda Z: Z, invariance=25.0, variance=25.0, covariance=1.0),
+    "simclr": settings("SimCLR", "simclr", lambda Z: unit(Z, dim=-1), 0.25, temperature=0.2),
 }
 PAPERS = ("frossl", "barlow", "vicreg", "simclr")
 RECOMMENDED = ("frossl", "barlow_5e-3", "vicreg", "simclr")
 KINDS = ("normalized", "raw")
+NUMBERS = ("condition", "entropy", "entropy_of_all", "saturation")
 METRICS = {
     "condition": "the lowest condition number λ₁/λ₁₄",
     "entropy": "the highest entropy of the 14 eigenvalues",
@@ -106,42 +105,32 @@ class Size:
     steps: int  # of the figure
     sweep_steps: int  # of the runs that choose the learning rate; the probe comes after them
     spectra: int  # number of spectra during the figure's steps, plus one before them
-    learning_rates: tuple[float, ...]
-    seeds: int
+    learning_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1)
+    seeds: int = 3
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     train, test, recipe = load_splits(size, data, seed)
-    epoch = len(train) // recipe.batch_size
-    rows: Rows = {
-        "seeds": size.seeds,
-        "samples": min(size.samples, len(test)),
-        "sweep_epochs": size.sweep_steps / epoch,
-    }
+    sweep_epochs = size.sweep_steps / (len(train) // recipe.batch_size)
+    rows: Rows = {"seeds": size.seeds, "samples": min(size.samples, len(test)), "sweep_epochs": sweep_epochs}
     for name, settings in SETTINGS.items():
-        sweep = {
-            lr: train_once(size, settings, recipe, lr, train, test, seed=seed, probe=True) for lr in size.learning_rates
-        }
+
+        def once(lr: float, k: int, probe: bool, settings: ObjectiveSettings = settings) -> dict[str, Any]:
+            return train_once(size, settings, make_recipe(settings, recipe, lr=lr, seed=seed + k), train, test, probe)
+
+        sweep = {lr: once(lr, 0, True) for lr in size.learning_rates}
         finished = [lr for lr, run in sweep.items() if run["accuracy"] is not None]
         if not finished:
-            raise UserError(
-                f"{settings.label} diverged at every learning rate of {size.learning_rates}; give smaller ones"
-            )
+            raise UserError(f"{settings.label} diverged at every learning rate of {size.learning_rates}; give others")
         best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
-        runs = [
-            sweep[best],
-            *(train_once(size, settings, recipe, best, train, test, seed=seed + k) for k in range(1, size.seeds)),
-        ]
+        runs = [sweep[best], *(once(best, k, False) for k in range(1, size.seeds))]
         rows[name] = {
             "sweep": {f"{lr:g}": run["accuracy"] for lr, run in sweep.items()},
             "learning_rate": best,
             "steps": runs[0]["steps"],
             "eigenvalues": {kind: [now[:TOP] for now in runs[0][kind]["eigenvalues"]] for kind in KINDS},
-            **{
-                kind: [{key: value for key, value in run[kind].items() if key != "eigenvalues"} for run in runs]
-                for kind in KINDS
-            },
         }
+        rows[name] |= {kind: [{key: run[kind][key] for key in NUMBERS} for run in runs] for kind in KINDS}
     return rows
 
 
@@ -158,13 +147,11 @@ def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, 
         raise UserError(
             f"{splits.train.source} has {len(splits.train)} training images, expected {size.images}; {remedy}"
         )
-    train, test = (
-        load_images(
-            images.subset(np.random.default_rng(seed).permutation(len(images))[: count or None]),
-            channels=recipe.data.channels,
-        )
-        for images, count in ((splits.train, size.images), (splits.test, size.held_out))
-    )
+    loaded = []
+    for images, count in ((splits.train, size.images), (splits.test, size.held_out)):
+        chosen = np.random.default_rng(seed).permutation(len(images))[: count or None]
+        loaded.append(load_images(images.subset(chosen), channels=recipe.data.channels))
+    train, test = loaded
     mean, std = channel_statistics(train, channels=recipe.data.channels)
     return train, test, replace(recipe, data=replace(recipe.data, mean=mean, std=std))
 
@@ -187,39 +174,24 @@ def make_recipe(settings: ObjectiveSettings, recipe: Recipe, *, lr: float, seed:
 
 
 def train_once(
-    size: Size,
-    settings: ObjectiveSettings,
-    recipe: Recipe,
-    lr: float,
-    train: MemoryImages,
-    test: MemoryImages,
-    *,
-    seed: int,
-    probe: bool = False,
+    size: Size, settings: ObjectiveSettings, recipe: Recipe, train: MemoryImages, test: MemoryImages, probe: bool
 ) -> dict[str, Any]:
     """Train once; return the spectra over the figure's steps and their metrics at its end.
 
     With `probe`, training goes on to `size.sweep_steps`, and the accuracy of a linear probe is returned too: None if
     the run diverged.
     """
-    recipe = make_recipe(settings, recipe, lr=lr, seed=seed)
-    parts, fabric = assemble(recipe), launch_fabric(recipe)
+    parts, fabric, seed = assemble(recipe), launch_fabric(recipe), recipe.seed
     unwrapped = parts.method.to(fabric.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
-    images = train.to(fabric.device)
-    batches = dataloader(
-        images,
-        parts.views,
-        seed=seed,
-        batch_size=recipe.batch_size,
-        start=0,
-        stop=size.sweep_steps if probe else size.steps,
-    )
+    order: dict[str, Any] = {"seed": seed, "batch_size": recipe.batch_size, "start": 0}
+    stop = size.sweep_steps if probe else size.steps
+    batches = dataloader(train.to(fabric.device), parts.views, **order, stop=stop)
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
     steps, Zs = [0], [embed(unwrapped, view)]
-    for step in fit(fabric, method, optimizer, batches, lambda step: lr):
+    for step in fit(fabric, method, optimizer, batches, lambda step: recipe.optimizer.lr):
         if step.step in spectrum_steps:
             steps.append(step.step)
             Zs.append(embed(unwrapped, view))
@@ -291,52 +263,37 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def evaluate_claims(rows: Rows) -> dict[str, ClaimResult]:
-    rates = {name: rows[name]["learning_rate"] for name in PAPERS}
-    half = {name: half_saturation_step(rows[name]) for name in PAPERS}
+def evaluate_claims(rows: Rows) -> Verdicts:
+    rates, half = ({name: f(rows[name]) for name in PAPERS} for f in (lambda row: row["learning_rate"], half_step))
+    swept = f"{rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else f"{rows['frossl']['steps'][-1]} steps"
+    long = rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS
+    rates_text = ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
+    earlier = [paired_difference([float(half[name])], [float(half["frossl"])]).is_positive() for name in PAPERS[1:]]
 
-    def all_metrics(kind: str, names: Sequence[str]) -> ClaimResult:
+    def all_metrics(kind: str, names: Sequence[str]) -> Verdict:
         best = {key: is_best(rows, kind, key, names) for key in METRICS}
         words = {True: "yes", False: "no", None: "undecidable"}
         measured = "; ".join(f"{key} {words[best[key]]}: {format_means(rows, kind, key, names)}" for key in METRICS)
-        return our_correction("all three, among these four", measured, holds_for_all(best.values()))
+        return verdict(measured, holds_for_all(best.values()))
 
-    return {
-        f"FroSSL has {description}": paper_claim(
-            "better than each of the other three: 95 % intervals of the paired differences above 0",
-            f"{format_means(rows, 'normalized', key, PAPERS)}; "
-            f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds",
-            is_best(rows, "normalized", key, PAPERS),
-        )
-        for key, description in METRICS.items()
-    } | {
-        "a learning rate of 0.1 is best for all objectives, by linear probe after 100 epochs": paper_claim(
-            f"0.1 for each of the four, after {SWEEP_EPOCHS} epochs; shorter runs cannot decide",
-            ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
-            + (
-                f", after {rows['sweep_epochs']:.3g} epochs"
-                if "sweep_epochs" in rows
-                else f", after {rows[PAPERS[0]]['steps'][-1]} steps"
-            ),
-            all(rate == 0.1 for rate in rates.values()) if rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS else None,
+    def better(key: str) -> Verdict:
+        wins = f"FroSSL in {count_wins(rows, 'normalized', key, PAPERS)} of {rows['seeds']} seeds"
+        measured = f"{format_means(rows, 'normalized', key, PAPERS)}; {wins}"
+        return verdict(measured, is_best(rows, "normalized", key, PAPERS), description=METRICS[key])
+
+    return {f"better: {key}": better(key) for key in METRICS} | {
+        "rates": verdict(
+            f"{rates_text}, after {swept}", set(rates.values()) == {0.1} if long else None, sweep_epochs=SWEEP_EPOCHS
         ),
-        "FroSSL's λ₁₄ is the first that stays above half of its last value": our_correction(
-            "95 % intervals of the paired differences above 0; the spectra of one seed are stored",
-            ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()),
-            holds_for_all(
-                paired_difference([float(half[name])], [float(half["frossl"])]).is_positive() for name in PAPERS[1:]
-            ),
+        "half": verdict(
+            ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()), holds_for_all(earlier)
         ),
-        "FroSSL is the best by all three metrics if Barlow Twins uses λ = 0.005, as its authors recommend": all_metrics(
-            "normalized", RECOMMENDED
-        ),
-        "FroSSL is the best by all three metrics of the projector's output, before any normalisation": all_metrics(
-            "raw", PAPERS
-        ),
+        "recommended": all_metrics("normalized", RECOMMENDED),
+        "raw": all_metrics("raw", PAPERS),
     }
 
 
-def half_saturation_step(row: Rows) -> int:
+def half_step(row: Rows) -> int:
     """Return the step from which λ₁₄ is at half of its last value or above, for the first seed."""
     return row["steps"][int(saturation(torch.tensor(row["eigenvalues"]["normalized"]), share=0.5)[-1])]
 
@@ -382,78 +339,31 @@ def format_number(value: float | None) -> str:
     return "∞" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-# Small networks: the last block's feature map is at least 2 × 2, and the projector is as deep as the paper's.
-NARROW = replace(
-    RECIPES["cifar10-projectors"],
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [16, 32, 64, 64], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
-    projector=ProjectorConfig(widths=(256, 256)),
-    batch_size=128,
-)
-TINY = replace(
-    RECIPES["digits"],
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
-    projector=ProjectorConfig(widths=(64, 64)),
-    batch_size=64,
+def narrow(channels: list[Any], width: int, batch_size: int, recipe: Recipe) -> Recipe:
+    """Return a recipe with a small network: the last block's feature map is at least 2 × 2, and the projector is as
+    deep as the paper's.
+    """
+    backbone = BackboneConfig(name="resnet18", arguments={"channels": channels, "layers": [1, 1, 1, 1]}, stem="small")
+    return replace(recipe, backbone=backbone, projector=ProjectorConfig(widths=(width, width)), batch_size=batch_size)
+
+
+TINY, NARROW = (
+    narrow([8, 8, 16, 16], 64, 64, RECIPES["digits"]),
+    narrow([16, 32, 64, 64], 256, 128, RECIPES["cifar10-projectors"]),
 )
 # ResNet-18 and the paper's D = 1024 on CIFAR-10; five epochs are 975 steps, and the sweep takes 20 epochs.
 WIDE = replace(RECIPES["cifar10"], projector=ProjectorConfig(widths=(2048, 1024)))
-RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 
-FIGURE = Figure(
-    title="Fig. 3 of Skean et al. 2024, FroSSL",
-    claim="At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation.",
-    sizes={
-        "smoke": Size(
-            recipe=TINY,
-            images=512,
-            held_out=256,
-            samples=128,
-            steps=6,
-            sweep_steps=8,
-            spectra=3,
-            learning_rates=(1e-1,),
-            seeds=2,
-        ),
-        "small": Size(
-            recipe=NARROW,
-            images=5000,
-            held_out=2000,
-            samples=512,
-            steps=300,
-            sweep_steps=600,
-            spectra=50,
-            learning_rates=RATES,
-            seeds=3,
-        ),
-        "gpu": Size(
-            recipe=WIDE,
-            images=50_000,
-            held_out=0,
-            samples=2048,
-            steps=975,
-            sweep_steps=3900,
-            spectra=100,
-            learning_rates=RATES,
-            seeds=3,
-        ),
-        "paper": Size(
-            recipe=RECIPES["stl10"],
-            images=105_000,
-            held_out=0,
-            samples=2048,
-            steps=2050,
-            sweep_steps=41_000,
-            spectra=200,
-            learning_rates=RATES,
-            seeds=3,
-        ),
-    },
-    compute=compute,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    images="CIFAR-10 at sizes small and gpu, STL-10 with its unlabelled images as in the paper",
-)
+TITLE = "Fig. 3 of Skean et al. 2024, FroSSL"
+CLAIM = "At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation."
+SIZES = {
+    "smoke": Size(
+        TINY, images=512, held_out=256, samples=128, steps=6, sweep_steps=8, spectra=3, learning_rates=(1e-1,), seeds=2
+    ),
+    "small": Size(NARROW, images=5000, held_out=2000, samples=512, steps=300, sweep_steps=600, spectra=50),
+    "gpu": Size(WIDE, images=50_000, held_out=0, samples=2048, steps=975, sweep_steps=3900, spectra=100),
+    "paper": Size(
+        RECIPES["stl10"], images=105_000, held_out=0, samples=2048, steps=2050, sweep_steps=41_000, spectra=200
+    ),
+}
+IMAGES = "CIFAR-10 at sizes small and gpu, STL-10 with its unlabelled images as in the paper"

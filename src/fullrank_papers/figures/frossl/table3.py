@@ -6,113 +6,87 @@ statements are judged only at its size; statements of ours say what the runs sho
 """
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from fullrank.recipes.scores import MARKS, TABLE3
+from fullrank.recipes.scores import MARKS as PAPER_MARKS
+from fullrank.recipes.scores import TABLE3 as PAPER
 from fullrank.report.plot_style import subplots
 from fullrank.sweep.paired import PairedDifference
-from fullrank_papers.figures.figure import Campaign, ClaimResult, MplFigure, Rows, mark, our_comparison, paper_claim
-from fullrank_papers.figures.frossl.comparison import (
-    EARLY,
-    NO_PAIR,
-    Runs,
-    compare,
-    count_diverged,
-    describe_accuracies,
-    describe_runs,
-    early_area,
-    early_end,
-    markdown_table,
-    marks_of,
-    mean_and_deviation,
-    online_accuracy,
-    plan,
-    reach,
-    read_runs,
-    seconds_to,
-    values_of,
-)
+from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.frossl import comparison as c
+from fullrank_papers.figures.frossl import sizes
+from fullrank_papers.figures.frossl.comparison import Runs, compare, early_end, format_gap, online_accuracy, values_of
+from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.figures.frossl.sizes import SIZES, STL10_SIZE
-from fullrank_papers.figures.frossl.table2 import DATASETS, format_gap, paper_column
-from fullrank_papers.figures.seeds import holds_for_all
+from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
+from fullrank_papers.figures.numerics import holds_for_all
 
-PAPER_MARKS, PAPER = MARKS, TABLE3
-"""Top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024, Table 3; no
-spread is given)."""
+TITLE = "Table 3 of Skean et al. 2024, FroSSL"
+CLAIM = (
+    "For the first 30 epochs FroSSL outperforms all other methods, and all other dimension-contrastive methods "
+    "throughout."
+)
+SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
+METHODS = tuple(CONTENDERS)
+IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, STL-10 with its unlabelled images as in the paper"
+# PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024,
+# Table 3; no spread is given).
+OTHERS = tuple(name for name in PAPER if name != "frossl")
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
 """The other dimension-contrastive methods of the paper's Table 3."""
-COMPARED = tuple(name for name in PAPER if name not in ("frossl", "nologs"))
-OTHERS = tuple(name for name in CONTENDERS if name not in PAPER)
 MILESTONES = (0.80, 0.85, 0.90)
 """Accuracies whose time is a column of the table, if any run reaches them."""
+Gaps = Mapping[str, PairedDifference]
 
 
 def leads(runs: Runs, epoch: float | None = None) -> dict[str, PairedDifference]:
     """Return FroSSL's lead over each other method, after `epoch` epochs, or without it in the early area."""
     end = early_end(runs)
-    values = values_of(runs, (lambda row: early_area(row, end)) if epoch is None else online_accuracy(epoch))
-    found = {name: compare(runs, values, "frossl", name) for name in runs if name != "frossl"}
-    return {name: gap for name, gap in found.items() if gap is not None}
+    values = values_of(runs, (lambda row: c.early_area(row, end)) if epoch is None else online_accuracy(epoch))
+    return {name: gap for name in runs if name != "frossl" and (gap := compare(runs, values, "frossl", name))}
 
 
 def markdown(rows: Rows) -> str:
     """Return the table: method, accuracy at each mark, early area, FroSSL's lead in it and whether it is above 0, and
     the paper.
     """
-    runs, diverged = read_runs(rows), count_diverged(rows)
-    marks, areas = marks_of(runs), values_of(runs, lambda row: early_area(row, early_end(runs)))
-    gaps = leads(runs)
-    milestones = {each: found for each in MILESTONES if (found := values_of(runs, partial(seconds_to, accuracy=each)))}
+    runs, diverged = c.read_runs(rows), c.count_diverged(rows)
+    marks, end, gaps = c.marks_of(runs), early_end(runs) if runs else 0.0, leads(runs) if runs else {}
+    areas = values_of(runs, lambda row: c.early_area(row, end))
+    milestones = {
+        each: found for each in MILESTONES if (found := values_of(runs, partial(c.seconds_to, accuracy=each)))
+    }
     lines = []
-    for name, contender in CONTENDERS.items():
-        if name not in runs and name not in diverged:
-            continue
-        line = [contender.label]
-        for epoch in marks:
+    for name in [name for name in CONTENDERS if name in runs or name in diverged]:
+        line = {"method": CONTENDERS[name].label}
+        for k, epoch in enumerate(marks):
             values = values_of(runs, online_accuracy(epoch)).get(name, {})
-            line.append(describe_accuracies(values, diverged.get(name, 0) if epoch == marks[0] else 0))
-        line.append(mean_and_deviation(areas[name]) if name in areas else "")
-        line += [format_gap(gaps[name]), mark(gaps[name].is_positive())] if name in gaps else ["", ""]
-        line += [
-            mean_and_deviation(found[name], scale=1.0, digits=0) if name in found else ""
-            for found in milestones.values()
-        ]
-        lines.append([*line, " ".join(map(str, PAPER.get(name, ())))])
-    header = [
-        "method",
-        *(f"epoch {epoch:g}, %" for epoch in marks),
-        f"area to epoch {early_end(runs) if runs else 0:g}, %",
-    ]
-    paper = f"paper, STL-10, epochs {' '.join(f'{epoch:g}' for epoch in PAPER_MARKS)}"
-    seconds = [f"seconds to {100 * each:.0f} %" for each in milestones]
-    return markdown_table([*header, "FroSSL − method", "FroSSL ahead", *seconds, paper], lines)
+            line[f"epoch {epoch:g}, %"] = c.describe_accuracies(values, 0 if k else diverged.get(name, 0))
+        line[f"area to epoch {end:g}, %"] = c.mean_and_deviation(areas.get(name, {}))
+        line["FroSSL − method"] = format_gap(gaps.get(name))
+        line["FroSSL ahead"] = MARKS[gaps[name].is_positive()] if name in gaps else ""
+        for each, found in milestones.items():
+            line[f"seconds to {100 * each:.0f} %"] = c.mean_and_deviation(found.get(name, {}), scale=1.0, digits=0)
+        papers = f"paper, STL-10, epochs {' '.join(f'{epoch:g}' for epoch in PAPER_MARKS)}"
+        lines.append(line | {papers: " ".join(map(str, PAPER.get(name, ())))})
+    return c.markdown_table(list(lines[0]) if lines else ["method"], [list(line.values()) for line in lines])
 
 
 def plot(rows: Rows) -> MplFigure:
-    runs = read_runs(rows)
-    gaps = leads(runs) if runs else {}
+    runs = c.read_runs(rows)
+    gaps, marks, end = leads(runs) if runs else {}, c.marks_of(runs), early_end(runs) if runs else 0
     figure, ((left, right),) = subplots(1, 2, width=11.0, height=2.0 + 0.19 * len(runs), width_ratios=(1.4, 1))
-    for number, (name, by_seed) in enumerate(runs.items()):
-        means = {
-            epoch: values_of({name: by_seed}, online_accuracy(epoch)).get(name) for epoch in marks_of({name: by_seed})
-        }
-        style = {"frossl": ("black", "-", 2.0), "nologs": ("black", "--", 1.2)}
-        color, line, width = style.get(name, (f"C{number % 10}", ("-", "--", ":")[number // 10], 0.9))
-        percentages = [100 * statistics.fmean(values.values()) for values in means.values() if values]
-        left.plot(
-            list(means),
-            percentages,
-            color=color,
-            linestyle=line,
-            linewidth=width,
-            marker=".",
-            label=CONTENDERS[name].label,
-        )
-    left.set(xlabel="epoch", ylabel="online classifier, %, mean over seeds", xscale="log", title=describe_runs(runs))
+    own = {"frossl": ("black", "-", 2.0), "nologs": ("black", "--", 1.2)}
+    for k, (name, by_seed) in enumerate(runs.items()):
+        means = {mark: values_of({name: by_seed}, online_accuracy(mark)).get(name) for mark in marks}
+        points = [(mark, 100 * statistics.fmean(values.values())) for mark, values in means.items() if values]
+        color, line, width = own.get(name, (f"C{k % 10}", ("-", "--", ":")[k // 10], 0.9))
+        style = {"color": color, "linestyle": line, "linewidth": width, "label": CONTENDERS[name].label}
+        left.plot([mark for mark, _ in points], [mean for _, mean in points], marker=".", **style)
+    left.set(xlabel="epoch", ylabel="online classifier, %, mean over seeds", xscale="log", title=c.describe_runs(runs))
     if runs:
-        left.set_xticks(marks_of(runs), [f"{epoch:g}" for epoch in marks_of(runs)])
+        left.set_xticks(marks, [f"{epoch:g}" for epoch in marks])
         left.minorticks_off()
         left.legend(ncols=2, fontsize=6)
     for place, gap in enumerate(gaps.values()):
@@ -121,83 +95,51 @@ def plot(rows: Rows) -> MplFigure:
     right.axvline(0, color="black", linewidth=0.8)
     right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
     right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
-    right.set(
-        xlabel="FroSSL − method, points, with 95 % intervals", title=f"area to epoch {early_end(runs) if runs else 0:g}"
-    )
+    right.set(xlabel="FroSSL − method, points, with 95 % intervals", title=f"area to epoch {end:g}")
     return figure
 
 
-def check_leads(
-    gaps: Mapping[str, PairedDifference], among: Mapping[str, object] | tuple[str, ...]
-) -> tuple[str, bool | None]:
+def check_leads(gaps: Gaps, among: Iterable[str]) -> tuple[str, bool | None]:
     """Return the smallest lead as text, and whether all leads are positive."""
-    others = [name for name in among if name != "frossl"]
+    others = list(among)
     found = {name: gaps[name] for name in others if name in gaps}
     if not found:
-        return NO_PAIR, None
-    name = min(found, key=lambda each: found[each].mean)
-    ahead = sum(gap.is_positive() is True for gap in found.values())
-    behind = sum(gap.is_positive() is False for gap in found.values())
-    text = f"ahead of {ahead} of {len(others)}, behind {behind}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
+        return c.NO_PAIR, None
+    name, signs = min(found, key=lambda each: found[each].mean), [gap.is_positive() for gap in found.values()]
+    counts = f"ahead of {signs.count(True)} of {len(others)}, behind {signs.count(False)}"
+    text = f"{counts}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
     return text, holds_for_all(gaps[name].is_positive() if name in gaps else None for name in others)
 
 
-def evaluate_claims(rows: Rows) -> Mapping[str, ClaimResult]:
-    runs = read_runs(rows)
-    end = early_end(runs) if runs else 0.0
-    shared = [epoch for epoch in marks_of(runs) if epoch in map(float, PAPER_MARKS)]
-    early = [epoch for epoch in shared if epoch <= EARLY]
-    at_marks, areas = {epoch: leads(runs, epoch) for epoch in shared}, leads(runs) if runs else {}
-    dataset, images, epochs = DATASETS["stl10"]
-    decidable = paper_column(runs) == "stl10" and reach(runs, images, epochs)
-    interval, area = (
-        "95 % intervals of the paired differences above 0",
-        f"area under the accuracy-epoch curve to epoch {end:g}",
-    )
-    limit = f"decidable only at the paper's size, {dataset}, {images:,} images, {epochs} epochs; these runs: {describe_runs(runs)}"
+def check_at_marks(at_marks: Mapping[float, Gaps], among: Iterable[str]) -> tuple[str, bool | None]:
+    """Return `check_leads` at each epoch of the paper's table, joined."""
+    checks = [(epoch, *check_leads(gaps, among)) for epoch, gaps in at_marks.items()]
+    if not checks:
+        return "no run reaches an epoch of the paper's table", None
+    return "; ".join(f"epoch {epoch:g}: {text}" for epoch, text, _ in checks), holds_for_all(each[2] for each in checks)
 
-    def join(epochs: list[float], among: Mapping[str, object] | tuple[str, ...]) -> tuple[str, bool | None]:
-        checks = [(epoch, *check_leads(at_marks[epoch], among)) for epoch in epochs]
-        text = "; ".join(f"epoch {epoch:g}: {text}" for epoch, text, _ in checks)
-        return text or "no run reaches an epoch of the paper's table", holds_for_all(
-            verdict for *_, verdict in checks
-        ) if checks else None
 
-    def claim(expected: str, check: tuple[str, bool | None]) -> ClaimResult:
-        measured, verdict = check
-        return paper_claim(f"{interval}, {expected}; {limit}", measured, verdict if decidable else None)
+def evaluate_claims(rows: Rows) -> Verdicts:
+    runs = c.read_runs(rows)
+    areas = leads(runs) if runs else {}
+    at_marks = {mark: leads(runs, mark) for mark in c.marks_of(runs) if mark in map(float, PAPER_MARKS)}
+    early = {mark: gaps for mark, gaps in at_marks.items() if mark <= c.EARLY}
+    decidable = paper_column(runs) == "stl10" and c.reach(runs, *DATASETS["stl10"][1:])
+    area = f"area under the accuracy-epoch curve to epoch {early_end(runs) if runs else 0.0:g}"
+    limit, size = c.limit(*DATASETS["stl10"], runs), c.describe_runs(runs)
 
-    def comparison(among: Mapping[str, object] | tuple[str, ...]) -> ClaimResult:
-        return our_comparison(f"{interval}, {area}; {describe_runs(runs)}", *check_leads(areas, among))
+    def claim(check: tuple[str, bool | None]) -> Verdict:
+        return verdict(check[0], check[1] if decidable else None, limit=limit, area=area, early=c.EARLY)
 
-    throughout = "at each epoch of the paper's table, in which VICReg is 0.4 points above FroSSL at epoch 50"
+    def ours(among: Iterable[str]) -> Verdict:
+        return verdict(*check_leads(areas, among), area=area, size=size)
+
     return {
-        "early in training (the paper: for the first 30 epochs), FroSSL outperforms all other methods of the table": claim(
-            f"at each epoch of the paper's table up to {EARLY:g}", join(early, PAPER)
-        ),
-        "FroSSL outperforms all other dimension-contrastive methods of the table": claim(
-            throughout, join(shared, DIMENSION_CONTRASTIVE)
-        ),
-        "FroSSL is stronger than the other methods of the table when trained for a small number of epochs": claim(
-            area, check_leads(areas, PAPER)
-        ),
-        "FroSSL without logarithms is noticeably worse in the table": claim(area, check_leads(areas, ("nologs",))),
-        "in these runs, FroSSL is ahead early of each other objective of the paper's table": comparison(COMPARED),
-        "in these runs, FroSSL is ahead early of each objective that the paper's table does not have": comparison(
-            OTHERS
-        ),
-        "in these runs, FroSSL with logarithms is ahead early of FroSSL without": comparison(("nologs",)),
+        "early": claim(check_at_marks(early, OTHERS)),
+        "throughout": claim(check_at_marks(at_marks, DIMENSION_CONTRASTIVE)),
+        "area": claim(check_leads(areas, OTHERS)),
+        "logs": claim(check_leads(areas, ["nologs"])),
+        "our_paper": ours(name for name in OTHERS if name != "nologs"),
+        "our_others": ours(name for name in CONTENDERS if name not in PAPER),
+        "our_logs": ours(["nologs"]),
     }
-
-
-FIGURE = Campaign(
-    title="Table 3 of Skean et al. 2024, FroSSL",
-    claim="For the first 30 epochs FroSSL outperforms all other methods, and all other dimension-contrastive methods throughout.",
-    sizes={**{name: size for name, size in SIZES.items() if not name.startswith("paper")}, "paper": STL10_SIZE},
-    plan=plan,
-    plot=plot,
-    evaluate_claims=evaluate_claims,
-    methods=tuple(CONTENDERS),
-    images="CIFAR-10 at sizes small and gpu, MNIST at size mnist, STL-10 with its unlabelled images as in the paper",
-    markdown=markdown,
-)
