@@ -305,15 +305,19 @@ def unfinished(model: Model) -> str:
 
 def accuracy_during_training(model: Model) -> dict[float, float]:
     """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
-    models.
+    models, and for a damaged log, which is no reason to lose the scores.
     """
     log = model.path / "metrics.jsonl" if model.path else None
     if log is None or model.step is None or not log.exists():
         return {}
-    lines = [line for line in log.read_text("utf-8").splitlines() if '"online"' in line and line.endswith("}")]
-    rows = [row for row in map(json.loads, lines) if row.get("kind") == "online" and row["step"] <= model.step]
-    last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
-    return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
+    try:
+        lines = [line for line in log.read_text("utf-8").splitlines() if '"online"' in line and line.endswith("}")]
+        rows = [row for row in map(json.loads, lines) if row.get("kind") == "online" and row["step"] <= model.step]
+        last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
+        used = [row for row in rows if (row.get("probe"), row["images"]) in last]
+        return {float(row["epoch"]): float(row["accuracy"]) for row in used}
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def overlap(model: Model, test: Images | MemoryImages) -> str:
