@@ -227,6 +227,7 @@ def _check_layer_shapes(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int)
     for layer, W in enumerate(weights, start=1):
         if W.shape[1] != inputs:
             raise UserError(
-                f"W{layer} has shape {tuple(W.shape)}, expected (outputs, {inputs}), the dimensions of its input"
+                f"W{layer} has shape {tuple(W.shape)}, but its input has {inputs} dimensions; "
+                f"give it the shape (outputs, {inputs})"
             )
         inputs = W.shape[0]
