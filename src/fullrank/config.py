@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose values are checked by their types (pydantic): all that is configuration, a result or a row of a log."""
+"""Frozen dataclasses whose values are checked by their types: all configuration, results and rows of a log."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,10 @@ Share = Annotated[float, Field(ge=0, le=1)]
 """A probability or a fraction."""
 Count = Annotated[int, Field(ge=0, le=10**15)]
 """A number of steps, images or dimensions."""
-JsonObject = dict[str, Any] if TYPE_CHECKING else dict[str, pydantic.JsonValue]
+if TYPE_CHECKING:
+    JsonObject = dict[str, Any]
+else:
+    JsonObject = dict[str, pydantic.JsonValue]
 """An object whose fields another module defines."""
 
 

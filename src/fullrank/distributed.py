@@ -239,7 +239,8 @@ def convert_sync_batchnorm(module: nn.Module) -> nn.Module:
     Raises:
         UserError: a subclass of BatchNorm overrides `forward`; its statistics would silently be those of one process.
 
-    >>> [type(layer).__name__ for layer in convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))).children()]
+    >>> network = convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    >>> [type(layer).__name__ for layer in network.children()]
     ['Linear', 'SyncBatchNorm']
     """
     for name, child in module.named_children():
@@ -258,7 +259,8 @@ def _to_sync_batchnorm(old: _BatchNorm) -> nn.Module:
         new = SyncBatchNorm(*arguments)
     else:
         raise UserError(
-            f"cannot convert {type(old).__name__} to SyncBatchNorm; expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d"
+            f"cannot convert {type(old).__name__} to SyncBatchNorm; "
+            "expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d"
         )
     new.weight, new.bias = old.weight, old.bias
     new.running_mean, new.running_var, new.num_batches_tracked = (

@@ -114,7 +114,8 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise UserError(f"{path} is a folder, expected a file; give a file name in this folder")
     if os.path.exists(path) and not overwrite:
         raise UserError(
-            f"{path} exists already; choose another file, or replace this one with --overwrite (overwrite=True in Python)"
+            f"{path} exists already; choose another file, "
+            "or replace this one with --overwrite (overwrite=True in Python)"
         )
     temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
     try:

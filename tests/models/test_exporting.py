@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.models.features import state_hash
 from fullrank.models.export import export_onnx, export_weights
+from fullrank.models.features import state_hash
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}
 METADATA = {

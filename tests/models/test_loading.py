@@ -233,7 +233,7 @@ def test_a_mistyped_model_names_the_nearest_run(text, hint, tmp_path, monkeypatc
     [
         (
             "nowhere",
-            "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH",
+            "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME",
         ),
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),

@@ -70,7 +70,7 @@ LAYOUTS = {
     ),
     "DINO": (
         lambda w, n: {"student": prefixed(random_like(w), "module.backbone."), "teacher": prefixed(w, "backbone.")},
-        r"in the entry 'teacher', under the prefix 'backbone\.' \(the teacher, as in DINO\)|under the prefix 'backbone\.'",
+        r"under the prefix 'backbone\.'",
     ),
     "DINO by lightly": (
         lambda w, n: prefixed(random_like(w), "student_backbone.") | prefixed(w, "teacher_backbone."),

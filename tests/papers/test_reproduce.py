@@ -109,7 +109,7 @@ def command(tmp_path, monkeypatch, capsys):
 def comparable(settings):
     """Return settings of which recipes have only what decides the figure: fields may be added to them later."""
     nested = {"comparison": comparable(settings["comparison"])} if "comparison" in settings else {}
-    decisive = ("name", "objective", "hyper", "epochs", "batch_size", "optimizer", "schedule")
+    decisive = ("name", "objective", "hyper", "epochs", "batch_size")
     recipe = {"recipe": {key: settings["recipe"][key] for key in decisive}} if "recipe" in settings else {}
     return settings | nested | recipe
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.evaluation.score import Comparison, Evaluation, Score
+from fullrank.evaluation.score import Comparison, Evaluation, Score, to_json
 from fullrank.evaluation.verdict import verdict
 from fullrank.report import RunSummary
 from fullrank.run import SpectrumHistory
@@ -56,11 +55,9 @@ def _alarm_row(step=100, term="variance", **fields):
     return AlarmRow(**(row | observed | fields))
 
 
-def _score(features="backbone", probe="linear", value=0.5, **fields):
-    settings = {"labels": fields.pop("labels")} if "labels" in fields else {}
-    return Score(
-        features=features, probe={"linear": "linear-sgd"}.get(probe, probe), value=value, settings=settings, **fields
-    )
+def _score(features="backbone", probe="linear-sgd", value=0.5, labels=None, **fields):
+    settings = {"labels": labels} if labels else {}
+    return Score(features=features, probe=probe, value=value, settings=settings, **fields)
 
 
 def _evaluation(*scores, data="photos[test]", step=None, statement="", left_out=(), **ends):
@@ -80,31 +77,26 @@ def _evaluation(*scores, data="photos[test]", step=None, statement="", left_out=
 
 @pytest.fixture
 def train_row():
-    """`train_row(step, loss, **fields)`."""
     return _train_row
 
 
 @pytest.fixture
 def spectrum_row():
-    """`spectrum_row(step, probe_accuracy=…, held_out_loss=…, **metrics)`."""
     return _spectrum_row
 
 
 @pytest.fixture
 def alarm_row():
-    """`alarm_row(step, term, **fields)`."""
     return _alarm_row
 
 
 @pytest.fixture
 def score():
-    """`score(features, probe, value, **fields)`."""
     return _score
 
 
 @pytest.fixture
 def evaluation():
-    """`evaluation(*scores, data=…, raw_pixels=(0.1, 0.2))`."""
     return _evaluation
 
 
@@ -148,14 +140,14 @@ def make_run(tmp_path, make_picture):
         tables = {"backbone": _power_laws(rng, T, D_b, 2.0), "projector": _power_laws(rng, T, D, 1.0)}
         log = [*_training_log(lines, rng), *_spectrum_log(steps, tables)]
         log = sorted([*log, *(_alarm_row(900 + 10 * k) for k in range(alarms))], key=lambda row: row.step)
-        scores = [_score(name, "linear", 0.87, sd=0.004, n=3) for name in ("backbone", "raw pixels")]
+        scores = [_score(name, "linear-sgd", 0.87, sd=0.004, n=3) for name in ("backbone", "raw pixels")]
         scores += [_score(value=0.513, probe="few-shot", labels=labels) for labels in (2, 5)]
         evaluation = _evaluation(*scores, statement="trained on train", left_out=("SVM: too slow",))
         files = {
             "recipe.json": json.dumps(RECIPE | (recipe or {})),
             "environment.json": json.dumps(ENVIRONMENT),
             "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in log),
-            "evaluation.json": json.dumps({"evaluations": [asdict(evaluation)]}),
+            "evaluation.json": json.dumps(to_json([evaluation])),
             "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
         }
         for file, text in files.items():

@@ -168,11 +168,3 @@ def test_text_of_a_run_is_not_executed_or_drawn_as_markup(open_page, make_run, t
     assert page.evaluate("window.harmed") is None
     assert page.locator("svg a").count() == 0
     assert set(names) <= set(page.locator("#figure-losses .annotation-text").all_text_contents())
-
-
-def test_a_run_with_only_a_recipe_has_a_page(open_page, tmp_path):
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "recipe.json").write_text('{"name": "digits"}')
-    page = open_page(tmp_path / "bare")
-    assert page.locator("h1").inner_text() == "bare"
-    assert page.locator("figure").count() == 0

@@ -3,7 +3,6 @@ import pytest
 from markupsafe import Markup
 
 from fullrank.report import read_run_summary, tables
-from fullrank.report.plot_style import COLORS, DASHES
 
 
 def text(cell):
@@ -13,11 +12,6 @@ def text(cell):
 def records(table):
     """Return each row by the names of the columns."""
     return [{text(name): text(cell) for name, cell in zip(table.head, row, strict=True)} for row in table.rows]
-
-
-def test_every_run_has_a_different_border_or_colour():
-    n = len(COLORS) * len(DASHES)
-    assert len({tables.run_label(i, "run") for i in range(n)}) == n
 
 
 def test_the_summary_of_several_runs_has_their_differences(make_run):

@@ -50,7 +50,8 @@ def train(recipe, path, micro_batch):
 
 CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 CPU = RuntimeError(
-    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. "
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
 )
 
 
@@ -67,12 +68,7 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
     run, output = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert (
-        output.count(
-            "BatchNorm normalises each of 4 micro-batches and updates its statistics 4 times per step"
-        )
-        == 1
-    )
+    assert output.count("BatchNorm normalises each of 4 micro-batches and updates its statistics 4 times per step") == 1
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])

@@ -59,7 +59,8 @@ def augmented_features(
         **options: as of `extract_features`.
 
     >>> from fullrank.images import open_images
-    >>> digits, transform = open_images("digits")["all"].subset(range(8)), crop_and_flip(Preprocess(1, 8, (0.5,), (0.5,)), crop=(0.5, 1.0), flip=0.0)
+    >>> digits = open_images("digits")["all"].subset(range(8))
+    >>> transform = crop_and_flip(Preprocess(1, 8, (0.5,), (0.5,)), crop=(0.5, 1.0), flip=0.0)
     >>> augmented_features(nn.Flatten(), digits, transform, 0, seed=0).shape
     torch.Size([8, 64])
     """

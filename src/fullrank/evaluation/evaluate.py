@@ -128,7 +128,8 @@ def evaluate(
         raise UserError("data and labelled both name the labelled images; give one of them")
     if isinstance(probes := scoring.get("probes"), str):
         raise UserError(f"probes is '{probes}', expected a list of names: probes=['{probes}']")
-    choices = Scoring(**scoring | {"protocols": resolve_protocols(scoring.get("protocols"))})
+    given: dict[str, Any] = scoring | {"protocols": resolve_protocols(scoring.get("protocols"))}
+    choices = Scoring(**given)
     if labelled is not None and choices.protocols.few_shot.labels == FewShotProtocol.labels:
         curve = replace(choices.protocols, few_shot=replace(choices.protocols.few_shot, labels=CURVE))
         choices = replace(choices, protocols=curve)

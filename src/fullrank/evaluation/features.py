@@ -108,7 +108,7 @@ def feature_sets(
         )
 
         def augmented(protocol: GradientProtocol, number: int, network: Network = network) -> Tensor:
-            again = options | {"decode_errors": replace_errors(errors)}
+            again: dict[str, Any] = options | {"decode_errors": replace_errors(errors)}
             if not decoded:
                 decoded.append(keep_decoded(train, network.preprocess, **again))
             notify(f"features of augmented images: {network.name}, pass {number + 1}")

@@ -5,6 +5,7 @@ the training features. `standardize` standardises features.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,7 +105,7 @@ def held_out_tenths(y: Tensor, *, seed: int) -> Int64[Tensor, " n"]:
 
 def _choose_penalty(
     problem: LogisticRegression, y: Tensor, penalties: Sequence[float], *, iterations: int, seed: int
-) -> tuple[float, object]:
+) -> tuple[float, Any]:
     """Return the best penalty on held-out tenths, and the solution without the first of them.
 
     Without held-out rows, it is the middle penalty. The choice needs no exact minimum, so these fits stop early. The
@@ -209,7 +210,7 @@ class _Head:
         self.W = X.new_zeros(classes, X.shape[1], requires_grad=True)
         self.b = X.new_zeros(classes, requires_grad=True)
         self.rows, self.batch_size = rows, protocol.batch_size
-        options = {"lr": lr, "weight_decay": protocol.weight_decay}
+        options: dict[str, Any] = {"lr": lr, "weight_decay": protocol.weight_decay}
         if isinstance(protocol, SgdProtocol):
             self.optimizer = torch.optim.SGD([self.W, self.b], momentum=protocol.momentum, **options)
         else:
@@ -283,7 +284,7 @@ def gradient_probe(
         features = X if passes is None else passes(epoch)
         for head in (*candidates.values(), *finals.values()):
             head.train_epoch(features, y, generator)
-    best = rates[0]
+    best = next(iter(rates))
     if candidates:
         values = {rate: _quality(head.logits(X[held_out]), y[held_out]) for rate, head in candidates.items()}
         best = max(values, key=lambda rate: (values[rate], -rate))  # for ties, the smaller rate

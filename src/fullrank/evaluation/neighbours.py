@@ -239,7 +239,8 @@ def neighbours(
         UserError: the model or the images do not exist, there are fewer than two images, a query cannot be read, or an
             argument is wrong.
 
-    >>> found = neighbours("timm-untrained:test_resnet", torch.tensor([0, 60, 60, 255]).byte().view(4, 1, 1, 1).expand(4, 3, 8, 8), k=2)
+    >>> images = torch.tensor([0, 60, 60, 255]).byte().view(4, 1, 1, 1).expand(4, 3, 8, 8)
+    >>> found = neighbours("timm-untrained:test_resnet", images, k=2)
     >>> [(pair.first, pair.second, pair.equal) for pair in found.duplicates]
     [(1, 2, True)]
     """
@@ -265,7 +266,8 @@ def neighbours(
                 X.append(embed(batch.pixels))
                 small.append(thumbnails(batch.pixels.cpu()))
                 digests += [
-                    hashlib.sha1(image.numpy()).digest() for image in to_16_bits(batch.pixels.cpu()).contiguous()
+                    hashlib.sha1(image.numpy().tobytes()).digest()
+                    for image in to_16_bits(batch.pixels.cpu()).contiguous()
                 ]
                 names += batch.names
                 labels += label_texts(batch.labels.tolist(), tuple(images.classes))
@@ -396,8 +398,8 @@ def find_duplicates(
     near: list[Duplicate] = []
     for block in np.array_split(pairs[pairs[:, 0] != pairs[:, 1]], len(pairs) // 65536 + 1):
         values = correlations(small[block[:, 0]], small[block[:, 1]])
-        chosen = ((*map(int, pair), float(value), False) for pair, value in zip(block, values, strict=True))
-        near += [Duplicate(*row) for row in chosen if row[2] >= threshold]
+        chosen = ((int(a), int(b), float(value), False) for (a, b), value in zip(block, values, strict=True))
+        near += [Duplicate(a, b, value, exact) for a, b, value, exact in chosen if value >= threshold]
     return equal + sorted(near, key=lambda pair: -pair.correlation)
 
 

@@ -225,7 +225,7 @@ def judge(
         if outcome.statistic is not None and (scores[i].metric in MAIN_METRICS or alike[i])
     ]
     few = main.metric == MAP and target.labels.size > LARGEST_MAP
-    statistics = [outcomes[i].statistic for i in rated]
+    statistics = [statistic for i in rated if (statistic := outcomes[i].statistic)]
     values = resample(statistics, target.groups, resamples=RESAMPLES // 5 if few else RESAMPLES, seed=seed)
     for i, column in zip(rated, values.T, strict=True):
         if np.isfinite(column).any():

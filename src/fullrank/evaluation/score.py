@@ -235,7 +235,9 @@ def _class_table(evaluation: Evaluation) -> Table:
     main = evaluation.main
     probes = (main.probe, "supervised", "finetune") if main else ()
     scores = [
-        s for s in evaluation.scores if s.probe in probes and (s.probe != main.probe or s.settings == main.settings)
+        s
+        for s in evaluation.scores
+        if main and s.probe in probes and (s.probe != main.probe or s.settings == main.settings)
     ]
     heads = {id(s): s.features if s.probe in probes[:2] else f"{s.features}, {score_name(s.probe, {})}" for s in scores}
     rows: dict[str, dict[str, str]] = {}

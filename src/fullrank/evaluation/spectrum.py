@@ -89,7 +89,7 @@ class Spectra(dict[str, Spectrum]):
             write(file)
 
     def _write_npz(self, file: Any) -> None:
-        arrays = {name: spectrum.eigenvalues.numpy() for name, spectrum in self.items()}
+        arrays: dict[str, Any] = {name: spectrum.eigenvalues.numpy() for name, spectrum in self.items()}
         if self.history:
             arrays |= {"steps": self.history.steps, "samples": self.history.samples}
             arrays |= {f"{part}_over_training": values for part, values in self.history.eigenvalues.items()}
@@ -218,7 +218,8 @@ def encoder_spectrum(
 
     >>> from fullrank.images import open_images
     >>> digits, preprocess = open_images("digits")["all"], Preprocess(1, 8, (0.5,), (0.5,))
-    >>> encoder_spectrum(nn.Flatten(), None, digits, preprocess)["backbone"].collapsed_dimensions()  # three pixels are always black
+    >>> spectra = encoder_spectrum(nn.Flatten(), None, digits, preprocess)
+    >>> spectra["backbone"].collapsed_dimensions()  # three pixels are always black
     3
     """
     device = options.get("device", "cpu")

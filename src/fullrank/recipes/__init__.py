@@ -6,8 +6,6 @@ from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build
 from fullrank.recipes.assembling import check_num_images as check_num_images
 from fullrank.recipes.catalog import RECIPES
 from fullrank.recipes.dry_running import dry_run
-from fullrank.recipes.from_keywords import method_recipe as method_recipe
-from fullrank.recipes.from_keywords import with_choices as with_choices
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,

@@ -97,8 +97,7 @@ def is_it_better(run: RunSummary) -> Answer:
         sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
         texts = [before + text for before, text in sentences.items() if text]
         if texts and evaluation.comparisons:
-            name = evaluation.comparisons[0].name
-            rivals = [found for found in evaluation.comparisons if found.name == name]
+            rivals = [found for found in evaluation.comparisons if found.name == evaluation.comparisons[0].name]
             outcome = decide(max(rivals, key=lambda rival: rival.reference))
             texts += [f"Test images: {evaluation.data}."] if evaluation.data else []
             return Answer(question, *OUTCOMES[outcome], _join(*texts, _older(run, evaluation)))
@@ -126,9 +125,7 @@ def evaluation_notes(run: RunSummary) -> list[str]:
     found = []
     for evaluation in run.evaluations:
         images = f"{count(evaluation.train_images)} train and {count(evaluation.test_images)} test images."
-        scores = [f"{score.name}, {score.features}: {score.note}." for score in evaluation.scores if score.note]
-        left_out = [f"not computed: {text}" for text in evaluation.left_out]
-        sentences = [images, _older(run, evaluation), evaluation.verdict, *scores, *left_out]
+        sentences = [images, _older(run, evaluation), evaluation.verdict, *evaluation.notes]
         data = f"{evaluation.data}: " if evaluation.data else ""
         found += [data + text for text in sentences if text] + [text for text in [evaluation.statement] if text]
     return found
@@ -194,28 +191,21 @@ def _improvement(run: RunSummary) -> str:
 
 
 def _headline(run: RunSummary) -> str:
-    """Return the first score of a linear probe on all labels, or else the first score, with its baselines."""
+    """Return the main score of the most relevant evaluation with its baselines."""
     for evaluation in run.evaluations_by_relevance():
-        scores = [score for score in evaluation.scores if score.features == "backbone"]
-        for score in sorted(scores, key=lambda score: not score.is_linear):
-            others = [
-                f"{other.features} {percent(other.value)}"
-                for other in evaluation.scores
-                if other.name == score.name and other is not score
-            ]
-            others += [f"{name} {percent(value)}" for name, value in [guessing(evaluation)] if value is not None]
+        if (score := evaluation.main) is not None:
+            same = [other for other in evaluation.scores if other.name == score.name and other is not score]
+            others = [f"{other.features} {percent(other.value)}" for other in same]
+            others += [f"{guessing(evaluation)} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
             data = f" on {evaluation.data}" if evaluation.data else ""
             baselines = f" ({', '.join(others)})" if others else ""
             return f"{score.metric.capitalize()}{data}, {score.name}: {percent(score.value)}{baselines}."
     return ""
 
 
-def guessing(evaluation: Evaluation) -> tuple[str, float | None]:
-    """Return the name and the score of guessing: the most frequent class, or equal scores for several labels an
-    image.
-    """
-    several = any(score.metric == MAP for score in evaluation.scores)
-    return "equal scores" if several else "majority class", evaluation.chance
+def guessing(evaluation: Evaluation) -> str:
+    """Return what guessing is: the most frequent class, or equal scores for several labels an image."""
+    return "equal scores" if any(score.metric == MAP for score in evaluation.scores) else "majority class"
 
 
 def _collapsed(run: RunSummary) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fullrank.evaluation.score import ACCURACY, Evaluation, Score
+from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.report.plot_style import COLORS, DASHES
 from fullrank.report.summary import RunSummary, series
 from fullrank.run.alarm_messages import alarm_message
@@ -140,8 +140,8 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
         "currentvalue": {"prefix": "step " if len(runs) == 1 else "share of the training: "},
         "steps": [{"label": name, "method": "animate", "args": [[str(k)], jump]} for k, name in enumerate(names)],
         "pad": {"t": 56},
-        "x": 0.12,
-        "len": 0.88,
+        "x": 0.2,
+        "len": 0.8,
     }
     play = {"label": "Play", "method": "animate", "args": [None, jump | {"frame": {"duration": 120, "redraw": True}}]}
     menu = {"type": "buttons", "showactive": False, "buttons": [play], "x": 0, "xanchor": "left"}
@@ -184,7 +184,7 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
     assert figure is not None
     ticks = sorted({n for *_, scores in curves for n in scores})
     axis = {"type": "log", "title": {"text": "labels per class"}, "tickvals": ticks, "ticktext": list(map(str, ticks))}
-    legend = {"orientation": "h", "y": 1, "yanchor": "bottom", "xanchor": "right", "x": 1}
+    legend = {"orientation": "h", "x": 0, "y": -0.4, "yanchor": "top"}
     figure["layout"] |= {"xaxis": figure["layout"]["xaxis"] | axis, "legend": legend, "showlegend": len(runs) == 1}
     return figure
 
@@ -194,8 +194,8 @@ def _few_shot(evaluation: Evaluation, features: str = "backbone") -> dict[int, S
     scores = {
         n: score
         for score in evaluation.scores
-        if isinstance(n := score.settings.get("labels"), int) and score.features == features
-        if score.metric == ACCURACY and score.name.endswith("per class")  # other numbers would stand at the end
+        if score.probe == "few-shot" and score.metric in MAIN_METRICS and score.features == features
+        if isinstance(n := score.settings.get("labels"), int)
     }
     return dict(sorted(scores.items()))
 

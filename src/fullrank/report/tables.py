@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from markupsafe import Markup, escape
 
-from fullrank.evaluation.score import AUROC, BALANCED, Evaluation, Score
+from fullrank.evaluation.score import AUROC, BALANCED, MAIN_METRICS, TOP5, Evaluation, Score
 from fullrank.recipes.recipe import flatten
 from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
 from fullrank.report.plot_style import COLORS
@@ -174,43 +174,20 @@ class Measure(NamedTuple):
 
 IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
 TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
-LOSS = ("objective", "hyper", "method", "method_builder", "batch_size", "projector")
+LOSS = (*TEST, "objective", "hyper", "method", "method_builder", "batch_size", "projector")
+AGREEMENT = "share of the variance of the representations that is between images, not between views of one image"
 RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
+# fmt: off
 MEASURES = (
-    Measure(
-        "agreement of the views",
-        "higher",
-        _share("intraclass_correlation"),
-        "share of the variance of the representations that is between images, not between views of one image",
-        IMAGES,
-    ),
-    Measure(
-        "held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + TEST + LOSS
-    ),
-    Measure(
-        "online accuracy",
-        "higher",
-        _online_accuracy,
-        "a linear classifier that is trained at the same time; needs labels",
-        TEST,
-    ),
-    Measure(
-        "online accuracy, all test images",
-        "higher",
-        _score("online"),
-        "the same classifier on the whole test split, after an epoch of --probe.epochs",
-        TEST,
-    ),
-    Measure(
-        "linear probe during training",
-        "higher",
-        _score("linear"),
-        "a linear probe on the frozen features of the images of --labelled",
-        ("probe.labelled",),
-    ),
+    Measure("agreement of the views", "higher", _share("intraclass_correlation"), AGREEMENT, IMAGES),
+    Measure("held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + LOSS),
+    Measure("online accuracy", "higher", _online_accuracy, "a classifier that is trained beside, on labels", TEST),
+    Measure("online accuracy, test images", "higher", _score("online"), "after an epoch of --probe.epochs", TEST),
+    Measure("linear probe during training", "higher", _score("linear"), "on --labelled", ("probe.labelled",)),
     *(Measure(f"effective rank, {location}", "", _effective_rank(location), RANK) for location in LOCATIONS),
     Measure("collapsed dimensions, backbone", "lower", _collapsed, "dimensions of which nothing is left"),
 )
+# fmt: on
 
 
 def comparison(runs: Sequence[RunSummary]) -> list[Table]:
@@ -236,10 +213,10 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
             columns[measure.head] = values
     for i, run in enumerate(runs):
         for evaluation in run.evaluations:
-            for score in evaluation.headlines:
-                if score.features == "backbone":
+            for score in evaluation.scores:
+                if score.features == "backbone" and score.metric in MAIN_METRICS:
                     head = f"{score.name}, {evaluation.data} ↑"
-                    columns.setdefault(head, [""] * len(runs))[i] = score_text(score)
+                    columns.setdefault(head, [""] * len(runs))[i] = score_text(score)[0]
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     rows = [[label, *(cells[i] or "–" for cells in shown.values())] for i, label in enumerate(labels(runs))]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
@@ -332,45 +309,43 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     tables = []
     for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
         found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
-        cells = {
-            (score.name, i, score.features): two_lines(score_text(score), _interval(score.low, score.high))
-            for i, evaluation in found.items()
-            for score in evaluation.headlines
-        }
-        features = dict.fromkeys(name for *_, name in cells)
-        rows = [
+        rows: dict[str, dict[int, dict[str, str]]] = {}
+        for i, evaluation in found.items():
+            for score in (score for score in evaluation.scores if score.metric in (*MAIN_METRICS, TOP5)):
+                rows.setdefault(score.name, {}).setdefault(i, {})[score.features] = two_lines(*score_text(score))
+        features = dict.fromkeys(name for of in rows.values() for cells in of.values() for name in cells)
+        guess = guessing(next(iter(found.values())))
+        lines = [
             [
                 Markup("{}<br>{}").format(probe, run_label(i, runs[i].label)) if len(runs) > 1 else probe,
-                *(cells.get((probe, i, name), "–") for name in features),
-                percent(guessing(found[i])[1]),
+                *(cells.get(name, "–") for name in features),
+                percent(found[i].chance),
             ]
-            for probe, i in sorted(
-                dict.fromkeys((probe, i) for probe, i, _ in cells),
-                key=lambda pair: list(dict.fromkeys(probe for probe, *_ in cells)).index(pair[0]),
-            )
+            for probe, of in rows.items()
+            for i, cells in sorted(of.items())
         ]
-        metric = next(score.metric for each in found.values() for score in each.scores).capitalize()
-        guess = guessing(next(iter(found.values())))[0]
-        caption = (
-            f"{metric} on {data or 'the test images'}; higher is better. ±: standard deviation over n repetitions. "
-        )
-        caption += "Small: 95 % interval, bootstrap over the test images or their groups. "
+        caption = f"Scores on {data or 'the test images'}: accuracy, if nothing else is named; higher is better. "
         caption += (
-            "Majority class: always predicting it. " if guess == "majority class" else "Equal scores: for every image. "
+            "±: standard deviation over n repetitions. Small: 95 % interval, bootstrap over the test images or their "
         )
-        tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], rows, caption.strip()))
+        caption += "groups. " + (
+            "Equal scores: for every image." if guess == "equal scores" else "Majority class: always predicting it."
+        )
+        tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], lines, caption))
     return tables
 
 
-def score_text(score: Score) -> str:
-    """Return a score with its standard deviation and its number of repetitions, if it has them."""
-    if score.sd is None:
-        return percent(score.value)
-    return f"{100 * score.value:.1f} ± {percent(score.sd)} (n = {score.n})".replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def _interval(low: float | None, high: float | None, factor: float = 100.0, digits: int = 1) -> str:
-    return "" if low is None or high is None else f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
+def score_text(score: Score) -> tuple[str, str]:
+    """Return a score, with its standard deviation and number of repetitions if it has them, and its interval."""
+    factor, digits, unit = (1, 3, "") if score.metric == AUROC else (100, 1, "\N{NO-BREAK SPACE}%")
+    value = f"{factor * score.value:.{digits}f}" + (
+        f" ± {factor * score.sd:.{digits}f}" if score.sd is not None else ""
+    )
+    repeated = f" (n = {score.n})" if score.n > 1 else ""
+    text = (value + unit + repeated).replace(" ", "\N{NO-BREAK SPACE}")
+    if score.low is None or score.high is None:
+        return text, ""
+    return text, f"{factor * score.low:.{digits}f} to {factor * score.high:.{digits}f}"
 
 
 class ByClass(NamedTuple):
@@ -386,54 +361,44 @@ class ByClass(NamedTuple):
 def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
     """Return the results by class of each run and data set; nothing for many runs."""
     found = []
-    for label, run in zip(labels(runs), runs[:FEW_RUNS] if len(runs) <= FEW_RUNS else [], strict=False):
+    for label, run in zip(labels(runs), runs, strict=True) if len(runs) <= FEW_RUNS else ():
         for evaluation in run.evaluations_by_relevance():
-            if shown := _scores_by_class(evaluation):
+            main = evaluation.main
+            if main is not None and main.per_class:
                 before = Markup("{}, ").format(label) if len(runs) > 1 else Markup()
                 heading = before + (evaluation.data or "test images")
-                first = next((score for score in shown if score.features == "backbone" and score.confusion), None)
-                names = list(first.per_class) if first else []
-                found.append(ByClass(heading, _class_table(evaluation, shown), names, first.confusion if first else ()))
+                found.append(ByClass(heading, _class_table(evaluation, main), list(main.per_class), main.confusion))
     return found
 
 
-def _scores_by_class(evaluation: Evaluation) -> list[Score]:
-    """Return a score with results by class for each feature set, by the main probe if it has one, and fine-tuning."""
-    shown = [score for score in evaluation.scores if score.per_class]
-    main = evaluation.main.name if evaluation.main else ""
-    of = {score.features: score for score in reversed(shown)} | {s.features: s for s in shown if s.name == main}
-    chosen = [of[name] for name in dict.fromkeys(score.features for score in shown)]
-    return chosen + [score for score in shown if score.probe == "finetune" and score not in chosen]
-
-
-def _class_table(evaluation: Evaluation, shown: list[Score]) -> Table:
-    """Return balanced accuracy, AUROC, and the recall or the average precision of each class."""
-    several, first = bool(shown[0].positives), shown[0]
-    keys = [(score.features, score.probe, score.settings) for score in shown]
-    rows = []
-    for metric, form, digits in ((BALANCED, percent, (100.0, 1)), (AUROC, _number, (1.0, 3))):
-        of = [(s, (s.features, s.probe, s.settings)) for s in evaluation.scores if s.metric == metric]
-        cells = [
-            next((two_lines(form(s.value), _interval(s.low, s.high, *digits)) for s, k in of if k == key), "–")
-            for key in keys
-        ]
-        rows += [[metric, *cells]] if of else []
-    names = list(dict.fromkeys(name for score in shown for name in score.per_class))
-    kept = set(sorted(names, key=lambda name: first.per_class.get(name, 1.0))[:MOST_CLASSES])
-    for name in (name for name in names if name in kept):
-        head = f"average precision, {name} (n = {first.positives.get(name, 0)})" if several else f"recall, {name}"
-        rows.append([head, *(percent(score.per_class.get(name)) for score in shown)])
-    caption = f"Results by class of {first.name}. Recall: share of the test images of a class that are classified "
+def _class_table(evaluation: Evaluation, main: Score) -> Table:
+    """Return the results by class of the main probe, and of the networks that were trained with the labels."""
+    columns: dict[str, dict[str, str]] = {}
+    names = sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES]
+    names = [name for name in main.per_class if name in set(names)]
+    for score in evaluation.scores:
+        if (score.probe, score.settings) == (main.probe, main.settings) or score.probe in ("supervised", "finetune"):
+            head = f"{score.features}, fine-tuned" if score.probe == "finetune" else score.features
+            cells = columns.setdefault(head, {})
+            if score.metric in (BALANCED, AUROC):
+                cells[score.metric] = two_lines(*score_text(score))
+            for name in names if score.metric in MAIN_METRICS else ():
+                cells[name] = percent(score.per_class.get(name))
+    several = bool(main.positives)
+    heads = {
+        name: f"average precision, {name} (n = {main.positives[name]})" if several else f"recall, {name}"
+        for name in names
+    }
+    heads = {BALANCED: BALANCED, AUROC: AUROC} | heads
+    rows = [[head, *(cells.get(name, "–") for cells in columns.values())] for name, head in heads.items()]
+    caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
     caption += "Small: 95 % intervals."
-    if len(kept) < len(names):
-        caption += f" The {len(kept)} of {len(names)} classes with the lowest values; evaluation.json has all."
-    probes = [f" ({score.name})" if score.name not in (first.name, score.features) else "" for score in shown]
-    return Table(["", *(score.features + probe for score, probe in zip(shown, probes, strict=True))], rows, caption)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    if len(names) < len(main.per_class):
+        caption += (
+            f" The {len(names)} of {len(main.per_class)} classes with the lowest values; evaluation.json has all."
+        )
+    return Table(["", *columns], [row for row in rows if any(cell != "–" for cell in row[1:])], caption)
 
 
 # Differences of recipes

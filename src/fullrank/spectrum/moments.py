@@ -34,9 +34,7 @@ def check_embeddings(Z: Tensor) -> None:
     if not isinstance(Z, Tensor):
         raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); pass torch.as_tensor(Z)")
     if Z.ndim != 2 or not Z.shape[1] or not Z.is_floating_point():
-        raise UserError(
-            f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floats (n, D); one view at a time"
-        )
+        raise UserError(f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floats (n, D); one view at a time")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

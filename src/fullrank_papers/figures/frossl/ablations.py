@@ -3,7 +3,7 @@ CorInfoMax's ε.
 
 Each ablation changes one setting of the comparison's recipe and keeps the learning rate that was chosen for the method
 there, so the runs at the unchanged settings are those of Table 2; at size gpu only those of 100 epochs are. A batch of
-another size changes the learning rate as `with_choices` says.
+another size changes the learning rate as `resolve` says.
 
 The paper uses no trade-off hyperparameter, so FroSSL's invariance weight stays the same unless it is the setting. But
 N, D and the number of views V change the balance of the two terms. The invariance term sums D unit columns over V(V −
@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from fullrank.errors import pick
-from fullrank.recipes import Recipe, with_choices
+from fullrank.recipes import Recipe, resolve
 from fullrank.report.plot_style import subplots
 from fullrank.sweep import Cell, Plan, Row
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
@@ -80,7 +80,7 @@ def with_batch_of_dimension(recipe: Recipe, epsilon: float, N: int = 256) -> Rec
     """Return CorInfoMax's recipe with N = D = 256 and α = 500, as in the public STL-10 configuration of FroSSL's
     authors, and another ε.
     """
-    recipe = with_dimension(with_choices(recipe, batch_size=N), N)
+    recipe = with_dimension(resolve(recipe, {"batch_size": N}), N)
     return with_hyper(recipe, epsilon=epsilon, invariance=500.0)
 
 
@@ -92,7 +92,7 @@ ABLATIONS: dict[str, Ablation] = {
         "projector dimension D", with_dimension, base=lambda r: r.projector.dimensions(0), balanced=True
     ),
     "batch": Ablation(
-        "batch size N", lambda r, n: with_choices(r, batch_size=n), ("frossl", "simclr"), lambda r: r.batch_size, True
+        "batch size N", lambda r, n: resolve(r, {"batch_size": n}), ("frossl", "simclr"), lambda r: r.batch_size, True
     ),
     "views": Ablation("number of views V", with_views, base=lambda r: sum(v.count for v in r.views), balanced=True),
     "epsilon": Ablation("CorInfoMax's ε at N = D", with_batch_of_dimension, methods=("corinfomax",)),

@@ -1,6 +1,6 @@
 """The methods that the FroSSL paper's tables compare, and those that it does not name: all objectives of the library.
 
-Under their published recipes each method has its own optimizer, views and heads (`method_recipe`). In a common recipe
+Under their published recipes each method has its own optimizer, views and heads (`resolve`). In a common recipe
 all have the same views, backbone, projector, optimizer and number of epochs; the numbers of a method here are then
 those of its loss and of the parts that only it has.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fullrank.recipes import Recipe, method_recipe, with_choices, with_objective
+from fullrank.recipes import Recipe, resolve, with_objective
 from fullrank.recipes.cifar import without_logarithms
 
 Family = Literal[
@@ -100,9 +100,8 @@ def scaled_parts(recipe: Recipe, name: str) -> dict[str, int]:
     """Return the sizes of a method's own parts that follow the data set or the projector.
 
     Numbers of prototypes and the queue are the published ones times the number of images, divided by CIFAR-10's 50,000;
-    the queue holds
-    whole batches. A predictor has the published share of the projector: as wide as its hidden layer for BYOL, a quarter
-    of D for SimSiam.
+    the queue holds whole batches. A predictor has the published share of the projector: as wide as its hidden layer for
+    BYOL, a quarter of D for SimSiam.
 
     >>> from fullrank_papers.figures.frossl.sizes import SMALL
     >>> [scaled_parts(SMALL, name) for name in ("swav", "moco", "byol")]
@@ -123,14 +122,14 @@ def scaled_parts(recipe: Recipe, name: str) -> dict[str, int]:
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.
 
-    Where a method has none, it is FroSSL's with the method's objective (`method_recipe`), and has the name of FroSSL's.
+    Where a method has none, it is FroSSL's with the method's objective (`resolve`), and has the name of FroSSL's.
     """
-    found, _ = method_recipe(recipe, CONTENDERS[name].objective)
+    found = resolve(recipe, {"objective": CONTENDERS[name].objective})
     if name == "nologs":
         found = replace(without_logarithms(found), name=f"{found.name}-nologs")
     if name.startswith("directclr"):
         found = replace(found, hyper=found.hyper | {"d0": directclr_dimensions(found)})
-    return with_choices(found, epochs=epochs) if epochs != found.epochs else found
+    return resolve(found, {"epochs": epochs}) if epochs != found.epochs else found
 
 
 def directclr_dimensions(recipe: Recipe) -> int:
