@@ -31,9 +31,9 @@ def tensor_arguments(function: Callable[P, R]) -> Callable[P, R]:
     >>> @tensor_arguments
     ... def double(x: Float[Tensor, "n d"]) -> Tensor:
     ...     return 2 * x
-    >>> double([[1.0]])
+    >>> double([[1.0]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fullrank.errors.UserError: x is a list, expected a float64 tensor (n, d); convert it with torch.tensor(x, dtype=torch.float64)
+    fullrank.errors.UserError: x is a list, expected a float64 tensor (n, d); convert it with ...
     """
     parameters = inspect.signature(function).parameters
     names = list(parameters)
@@ -85,7 +85,8 @@ def _check_tensor(value: object, name: str, axes: list[str]) -> torch.dtype:
     fixed = sum(not axis.startswith(("*", "...")) for axis in axes)
     if value.ndim < fixed or (value.ndim > fixed and not variadic):
         raise UserError(
-            f"{name} has shape {tuple(value.shape)}, expected {shape}: {fixed} axes{' or more' if variadic else ''}; reshape it"
+            f"{name} has shape {tuple(value.shape)}, expected {shape}: {fixed} axes"
+            f"{' or more' if variadic else ''}; reshape it"
         )
     return value.dtype
 

@@ -76,7 +76,8 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
 
     Source: not in the papers.
 
-    >>> growth_rates(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 2.0])), growth_rates(torch.ones(2), torch.tensor([3.0, 2.0]))
+    >>> eigenvalues = torch.tensor([3.0, 2.0])
+    >>> growth_rates(torch.tensor([1.0, 0.0]), eigenvalues), growth_rates(torch.ones(2), eigenvalues)
     (tensor([3., 0.]), tensor([3., 2.]))
     """
     if bool((a < 0).any()):

@@ -125,7 +125,7 @@ def solve_ode(
     if not solution.success:
         reached = max(solution.t, default=0.0)
         raise UserError(
-            f"the flow diverges between t = {reached:g} and {times[-1]:g}; end at an earlier time, or bound the loss from below"
+            f"the flow diverges between t = {reached:g} and {times[-1]:g}; end earlier, or bound the loss from below"
         )
     return torch.tensor(solution.y.T).to(start.device).view(len(times), *start.shape)
 
@@ -142,7 +142,8 @@ def gradient_descent(
         UserError: the parameters are not float64, the steps do not ascend from 0 on, or gradient descent diverges.
 
     >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
-    >>> gradient_descent(lambda p: p["w"].square().sum() / 2, start, learning_rate=0.5, steps=[0, 2])["w"]  # w_k = (1 − η)ᵏ w_0
+    >>> loss = lambda p: p["w"].square().sum() / 2  # so that w_k = (1 − η)ᵏ w_0
+    >>> gradient_descent(loss, start, learning_rate=0.5, steps=[0, 2])["w"]
     tensor([[1.0000, 3.0000],
             [0.2500, 0.7500]], dtype=torch.float64)
     """
@@ -153,7 +154,7 @@ def gradient_descent(
     rows = [parameter_tensors(current) for step, current in enumerate(path) if step in wanted]
     if not all(x.isfinite().all() for x in rows[-1]):
         raise UserError(
-            f"gradient descent diverged before step {steps[-1]} at a learning rate of {learning_rate:g}; lower the learning rate"
+            f"gradient descent diverged before step {steps[-1]} at learning rate {learning_rate:g}; lower it"
         )
     return rebuild_parameters(params, [torch.stack(column) for column in zip(*rows, strict=True)])
 
@@ -191,7 +192,7 @@ def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Te
     if wrong or not isinstance(params, (dict, tuple, list)):
         found = wrong or "Tensor"
         raise UserError(
-            f"parameters are or contain a {found}, expected a dict or tuple of float64 tensors; wrap a single tensor as (W,)"
+            f"parameters are or contain a {found}, expected a dict or tuple of float64 tensors; wrap one tensor as (W,)"
         )
     return [x.detach() for x in values]
 
@@ -212,7 +213,7 @@ def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
     wrong = sorted({str(x.dtype).removeprefix("torch.") for x in parameter_tensors(params)} - {"float64"})
     if wrong:
         raise UserError(
-            f"parameters are {', '.join(wrong)}, expected float64; convert them, and the data of the loss, with .double()"
+            f"parameters are {', '.join(wrong)}, expected float64; convert them and the data with .double()"
         )
 
 

@@ -67,7 +67,8 @@ def weighted_covariances(
 
     Source: Lemma 2, eq. 7.
 
-    >>> data, augmentation = weighted_covariances(torch.tensor([[[0.0], [1.0]], [[0.0], [1.5]]]), torch.full((2, 2), 0.5))
+    >>> views = torch.tensor([[[0.0], [1.0]], [[0.0], [1.5]]])
+    >>> data, augmentation = weighted_covariances(views, torch.full((2, 2), 0.5))
     >>> data, augmentation
     (tensor([[1.]]), tensor([[0.1250]]))
     """
@@ -226,6 +227,7 @@ def _check_layer_shapes(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int)
     for layer, W in enumerate(weights, start=1):
         if W.shape[1] != inputs:
             raise UserError(
-                f"W{layer} has shape {tuple(W.shape)}, but its input has {inputs} dimensions; give it the shape (outputs, {inputs})"
+                f"W{layer} has shape {tuple(W.shape)}, but its input has {inputs} dimensions; "
+                f"give it the shape (outputs, {inputs})"
             )
         inputs = W.shape[0]

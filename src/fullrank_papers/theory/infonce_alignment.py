@@ -19,9 +19,9 @@ from fullrank_papers.theory.checks import tensor_arguments
 
 
 class Svd(NamedTuple):
-    """W = U diag(S) Vᵀ with singular vectors in columns, or the velocities of the three.
+    """W = U diag(S) Vᵀ with singular vectors in columns.
 
-    Functions of several singular vectors (alignment, velocities) take these factors rather than W, since the signs of
+    Functions of several singular vectors (alignment) take these factors rather than W, since the signs of
     the vectors are free.
     """
 
@@ -39,62 +39,6 @@ def svd(W: Float[Tensor, "h m"]) -> Svd:
     """
     U, S, Vh = torch.linalg.svd(W, full_matrices=False)
     return Svd(U, S, Vh.mT)
-
-
-@tensor_arguments
-def svd_velocity(factors: Svd, W_dot: Float[Tensor, "h m"]) -> Svd:
-    """Return the velocities U̇, Ṡ, V̇ of the singular values and vectors of W (its `svd`) for the velocity Ẇ:
-
-        σ̇_k = u_kᵀẆv_k
-        U̇ = U(H ⊙ (UᵀẆVS + SVᵀẆᵀU)) + (I − UUᵀ)ẆVS⁻¹,    V̇ = V(H ⊙ (VᵀẆᵀUS + SUᵀẆV)) + (I − VVᵀ)ẆᵀUS⁻¹
-        H_kk′ = 1/(σ_k′² − σ_k²), 0 on the diagonal
-
-    The last terms turn the vectors out of their span. That of U̇ is zero for h = k, that of V̇ for m = k.
-
-    Raises:
-        UserError: two singular values coincide, so that their vectors are not unique, or the last terms would divide by
-            zero.
-
-    Source: Lemmas 4 and 5, eq. 12-15, corrected: H is printed with the opposite sign, which reverses U̇ and V̇.
-
-    >>> W = torch.diag(torch.tensor([2.0, 1.0]))
-    >>> svd_velocity(svd(W), W).S
-    tensor([2., 1.])
-    """
-    U, S, V = factors
-    squares = S.square()
-    gaps = squares[None, :] - squares[:, None]
-    eye = torch.eye(len(S), dtype=torch.bool, device=S.device)
-    rounding = 8 * torch.finfo(S.dtype).eps * squares.max()
-    if (gaps.abs() <= rounding).logical_and(~eye).any():
-        raise UserError(
-            "two singular values are equal, so the time derivatives of their singular vectors are undefined; "
-            "compute the derivative of their common subspace instead"
-        )
-    if len(U) != len(V) and S.min().square() <= rounding:
-        raise UserError(
-            f"W of shape ({len(U)}, {len(V)}) has a singular value 0, whose vectors are not unique; remove its columns from U and V"
-        )
-    H = (1 / gaps.masked_fill(eye, 1)).masked_fill(eye, 0)
-    inner = U.mT @ W_dot @ V
-    return Svd(
-        _vector_velocity(U, S, H, inner, W_dot @ V), inner.diagonal(), _vector_velocity(V, S, H, inner.mT, W_dot.mT @ U)
-    )
-
-
-def _vector_velocity(
-    U: Float[Tensor, "h k"],
-    S: Float[Tensor, " k"],
-    H: Float[Tensor, "k k"],
-    inner: Float[Tensor, "k k"],
-    outer: Float[Tensor, "h k"],
-) -> Float[Tensor, "h k"]:
-    """Return U(H ⊙ (MS + SMᵀ)) + (B − UM)S⁻¹ with M = UᵀẆV (`inner`) and B = ẆV (`outer`); the last term is 0 for a
-    square U.
-    """
-    scaled = inner * S
-    within = U @ (H * (scaled + scaled.mT))
-    return within if U.shape[0] == U.shape[1] else within + (outer - U @ inner) / S
 
 
 @tensor_arguments
@@ -190,37 +134,16 @@ def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
 
 
 @tensor_arguments
-def alignment_upper_bound(
-    s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]
-) -> Float[Tensor, "k2 k1"]:
-    """Return upper bounds of the entries of |A|, ‖D‖₂/|σ₁ₖ² − σ₂ⱼ²| or 1, where D = W₁W₁ᵀ − W₂ᵀW₂ is conserved.
-
-    It follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ: the further apart two singular values, the closer to
-    orthogonal their vectors. For D = 0, vectors of different singular values are orthogonal; those of equal ones have
-    no bound.
-
-    Source: in place of Theorem 2: its W₁W₁ᵀ = W₂ᵀW₂ holds relative to the largest singular values only.
-
-    >>> alignment_upper_bound(torch.tensor([2.0, 1.0]), torch.tensor([2.0, 0.0]), torch.eye(2))
-    tensor([[1.0000, 0.3333],
-            [0.2500, 1.0000]])
-    """
-    gaps = (s1.square() - s2.square()[:, None]).abs()
-    imbalance = torch.linalg.matrix_norm(D, 2)
-    return torch.where(gaps > imbalance, imbalance / gaps, 1)
-
-
-@tensor_arguments
 def alignment_lower_bound(
     s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]
 ) -> Float[Tensor, " k"]:
     """Return lower bounds of |A_kk|, √(1 − ‖D‖₂²/min_{j≠k}(σ₁ₖ² − σ₂ⱼ²)²) or 0: a mode that outgrows the imbalance is
     aligned.
 
-    It sums the identity of `alignment_upper_bound` over the j of a column, whose squares add up to one over all h right
-    vectors of W₂. Where W₂ has fewer singular values than the hidden layer has units (fewer outputs than h), the others
-    are 0 and belong to the minimum. There are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and
-    W₂ᵀW₂.
+    D = W₁W₁ᵀ − W₂ᵀW₂ is conserved. The bound follows from the identity (σ₁ₖ² − σ₂ⱼ²) A_jk = v₂ⱼᵀDu₁ₖ, squared and
+    summed over the j of a column, whose squares add up to one over all h right vectors of W₂. Where W₂ has fewer
+    singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum.
+    There are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
 
     Raises:
         UserError: more singular values than the h rows of D.
@@ -233,16 +156,13 @@ def alignment_lower_bound(
     tensor([0.8958])
     """
     if max(len(s1), len(s2)) > len(D):
-        raise UserError(
-            f"{len(s1)} and {len(s2)} singular values, but D has {len(D)} rows; take D from imbalances, of the same layers"
-        )
+        raise UserError(f"{len(s1)} and {len(s2)} singular values, but D has {len(D)} rows; take D from imbalances")
     count = min(len(s1), len(s2))
     s1, s2 = s1[:count], torch.cat([s2, s2.new_zeros(len(D) - len(s2))])
     same = torch.eye(len(s2), count, dtype=torch.bool, device=s1.device)
     gaps = (s1.square() - s2.square()[:, None]).abs().masked_fill(same, torch.inf).amin(0)
-    sine = (
-        (torch.linalg.matrix_norm(D, 2) / gaps).nan_to_num(1).clamp(max=1)
-    )  # 0/0: a second mode of the same singular value
+    # 0/0: a second mode of the same singular value
+    sine = (torch.linalg.matrix_norm(D, 2) / gaps).nan_to_num(1).clamp(max=1)
     return (1 - sine.square()).sqrt()
 
 
@@ -261,7 +181,7 @@ def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     """
     if not ratio > 1:
         raise UserError(
-            f"ratio is {ratio}, expected more than 1, the factor between neighbours at which a group ends; give for example 1.1"
+            f"ratio is {ratio}, expected more than 1, the factor at which a group ends; give for example 1.1"
         )
     ends = (S[:-1] > ratio * S[1:]).nonzero()[:, 0] + 1
     return [end - start for start, end in pairwise([0, *ends.tolist(), len(S)])]
@@ -288,7 +208,7 @@ def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tens
     """
     if sum(sizes) != len(A):
         raise UserError(
-            f"sizes {list(sizes)} add up to {sum(sizes)}, but A has {len(A)} rows; take the sizes from degenerate_groups(S, ratio=…)"
+            f"sizes {list(sizes)} add up to {sum(sizes)}, but A has {len(A)} rows; take them from degenerate_groups"
         )
     rows = A.split(list(sizes))
     return [torch.linalg.svdvals(row.split(list(sizes), 1)[k]) for k, row in enumerate(rows)]

@@ -19,7 +19,6 @@ from torch.nn.functional import softplus
 
 from fullrank.errors import UserError, pick
 from fullrank_papers.theory.checks import tensor_arguments
-from fullrank_papers.theory.flow import gradient
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda a: a,
@@ -47,42 +46,6 @@ def outputs(
     tensor([[1., 0.]])
     """
     return pick(activation, ACTIVATIONS, "activation")(X @ W1.mT) @ W2
-
-
-@tensor_arguments
-def tangent_kernel(
-    W1: Float[Tensor, "h d"],
-    W2: Float[Tensor, "h z"],
-    X: Float[Tensor, "n d"],
-    Y: Float[Tensor, "m d"],
-    *,
-    activation: str = "linear",
-) -> Float[Tensor, "z z n m"]:
-    """Return the neural tangent kernel, with w_k the rows of W1:
-
-        K_lj(x, y) = ⟨∇u_l(x), ∇u_j(y)⟩ = Σ_k W2_kl W2_kj φ′(w_kᵀx) φ′(w_kᵀy) xᵀy + δ_lj φ(W1x)ᵀφ(W1y)
-
-    Under the flow Θ′ = −∇ℒ of any loss of the outputs, u_l(x)′ = − Σ_j Σ_i K_lj(x, x_i) ∂ℒ/∂u_j(x_i).
-
-    The first part is that of W1. For φ linear it is (W2ᵀW2)_lj xᵀy. It vanishes across outputs because the columns of
-    W2 are orthogonal, not because W1 is constant. With orthonormal weights both parts are equal, and K_lj = 2δ_lj xᵀy
-    at every width.
-
-    Raises:
-        UserError: an unknown activation.
-
-    Source: Lemma 1 and its proof (corrected: the part of W1 is missing there, hence the 2 of eq. 9).
-
-    >>> one = torch.ones(1, 1)
-    >>> tangent_kernel(torch.eye(2)[:, :1], torch.eye(2), one, 3 * one)[..., 0, 0]
-    tensor([[6., 0.],
-            [0., 6.]])
-    """
-    phi = pick(activation, ACTIVATIONS, "activation")
-    A, B = X @ W1.mT, Y @ W1.mT  # the inputs of the units
-    A_slope, B_slope = gradient(lambda units: phi(units[0]).sum() + phi(units[1]).sum(), (A, B))  # φ′
-    first = torch.einsum("kl,kj,nk,mk->ljnm", W2, W2, A_slope, B_slope) * (X @ Y.mT)
-    return first + torch.eye(W2.shape[1], dtype=W2.dtype, device=W2.device)[:, :, None, None] * (phi(A) @ phi(B).mT)
 
 
 def initial_difference(activation: str, *, norm: float, hidden: int, outputs: int) -> float:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fullrank.errors import UserError, pick
 from fullrank_papers.theory.checks import check_output_length, tensor_arguments
-from fullrank_papers.theory.contrastive_pairs import eigenbasis
 
 Formulation = Literal["scaled", "bounded", "product", "orthonormal"]
 
@@ -30,7 +29,7 @@ def forced_rank(d: int, *, hidden: int, outputs: int) -> int:
     """
     if hidden < max(d, outputs):
         raise UserError(
-            f"the weights cannot have orthonormal columns: {hidden} hidden units are fewer than {d} inputs or {outputs} outputs; "
+            f"no orthonormal columns: {hidden} hidden units are fewer than {d} inputs or {outputs} outputs; "
             f"use at least {max(d, outputs)} hidden units, or reduce the inputs with PCA"
         )
     return max(0, d + outputs - hidden)
@@ -83,37 +82,6 @@ def formulations_are_equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int
     """
     forced = forced_rank(len(eigenvalues), hidden=hidden, outputs=outputs)
     return forced == 0 or bool(eigenvalues[forced - 1] <= 0)
-
-
-@tensor_arguments
-def minimizing_weights(
-    C: Float[Tensor, "d d"], *, hidden: int, outputs: int
-) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
-    """Return orthonormal W1 = [I; 0] and W2 = [A; B] that minimise the loss.
-
-    The columns of A are the eigenvectors of the first k and of negative λ_i, and zero elsewhere; BᵀB = I − AᵀA.
-
-    Raises:
-        UserError: C is not symmetric, h < d or h < z.
-
-    Source: Esser et al. 2023, proof of Proposition 3 (corrected: rows of zeros alone do not give orthonormal columns).
-
-    >>> W1, W2 = minimizing_weights(torch.diag(torch.tensor([-3.0, 1.0])), hidden=3, outputs=1)
-    >>> (W1.mT @ W2).abs().flatten()
-    tensor([1., 0.])
-    """
-    eigenvalues, V = eigenbasis(C)
-    d = len(C)
-    columns = min(d, outputs)
-    nonzero = torch.zeros(outputs, dtype=torch.bool, device=C.device)
-    nonzero[:columns] = eigenvalues[:columns] < 0
-    nonzero[: forced_rank(d, hidden=hidden, outputs=outputs)] = True
-    W1 = torch.eye(hidden, d, dtype=C.dtype, device=C.device)
-    W2 = torch.zeros(hidden, outputs, dtype=C.dtype, device=C.device)
-    W2[:d, :columns] = V[:, :columns] * nonzero[:columns]
-    rest = (~nonzero).nonzero().flatten()  # there are enough rows for them: h − d ≥ z − k
-    W2[d + torch.arange(len(rest), device=C.device), rest] = 1
-    return W1, W2
 
 
 @tensor_arguments
@@ -199,6 +167,6 @@ def output_limit_projector(
     multiple = 0 < rank < d and eigenvalues[rank] - eigenvalues[rank - 1] <= scale
     if multiple or (rank < min(outputs, d) and eigenvalues[rank].abs() <= scale):
         raise UserError(
-            f"eigenvalue {rank + 1} of C is zero or multiple, so the limit depends on the start; perturb C or integrate the flow"
+            f"eigenvalue {rank + 1} of C is zero or multiple, so the limit depends on the start; integrate the flow"
         )
     return torch.diag((torch.arange(d, device=eigenvalues.device) < rank).to(eigenvalues.dtype))

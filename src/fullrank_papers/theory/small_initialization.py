@@ -183,7 +183,7 @@ def _saddle_to_saddle(
         grows = mu > (1e-9 * largest if largest is not None else 0)  # smaller ones are rounding errors
         if not bool(grows.any()):
             raise UserError(
-                f"W has {dimensions} dimensions, but only {len(found)} modes grow; choose at most {len(found)} dimensions"
+                f"W has {dimensions} dimensions, but only {len(found)} modes grow; choose at most that many"
             )
         mu, A = mu[grows], A[..., grows]
         mu, A, Y = _turn_blocks(mu, A, remaining_W, torch.stack([G[0, 0], G[1, 1]]), compute_limit)

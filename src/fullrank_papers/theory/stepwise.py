@@ -5,8 +5,8 @@ f(x) = Wx, Γ = (1/2n) Σ (x x′ᵀ + x′xᵀ) = V diag(γ) Vᵀ, ℒ(W) = ‖
 over the n pairs, so time does not depend on n. In arguments, G is Γ, W the weights of D embeddings, t times ≥ 0, s the
 initial s(0) ≥ 0 of R modes, gamma their γ, and V their directions.
 
-A kernel machine is a linear network on the features of its kernel. With Γ = `contrastive_kernel(K)` and weights on
-`kernel_features`, all functions here apply to it, and to a wide network with its tangent kernel.
+A kernel machine is a linear network on the features of its kernel, kK̃^{−½} of a point with kernel row k. With Γ =
+`contrastive_kernel(K)`, all functions here apply to it, and to a wide network with its tangent kernel.
 
 Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (arXiv 2303.15438).
 """
@@ -103,7 +103,8 @@ def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     """
     if gamma[0] <= 0:
         raise UserError(
-            f"Γ has no positive eigenvalue (the largest is {gamma[0]:.3g}), so no mode is learned; give two views of each image"
+            f"Γ has no positive eigenvalue (the largest is {gamma[0]:.3g}), so no mode is learned; "
+            "give two views of each image"
         )
     return (1 / (4 * gamma[0])).item()
 
@@ -168,7 +169,7 @@ def aligned_initialization(
     """
     if len(gamma) != V.shape[1] or bool((gamma.diff() > 0).any()):
         raise UserError(
-            f"{len(gamma)} values of γ for {V.shape[1]} modes, expected one for each, descending; take both from eigenmodes"
+            f"{len(gamma)} values of γ for {V.shape[1]} modes, expected one each, descending; take both from eigenmodes"
         )
     positive = gamma > 0
     gamma, overlap = gamma[positive], W @ V[:, positive]
@@ -343,8 +344,8 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
 
     K is K̃, the kernel of M = 2n points: all first views, then all second views, in the same order.
 
-    With Γ = K_Γ and W = `kernel_features(Zᵀ, K)`, the least weights with embeddings Z (2n, D), all functions of this
-    module apply to a kernel machine that is trained by gradient flow on its weights in feature space.
+    With Γ = K_Γ and W = ZᵀK̃^{−½}, the least weights with embeddings Z (2n, D), all functions of this module apply
+    to a kernel machine that is trained by gradient flow on its weights in feature space.
 
     Raises:
         UserError: K̃ is not symmetric and positive semidefinite, or M is odd.
@@ -359,37 +360,16 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
         raise UserError(
             f"the kernel has {len(K)} points, expected two views of each; stack all first views, then all second views"
         )
-    root = _matrix_power(K, 0.5)
-    return root @ root.roll(len(K) // 2, 0) / len(K)
-
-
-@tensor_arguments
-def kernel_features(k: Float[Tensor, "B M"], K: Float[Tensor, "M M"]) -> Float[Tensor, "B M"]:
-    """Return k K̃^{−½}, the features of any points in a kernel machine: their embeddings are `kernel_features(k, K) @
-    W.mT`.
-
-    k is the kernel of B points with the M training points. The null space of K̃ is omitted.
-
-    Raises:
-        UserError: K̃ is not symmetric and positive semidefinite.
-
-    >>> kernel_features(torch.tensor([[2.0, 6.0]]), 4 * torch.eye(2))
-    tensor([[1., 3.]])
-    """
-    return k @ _matrix_power(K, -0.5)
-
-
-def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
-    return W @ G @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)
-
-
-def _matrix_power(K: Float[Tensor, "M M"], exponent: float) -> Float[Tensor, "M M"]:
-    """Return K^exponent on the range of K, with eigenvalues within rounding of zero counted as zero."""
     check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
     values, B = torch.linalg.eigh(K)
     noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()
     if values[0] < -100 * noise:
         raise UserError(
-            f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; take a positive semidefinite kernel function"
+            f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; take a positive semidefinite kernel"
         )
-    return torch.where(values > noise, B * values.clamp(min=noise) ** exponent, 0) @ B.mT
+    root = B * torch.where(values > noise, values, 0).sqrt() @ B.mT
+    return root @ root.roll(len(K) // 2, 0) / len(K)
+
+
+def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:
+    return W @ G @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)

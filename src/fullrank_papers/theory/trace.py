@@ -96,11 +96,12 @@ def weight_vector_field(
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Return W1′ and W2′ of a flow that keeps the columns orthonormal. For each layer, with G its gradient:
 
-        horizontal  W′ = −(I − WWᵀ)G                  the paper's; not the constrained gradient flow, since ℒ depends on more than span W1
+        horizontal  W′ = −(I − WWᵀ)G                  the paper's; not the constrained gradient flow (see below)
         polar       W′ = −(G − W(WᵀG + GᵀW)/2)        gradient flow on the Stiefel manifold with the embedded metric
         canonical   W′ = −(G − WGᵀW)                  with the canonical metric
 
-    The unit of time is learning rate × step.
+    ℒ depends on more than span W1, so the horizontal flow is not the gradient flow under the constraint. The unit of
+    time is learning rate × step.
 
     Raises:
         UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
@@ -214,7 +215,7 @@ def output_vector_field(
     a, b = pick(flow, FLOWS, "flow")
     if len(q) != len(eigenvalues):
         raise UserError(
-            f"q of shape {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row of q for each eigenvalue"
+            f"q of shape {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row for each"
         )
     Lq = eigenvalues[:, None] * q
     return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
@@ -250,7 +251,7 @@ def canonical_outputs(
     stacked = (E * start)[..., order, :]
     if ((stacked != 0).any(-1).sum(-1) < q0.shape[1]).any():
         raise UserError(
-            f"by t = {t.max():g} some outputs are too small for any float; take earlier times, or `output_limit_projector` for the limit"
+            f"by t = {t.max():g} some outputs are too small for any float; take earlier t, or output_limit_projector"
         )
     return polar_factor(stacked)[..., order.argsort(), :][..., : len(q0), :]
 
@@ -264,7 +265,7 @@ def stability_limit(
 
         1 / (4|λ₁|)         if λ₁ < 0 and an output can be shorter than 1: the radial rate 8|λ₁|
         2 / (b(λ_d − λ₁))   if outputs can turn, with b of the flow: 1 / (λ_d − λ₁) for the horizontal one
-        1 / (2λ_d)          if an output must vanish: fewer negative eigenvalues, and fewer forced singular values, than outputs
+        1 / (2λ_d)          if an output must vanish: negative eigenvalues and forced singular values each fewer than z
 
     Up to 1 / (8|λ₁|) the length of an output grows without overshoot. If C is a sum over n samples, the limit is ~ 1/n.
 
@@ -282,7 +283,7 @@ def stability_limit(
 
     >>> stability_limit(torch.tensor([-1.0, 4.0]), outputs=1)
     0.2
-    >>> [stability_limit(torch.tensor([1.0, 4.0]), outputs=1, hidden=h) for h in (2, 3)]  # on the sphere, and in the ball
+    >>> [stability_limit(torch.tensor([1.0, 4.0]), outputs=1, hidden=h) for h in (2, 3)]  # sphere, ball
     [0.3333333333333333, 0.125]
     """
     if outputs < 1:
@@ -330,7 +331,7 @@ def euler_outputs(
     limit = _stability_limit(eigenvalues, outputs=q0.shape[1], forced=forced, flow=flow)
     if not 0 < learning_rate < limit:
         raise UserError(
-            f"learning rate {learning_rate:g} is not between 0 and the stability limit {limit:g} of this C; lower it, or average C"
+            f"learning rate {learning_rate:g} is not between 0 and the stability limit {limit:g} of this C; lower it"
         )
     path = [start if forced else q0]
     for _ in range(steps):

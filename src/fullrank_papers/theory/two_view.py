@@ -149,7 +149,7 @@ def frossl_optimum(
     (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
         raise UserError(
-            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose dimensions ≤ {min(rank1, rank2)}"
+            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose at most that many"
         )
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
@@ -241,7 +241,8 @@ def gradient_descent(
     Source: Skean et al. 2024, FroSSL, figure 2.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
-    >>> gradient_descent(FROSSL, 0.1 * torch.eye(2, dtype=torch.float64)[None], G, learning_rate=0.01, steps=200, every=100).loss
+    >>> W = 0.1 * torch.eye(2, dtype=torch.float64)[None]
+    >>> gradient_descent(FROSSL, W, G, learning_rate=0.01, steps=200, every=100).loss
     tensor([3.9204e+00, 9.7296e-11, 0.0000e+00], dtype=torch.float64)
     """
     t, losses, spectra = [], [], []
@@ -250,7 +251,7 @@ def gradient_descent(
             value = loss.value(W, G)
             if not bool(value.isfinite()):
                 raise UserError(
-                    f"gradient descent diverged by step {step} at learning rate {learning_rate}; take one below 2 / curvature"
+                    f"gradient descent diverged by step {step} at rate {learning_rate}; take one below 2 / curvature"
                 )
             t.append(step * learning_rate)
             losses.append(value)

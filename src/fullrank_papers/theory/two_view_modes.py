@@ -105,7 +105,8 @@ class LogisticModes:
             )
         if bool((s0**2 >= self.limit).any()):
             raise UserError(
-                f"a mode starts at or above its fixed point ({self.limit.min():.3g} is the lowest of s²); start from smaller s0"
+                f"a mode starts at or above its fixed point ({self.limit.min():.3g} is the lowest of s²); "
+                "start from smaller s0"
             )
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
@@ -150,7 +151,7 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     """
     if bool((kappa <= 0).any()):
         raise UserError(
-            f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins' loss need κ > 0, so flip the sign of one view's direction"
+            f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins need κ > 0; flip the sign of one view's direction"
         )
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
@@ -296,12 +297,13 @@ def frossl_barlow_step_ratio(
     tensor([1.5000])
     >>> frossl_barlow_step_ratio(torch.ones(2), torch.tensor([1.0, 0.1]), share=1e-4)
     tensor([1.5000, 0.2727])
-    >>> frossl_barlow_step_ratio(torch.ones(1), torch.full((1,), 0.05), share=0.1, s0=torch.full((1,), 1e-3), shared=True)
+    >>> kappa, s0 = torch.tensor([0.05]), torch.tensor([1e-3])
+    >>> frossl_barlow_step_ratio(torch.ones(1), kappa, share=0.1, s0=s0, shared=True)
     tensor([0.7835])
     """
     if not 0 < share < 1:
         raise UserError(
-            f"share is {share}, expected a number between 0 and 1, since gradient descent diverges above the stability limit"
+            f"share is {share}, expected a number between 0 and 1: gradient descent diverges above the limit"
         )
     limits = {
         "frossl": (

@@ -20,14 +20,12 @@ from fullrank_papers.theory.infonce_alignment import (
     Svd,
     aligned_vector_field,
     alignment_lower_bound,
-    alignment_upper_bound,
     balanced_layers,
     balanced_singular_values,
     degenerate_groups,
     layer_alignment,
     subspace_cosines,
     svd,
-    svd_velocity,
 )
 from fullrank_papers.theory.objectives import infonce_squared
 
@@ -37,7 +35,7 @@ def test_the_aligned_vector_field_is_that_of_the_layers(rng):
     s1, s2, a = vector(2.0, 1.5, 0.5), vector(3.0, 1.0, 0.7), vector(0.5, -1.0, 2.0)
     W1, W2, X = Q * s1 @ V.mT, U * s2 @ Q.mT, V * a @ V.mT
     flow = driven_vector_field([W1, W2], X)
-    actual = [svd_velocity(Svd(Q, s1, V), flow[0]).S, svd_velocity(Svd(U, s2, Q), flow[1]).S]
+    actual = [(Q.mT @ flow[0] @ V).diagonal(), (U.mT @ flow[1] @ Q).diagonal()]  # σ̇_k = u_kᵀẆv_k
     assert relative_error(actual, aligned_vector_field(s1, s2, a)) < 1e-13
 
 
@@ -106,7 +104,6 @@ def test_alignment_keeps_its_bounds_at_any_imbalance(seed, noise, m):
     W1, W2 = Q @ S @ orthogonal(rng, m) + noise * randn(rng, m, m) / 9, orthogonal(rng, m) @ S @ Q.mT
     first, second, (D,) = svd(W1), svd(W2), imbalances([W1, W2])
     A = layer_alignment(first, second).abs()
-    assert (alignment_upper_bound(first.S, second.S, D) + 1e-9 >= A).all()
     assert (A.diagonal() >= alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
 
 

@@ -7,7 +7,6 @@ from scipy.integrate import solve_ivp
 
 from fullrank_papers.theory.optimum import (
     formulations_are_equivalent,
-    minimizing_weights,
     minimum_loss,
     output_limit,
     output_limit_projector,
@@ -47,17 +46,6 @@ def test_the_printed_equivalence_fails_without_the_corrected_condition():
     assert minimum_loss(C, hidden=4, outputs=2) == -0.5
     assert minimum_loss(C, hidden=4, outputs=3) == 0.5
     assert minimum_loss(C, hidden=7, outputs=3) == -1
-
-
-@pytest.mark.parametrize("spectrum", SPECTRA)
-@pytest.mark.parametrize(("hidden", "outputs"), SIZES)
-def test_the_minimizer_is_orthonormal_and_attains_the_minimum(rng, spectrum, hidden, outputs):
-    eigenvalues = vector(*spectrum)
-    C = rotated(eigenvalues, rng)
-    W1, W2 = minimizing_weights(C, hidden=hidden, outputs=outputs)
-    for W in (W1, W2):
-        close(W.mT @ W, torch.eye(W.shape[1], dtype=torch.float64), 1e-10)
-    close(trace_loss(W1, W2, C), minimum_loss(eigenvalues, hidden=hidden, outputs=outputs), 1e-10)
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)

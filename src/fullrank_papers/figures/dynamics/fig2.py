@@ -273,7 +273,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
             decide([late / 2 - equal for late, equal in zip(late_sigmoid, equal_means, strict=True)], above=0.0),
         ),
         "theorem1": verdict(
-            f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = {last['width']}",
+            f"{last['paper_bound'] / outputs_size:.0f} and {last['our_bound'] / outputs_size:.3f} at h = "
+            f"{last['width']}",
             last["paper_bound"] > outputs_size > last["our_bound"] > last["tanh"]["start"],
         ),
     }

@@ -202,7 +202,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         "close": verdict(f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1),
         "end": verdict(f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3),
         "polar": verdict(
-            f"{order['polar']:.2f} and {order['horizontal']:.2f} times, at most {largest['polar']:.2g} from the polar one",
+            f"{order['polar']:.2f} and {order['horizontal']:.2f} times, "
+            f"at most {largest['polar']:.2g} from the polar one",
             abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
         ),
         "rotation": verdict(

@@ -115,11 +115,13 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     slopes = {name: log_slope(rows["D"]["D"], seconds) for name, seconds in rows["D"]["seconds"].items()}
 
     def measured(axis: str, ratios: list[float]) -> str:
-        return f"FroSSL's time times {', '.join(f'{ratio:.1f}' for ratio in ratios)} at {axis} = {', '.join(map(str, rows[axis][axis]))}"
+        times, values = ", ".join(f"{ratio:.1f}" for ratio in ratios), ", ".join(map(str, rows[axis][axis]))
+        return f"FroSSL's time times {times} at {axis} = {values}"
 
     return {
         "corinfomax": verdict(
-            f"{measured('D', corinfomax_ratios)}; times grow as D^{slopes['frossl']:.1f} and D^{slopes['corinfomax']:.1f}",
+            f"{measured('D', corinfomax_ratios)}; times grow as D^{slopes['frossl']:.1f} and "
+            f"D^{slopes['corinfomax']:.1f}",
             all(ratio > 1 for ratio in corinfomax_ratios) and corinfomax_ratios[-1] > corinfomax_ratios[0],
         ),
         "ivne": verdict(measured("N", ivne_ratios), ivne_ratios[-1] > 1 and ivne_ratios[-1] > ivne_ratios[0]),
