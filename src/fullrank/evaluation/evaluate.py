@@ -87,17 +87,14 @@ def evaluate(
 
     Images with several labels are scored by the linear probe and kNN; their metric is the mean average precision.
     Unlabelled images never count as errors. The scores of a run are added to its evaluation.json, which keeps the
-    scores
-    of all data sets, checkpoints and probes: a new score replaces only an old score of the same images, checkpoint,
-    feature set, probe and settings. `Run.evaluations` reads them.
+    scores of all data sets, checkpoints and probes: a new score replaces only an old score of the same images,
+    checkpoint, feature set, probe and settings. `Run.evaluations` reads them.
 
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model.
         data: source of the labelled images; by default the source of the run. Without a test split, a fifth of the
-        images
-            is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test
-            split is
-            given.
+            images is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test
+            split is given.
         labelled: labelled images from another place than the images of pretraining. This is `data` with two additions:
             the test images that are also images of pretraining are counted, by their pixels, and few-shot probes have
             1, 2, 5 and 10 labels per class.
