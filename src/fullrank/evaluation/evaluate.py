@@ -87,17 +87,14 @@ def evaluate(
 
     Images with several labels are scored by the linear probe and kNN; their metric is the mean average precision.
     Unlabelled images never count as errors. The scores of a run are added to its evaluation.json, which keeps the
-    scores
-    of all data sets, checkpoints and probes: a new score replaces only an old score of the same images, checkpoint,
-    feature set, probe and settings. `Run.evaluations` reads them.
+    scores of all data sets, checkpoints and probes: a new score replaces only an old score of the same images,
+    checkpoint, feature set, probe and settings. `Run.evaluations` reads them.
 
     Args:
         model: a MODEL (see `load`), a `Run`, or a loaded model.
         data: source of the labelled images; by default the source of the run. Without a test split, a fifth of the
-        images
-            is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test
-            split is
-            given.
+            images is held out. A run with `data.validation` is scored on its validation images, unless `data` or a test
+            split is given.
         labelled: labelled images from another place than the images of pretraining. This is `data` with two additions:
             the test images that are also images of pretraining are counted, by their pixels, and few-shot probes have
             1, 2, 5 and 10 labels per class.
@@ -305,15 +302,19 @@ def unfinished(model: Model) -> str:
 
 def accuracy_during_training(model: Model) -> dict[float, float]:
     """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
-    models.
+    models, and for a damaged log, which is no reason to lose the scores.
     """
     log = model.path / "metrics.jsonl" if model.path else None
     if log is None or model.step is None or not log.exists():
         return {}
-    lines = [line for line in log.read_text("utf-8").splitlines() if '"online"' in line and line.endswith("}")]
-    rows = [row for row in map(json.loads, lines) if row.get("kind") == "online" and row["step"] <= model.step]
-    last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
-    return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
+    try:
+        lines = [line for line in log.read_text("utf-8").splitlines() if '"online"' in line and line.endswith("}")]
+        rows = [row for row in map(json.loads, lines) if row.get("kind") == "online" and row["step"] <= model.step]
+        last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
+        used = [row for row in rows if (row.get("probe"), row["images"]) in last]
+        return {float(row["epoch"]): float(row["accuracy"]) for row in used}
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def overlap(model: Model, test: Images | MemoryImages) -> str:

@@ -191,7 +191,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _cell(score: Score, factor: float = 100, digits: int = 1) -> str:
+def _cell(score: Score, factor: int = 100, digits: int = 1) -> str:
     """Return a value with its deviation, or with its interval on a second line."""
     text = f"{factor * score.value:.{digits}f}"
     if score.sd is not None:

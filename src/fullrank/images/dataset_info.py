@@ -25,8 +25,8 @@ class DatasetInfo:
 
     Attributes:
         count: Number of images in the source.
-        channels: 1 if every sampled image is grayscale, else 3; if some have another number of bands, the most frequent
-        number.
+        channels: 1 if every sampled image is grayscale, else 3; if some have another number of bands, the most
+            frequent number.
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
@@ -34,7 +34,7 @@ class DatasetInfo:
         bytes_in_memory: Size of all decoded images: exact if `uniform`, else at the median size.
         bytes_per_value: 1 for images of 8 bits; 4 if some have more, because their values are kept as floats.
         modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as
-        `"uint8×5"`).
+            `"uint8×5"`).
     """
 
     count: int
