@@ -16,6 +16,18 @@ def rng():
 
 
 @pytest.fixture
+def randn(rng):
+    """A function shape → float64 standard normal tensor."""
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def rotation(rng):
+    """A random orthogonal matrix (4, 4)."""
+    return torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64)).Q
+
+
+@pytest.fixture
 def no_shape_checks():
     """Shapes without the tests' check of annotations, as in a user's program."""
     jaxtyping.config.update("jaxtyping_disable", True)
