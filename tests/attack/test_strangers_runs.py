@@ -151,8 +151,9 @@ def test_functions_of_python_are_code_too(module, edit, attack):
 @pytest.mark.parametrize("module", ["json", "torch", "fullrank"])
 def test_a_trusted_import_shadows_no_module(module, elsewhere):
     Path(f"{module}.py").write_text("raise SystemExit('shadowed')\n")
-    with functions._working_directory_importable():
-        found = PathFinder.find_spec(module, sys.path)
+    Path("mine_alone.py").write_text("def loss(Z):\n    return {}\n")
+    functions.import_function("mine_alone:loss")
+    found = PathFinder.find_spec(module, sys.path)
     assert found.origin != str(Path(f"{module}.py").resolve())
 
 

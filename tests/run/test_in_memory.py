@@ -70,9 +70,7 @@ def test_another_number_of_channels_names_all_flags_at_once(tiny, tmp_path):
     for k in range(40):
         np.save(tmp_path / "photos" / f"{k}.npy", np.full((8, 8, 4), k, dtype=np.uint8))
     recipe = replace(tiny, data=replace(tiny.data, channels=3), views=(ViewConfig(size=8),))
-    with pytest.raises(
-        UserError, match=r"--data\.channels 4 --views\.0\.jitter\.saturation 0 --views\.0\.jitter\.hue 0"
-    ):
+    with pytest.raises(UserError, match=r"--data\.channels 4 .*--views\.0\.jitter\.saturation 0"):
         fullrank.pretrain(recipe, str(tmp_path / "photos"), out=tmp_path / "run", console=QUIET)
     with pytest.raises(UserError, match=r"jitter\.saturation.*jitter\.hue.*grayscale"):
         fullrank.pretrain(

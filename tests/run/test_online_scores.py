@@ -108,7 +108,7 @@ def test_evaluation_and_spectrum_of_a_run_use_its_validation_images(reduced_run,
     assert opened == names(rest.train) | names(rest.test)
     assert (evaluation.train_images, evaluation.test_images) == (1294, 144)
     assert "144 of 1,438 training images held out for validation; the test images are not used" in evaluation.statement
-    assert "the backbone was trained on 300 images, the probes are trained on all 1,294" in evaluation.statement
+    assert "the backbone was trained on 300 images, the probes on all 1,294" in evaluation.statement
     opened.clear()
     assert measure_spectrum(run)["backbone"].n == 144
     assert opened == names(rest.test)

@@ -180,11 +180,11 @@ class StreamingEncoderSpectrum:
     """The spectra of representations and of their projections, computed in batches.
 
     Args:
-        projector: maps representations to embeddings; None, or without layers: for the backbone alone.
+        projector: maps representations to embeddings; None: for the backbone alone.
     """
 
     def __init__(self, projector: nn.Module | None) -> None:
-        self._projector = projector if projector is not None and list(projector.children()) else None
+        self._projector = projector
         locations = ["backbone", *(["projector"] if self._projector is not None else [])]
         self._spectra = {location: StreamingSpectrum() for location in locations}
 
@@ -211,7 +211,7 @@ def encoder_spectrum(
 
     Args:
         backbone: maps images to representations.
-        projector: maps representations to embeddings, or None.
+        projector: maps representations to embeddings; None, or without layers: the backbone alone.
         images: the images.
         preprocess: the preprocessing of the backbone.
         **options: as of `extract_features`.
@@ -223,7 +223,7 @@ def encoder_spectrum(
     3
     """
     device = options.get("device", "cpu")
-    spectra = StreamingEncoderSpectrum(projector if projector is None else projector.to(device))
+    spectra = StreamingEncoderSpectrum(projector.to(device) if projector and list(projector.children()) else None)
     for features in stream_features(backbone, images, preprocess, **options):
         with torch.inference_mode():
             spectra.update(features.X.to(device))

@@ -124,6 +124,9 @@ class RunLogger:
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
+        self.environment = read_json(path / "environment.json")
+        durations = {name: value for name, value in self.environment.items() if name in DURATIONS}
+        self.watch = Stopwatch(from_json(dict[str, float], durations, f"{path / 'environment.json'}"))
         self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=run.start or -1)
         self.writer = MetricsWriter(path, run.log, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
@@ -135,9 +138,6 @@ class RunLogger:
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
-        self.environment = read_json(path / "environment.json")
-        durations = {name: value for name, value in self.environment.items() if name in DURATIONS}
-        self.watch = Stopwatch(from_json(dict[str, float], durations, f"{path / 'environment.json'}"))
         self.pace = Pace(run.fabric.device)
 
     def __enter__(self) -> "RunLogger":

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fullrank.config import JsonObject, from_json
 from fullrank.errors import UserError
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
@@ -138,7 +139,8 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     if checkpoint is None:
         return [f"{path} has no checkpoint yet; the run starts again from step 0"]
     lines, meta, step = [], checkpoint.meta(), checkpoint.step
-    before, total = meta["epochs"], recipe.epochs * steps_per_epoch
+    what = f"{checkpoint.path / 'meta.json'}"
+    before, total = from_json(int, meta.get("epochs"), f"{what}: epochs"), recipe.epochs * steps_per_epoch
     if total < step:
         raise UserError(
             f"--epochs is {recipe.epochs}, but the run already has {step} steps, more than {total}; give more epochs"
@@ -152,8 +154,8 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
             f"the run now has {recipe.epochs} epochs instead of {before}: from step {step} on, its schedules are those "
             f"of {recipe.epochs} epochs (the learning rate goes from {old:.3g} to {new:.3g})"
         )
-    now = rounding(recipe)
-    if changed := [f"{name} {old} → {now.get(name)}" for name, old in meta["rounding"].items() if now.get(name) != old]:
+    now, then = rounding(recipe), from_json(JsonObject, meta.get("rounding"), f"{what}: rounding")
+    if changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
         lines.append(f"the result equals that of an uninterrupted run up to rounding: {', '.join(changed)}")
     return lines
 
