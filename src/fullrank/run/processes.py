@@ -116,10 +116,16 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     was_initialized = dist.is_initialized()
     fabric.launch()
     if dist.is_initialized() and not was_initialized:
-        atexit.register(dist.destroy_process_group)  # at the end of the program, which may start another run
+        atexit.register(leave_group)  # at the end of the program, which may start another run
     assert fabric.world_size == world_size() == machine.devices, "the processes have not joined one group"
     torch.backends.cudnn.benchmark = True  # all batches have equal sizes
     return fabric
+
+
+def leave_group() -> None:
+    """Leave the group of processes, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count: int, *, quiet: bool = False) -> None:
@@ -192,8 +198,7 @@ def _process(
     except Interrupted as stop:
         return stop.signum, str(stop)
     finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        leave_group()
     return None
 
 
