@@ -41,6 +41,7 @@ slow: $(VENV)/.test
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet src tests benchmarks
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 check: lint test
