@@ -39,7 +39,9 @@ def same_weights(one, other):
 
 def test_a_run_directory_has_the_documented_files(run):
     text = (ROOT / "docs/architecture.md").read_text()
-    documented = re.findall(r"^\| `([\w.]+)/?[^`]*` \|", text.partition("### run directory")[2], flags=re.M)
+    documented = re.findall(
+        r"^\| `([\w.]+)/?[^`]*` \|", text.partition("## The run directory")[2].partition("## ")[0], flags=re.M
+    )
     assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(documented)
     later = {
         "evaluation.json",
