@@ -52,8 +52,8 @@ def test_the_code_on_the_card_builds_a_network_that_timm_has_not(copy, tmp_path,
     exec(code_of(card), names)
     images = torch.randn(2, 1, 8, 8)
     assert torch.equal(names["model"](images), load(copy).backbone(images))
-    (score,) = package.Run(copy).evaluations[0].scores
-    assert f"| backbone | kNN | {100 * score.accuracy:.1f} % [{100 * score.low:.1f}, {100 * score.high:.1f}] |" in card
+    score = package.Run(copy).evaluations[0].main
+    assert f"| backbone | kNN | {100 * score.value:.1f} % [{100 * score.low:.1f}, {100 * score.high:.1f}] |" in card
     rank = package.Run(copy).metrics.spectrum[-1].backbone.effective_rank
     assert f"| {rank:.1f} |" in card
     assert '"objective": "frossl"' in card

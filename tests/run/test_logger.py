@@ -13,10 +13,10 @@ from fullrank.recipes import SpectrumConfig, assemble, build_method
 from fullrank.run import Run, logger, write_json
 from fullrank.run.data import open_data
 from fullrank.run.logger import NullLogger, RunLogger, Stopwatch
-from fullrank.run.monitor import intraclass_correlation
 from fullrank.run.rows import row_to_json
 from fullrank.run.steps import TrainingRun
 from fullrank.spectrum import Spectrum
+from fullrank.spectrum.hypersphere import intraclass_correlation
 from fullrank.training import Step
 
 N = 32

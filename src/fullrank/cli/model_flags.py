@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from fullrank.config import config
 from fullrank.errors import UserError
 from fullrank.images.reading import Device, Reading
 from fullrank.methods import BackboneConfig
@@ -19,7 +20,7 @@ DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
 """Where the network runs, and how images come to it."""
 
 
-@dataclass(frozen=True)
+@config
 class BackboneOptions:
     """The network of a file that another library wrote."""
 

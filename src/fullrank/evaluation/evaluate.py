@@ -116,8 +116,8 @@ def evaluate(
     >>> class Circles(torch.utils.data.Dataset):
     ...     targets = [0, 1] * 20
     ...     __len__ = lambda self: 40
-    ...     __getitem__ = lambda self, i: (torch.full((3, 8, 8), 200 * self.targets[i], dtype=torch.uint8),
-    self.targets[i])
+    ...     image = torch.ones(3, 8, 8, dtype=torch.uint8)
+    ...     __getitem__ = lambda self, i: (self.image * 200 * self.targets[i], self.targets[i])
     >>> result = evaluate("timm-untrained:test_resnet", Circles(), probes=["knn"], baselines=False)
     >>> result.test_images, result.find("knn").name
     (8, 'kNN')

@@ -86,7 +86,7 @@ def finetune(
     >>> data = (images.to(torch.uint8), [0, 1] * 20)
     >>> result = finetune("timm-untrained:test_resnet", data, seeds=1, epochs=1)
     >>> [(score.features, score.name) for score in result.scores if score.metric == "accuracy"]
-    [('backbone', 'fine-tuning'), ('random weights', 'fine-tuning')]
+    [('backbone', 'fine-tuning, epochs 1'), ('random weights', 'fine-tuning, epochs 1')]
     """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}, expected at least 1")

@@ -61,7 +61,7 @@ def knn(
 
     >>> X, y = torch.tensor([[1.0, 0], [2, 0], [0, 1]]), torch.tensor([0, 0, 1])
     >>> knn(X, y, torch.tensor([[5.0, 1], [0, 7]])).logits.argmax(1).tolist()
-    [0, 0]
+    [0, 1]
     """
     K, k, votes = normalize(X).mT, min(k, len(y)), []  # (D, n)
     columns = y.shape[1] if y.ndim == 2 else int(y.max()) + 1

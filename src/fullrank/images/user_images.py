@@ -29,6 +29,7 @@ def split_images(images: Any) -> Sequence[Any]:
     Raises:
         UserError: there is no image, or the argument is no image.
 
+    >>> import torch
     >>> len(split_images(np.zeros((8, 8, 3), np.uint8))), len(split_images(torch.zeros(5, 3, 8, 8)))
     (1, 5)
     """

@@ -166,6 +166,7 @@ def checked(preprocess: Preprocess, what: str) -> Preprocess:
 def first_convolutions(network: nn.Module) -> list[str]:
     """Return the names of the weights that take the channels of the image, as timm describes the network.
 
+    >>> import timm
     >>> first_convolutions(timm.create_model("test_resnet"))
     ['conv1.0.weight']
     """
