@@ -23,8 +23,7 @@ CASES = [
     (1, "SIGHUP under nohup", "parent", "step"),
     (1, "closed pipe", "parent", "step"),
     (1, "lost terminal", "parent", "step"),
-    # After the parent is killed, the two processes end by themselves, which takes long on a busy machine.
-    pytest.param(2, "SIGKILL", "parent", "step", marks=[pytest.mark.ddp, pytest.mark.slow]),
+    pytest.param(2, "SIGKILL", "parent", "step", marks=pytest.mark.ddp),
     pytest.param(2, "SIGSTOP", "rank 1", "step", marks=pytest.mark.ddp),
 ]
 

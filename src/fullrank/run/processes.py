@@ -199,6 +199,8 @@ def _process(
         return stop.signum, str(stop)
     finally:
         leave_group()
+        if (parent := multiprocessing.parent_process()) and not parent.is_alive():
+            os._exit(1)  # torch would wait for the parent to take the result
     return None
 
 
