@@ -12,13 +12,13 @@ from pydantic_core import ErrorDetails
 from fullrank.errors import UserError, suggest
 
 T = TypeVar("T")
+# Nothing is rounded, parsed or guessed, and an unknown field is an error.
 CHECKS = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-"""Nothing is rounded, parsed or guessed, and an unknown field is an error."""
 
+# A probability or a fraction.
 Share = Annotated[float, Field(ge=0, le=1)]
-"""A probability or a fraction."""
+# A number of steps, images or dimensions.
 Count = Annotated[int, Field(ge=0, le=10**15)]
-"""A number of steps, images or dimensions."""
 if TYPE_CHECKING:
     JsonObject = dict[str, Any]
 else:

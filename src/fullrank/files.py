@@ -140,16 +140,16 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+# The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one.
 DRAFT = ".tmp"
-"""The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one."""
 
 
 class NoSpaceError(UserError):
     """The disk is full."""
 
 
+# The error numbers of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The error numbers of a full disk."""
 
 
 def sync(path: Path) -> None:

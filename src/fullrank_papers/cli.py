@@ -32,22 +32,25 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class CampaignFlags:
-    """The flags of campaigns: of tables and figures that are drawn from a list of runs."""
+    """The flags of campaigns: of tables and figures that are drawn from a list of runs.
+
+    Attributes:
+        seeds: Number of seeds.
+        only: Methods.
+        transfer: Sources of other labelled images, on which the same probes are scored: path/to/mnist.
+        parallel: Runs at the same time; 0: one for each GPU, or one on a CPU, where several share the cores.
+        runs: Folder of the runs; by default runs/PAPER.
+        cell: Run one cell: its number, counted from 0, or its name; for a cluster.
+        list: Print the cells, each with the command that runs it.
+    """
 
     seeds: int | None = None
-    """Number of seeds."""
     only: tuple[str, ...] = ()
-    """Methods."""
     transfer: tuple[str, ...] = ()
-    """Sources of other labelled images, on which the same probes are scored: path/to/mnist."""
     parallel: int = 0
-    """Runs at the same time; 0: one for each GPU, or one on a CPU, where several share the cores."""
     runs: Path | None = None
-    """Folder of the runs; by default runs/PAPER."""
     cell: str | None = None
-    """Run one cell: its number, counted from 0, or its name; for a cluster."""
     list: bool = False
-    """Print the cells, each with the command that runs it."""
 
     def of(self, name: str, size: str, data: str | None) -> CampaignRuns:
         """Return the runs of a campaign that the flags choose."""

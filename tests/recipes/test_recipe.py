@@ -1,5 +1,6 @@
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 
+import docstring_parser
 import numpy as np
 import pytest
 
@@ -27,6 +28,16 @@ def test_a_recipe_survives_its_file(tmp_path):
         assert set(recipe.hyper) == set(hyperparameters(OBJECTIVES[recipe.objective]))
     (tmp_path / "recipe.json").write_text('{"epochs": 3, "views": [{"size": 16}]}')
     assert read_recipe(tmp_path / "recipe.json") == Recipe(epochs=3, views=(ViewConfig(size=16),))
+
+
+def test_every_field_of_a_recipe_is_documented():
+    kinds = [Recipe, ViewConfig]
+    for kind in kinds:
+        kinds += [type(value) for value in vars(kind()).values() if is_dataclass(value)]
+        documented = {argument.arg_name for argument in docstring_parser.parse_from_object(kind).params}
+        fields_to_document = {f.name for f in fields(kind) if not is_dataclass(getattr(kind(), f.name))}
+        assert fields_to_document <= documented, kind
+    assert len(kinds) > 8
 
 
 @pytest.mark.parametrize(

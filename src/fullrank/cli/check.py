@@ -18,10 +18,13 @@ from fullrank.testing import check
 
 @config
 class Options:
-    """Options of the check."""
+    """Options of the check.
+
+    Attributes:
+        processes: Largest number of processes; the check compares 1, 2, 4, … processes with each other.
+    """
 
     processes: Annotated[int, pydantic.Field(ge=1, le=64)] = 4
-    """Largest number of processes; the check compares 1, 2, 4, … processes with each other."""
 
 
 USUAL = Options()
@@ -39,9 +42,14 @@ def run(arguments: Sequence[str]) -> None:
 
     @dataclass(frozen=True)
     class Flags:
+        """The flags of one test.
+
+        Attributes:
+            hyper: Hyperparameters of the objective; its docstring explains them.
+        """
+
         options: Annotated[Options, tyro.conf.arg(name="")]
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the objective; its docstring explains them."""
 
     flags = parse(Flags, rest, command=f"check {name}", default=Flags(USUAL, Hyper()), description=f"Test {name}.")
     largest = flags.options.processes

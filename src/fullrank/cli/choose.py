@@ -13,8 +13,8 @@ from fullrank.evaluation.choose import choose as rank
 from fullrank.images.reading import USUAL, Device
 from fullrank.run.terminal import stderr
 
+# Two or more models.
 Models = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL MODEL [MODEL ...]")]
-"""Two or more models."""
 
 
 def choose(

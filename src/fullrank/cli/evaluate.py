@@ -26,8 +26,8 @@ from fullrank.models import load
 from fullrank.report.neighbour_rows import update_neighbours
 from fullrank.run.terminal import stderr
 
+# The models after the first one.
 OtherModels = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")]
-"""The models after the first one."""
 
 
 def evaluate(

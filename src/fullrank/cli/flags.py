@@ -14,8 +14,8 @@ from fullrank.errors import UserError
 
 T = TypeVar("T")
 
+# The positional argument of the commands that take a MODEL.
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-"""The positional argument of the commands that take a MODEL."""
 
 
 def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) -> T:

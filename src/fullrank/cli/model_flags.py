@@ -14,42 +14,48 @@ from fullrank.methods.config import Json
 from fullrank.models import Model, load
 from fullrank.run.terminal import stderr
 
+# How the images are read; what is not given is as in the run, or as usual.
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
-"""How the images are read; what is not given is as in the run, or as usual."""
+# Where the network runs, and how images come to it.
 DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
-"""Where the network runs, and how images come to it."""
 
 
 @config
 class BackboneOptions:
-    """The network of a file that another library wrote."""
+    """The network of a file that another library wrote.
+
+    Attributes:
+        name: A timm model. Only for a file:PATH that `fullrank export` did not write, such as weights of torchvision,
+            solo-learn or lightly.
+        stem: 'small': the ResNet starts with a 3×3 convolution of stride 1, as for CIFAR.
+        arguments: Further arguments of `timm.create_model`, as JSON.
+    """
 
     name: str | None = None
-    """A timm model. Only for a file:PATH that `fullrank export` did not write, such as weights of torchvision,
-    solo-learn or lightly."""
     stem: Literal["standard", "small"] = "standard"
-    """'small': the ResNet starts with a 3×3 convolution of stride 1, as for CIFAR."""
     arguments: Json = field(default_factory=dict)
-    """Further arguments of `timm.create_model`, as JSON."""
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The network of a file that another library wrote, and its preprocessing."""
+    """The network of a file that another library wrote, and its preprocessing.
+
+    Attributes:
+        channels: Channels of the images of such a network; 3 by default.
+        size: Side of its images in pixels; by default the size that timm gives for the network.
+        mean: Mean of each channel, for pixels in [0, 1]; by default timm's.
+        std: Standard deviation of each channel; by default timm's.
+    """
 
     backbone: BackboneOptions = field(default_factory=BackboneOptions)
     channels: int | None = None
-    """Channels of the images of such a network; 3 by default."""
     size: int | None = None
-    """Side of its images in pixels; by default the size that timm gives for the network."""
     mean: tuple[float, ...] | None = None
-    """Mean of each channel, for pixels in [0, 1]; by default timm's."""
     std: tuple[float, ...] | None = None
-    """Standard deviation of each channel; by default timm's."""
 
 
+# The fields of `ModelOptions` as flags without a prefix.
 ModelFlags = Annotated[ModelOptions, tyro.conf.arg(name="")]
-"""The fields of `ModelOptions` as flags without a prefix."""
 
 
 def load_model(model: str, options: ModelOptions) -> Model:

@@ -54,47 +54,52 @@ Objectives: {objectives}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is not a field of the recipe, or a short name of one."""
+    """What is not a field of the recipe, or a short name of one.
+
+    Attributes:
+        objective: Another objective, with its published recipe if there is one; package.module:function is your own
+            function.
+        method_builder: Your function package.module:builder, which builds the method around the objective.
+        data: Short for --data.source: the source of the images; with --resume, if they have moved.
+        split: Short for --data.train: the name of the split to train on.
+        init: MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH.
+            The network, its channels and its normalisation are those of the model, and the learning rate is a tenth.
+        labelled: Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them
+            during training; no label reaches the backbone.
+        hours: Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are
+            chosen and printed.
+        out: Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png.
+        overwrite: Replace the run or the file in --out.
+        resume: Continue this run, from its newest checkpoint, bit for bit; what decides the weights cannot be changed.
+        resume_or_start: Continue the run in --out if there is one, which must have the same recipe; else start. For
+            jobs that are queued again.
+        preview: Write a picture of images and their views, and do not train.
+        devices: Short for --machine.devices: the number of processes, one per device. Batch size and steps do not
+            change.
+        trust: Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all
+            your rights.
+        wandb: Log to Weights & Biases too.
+        wandb_project: Log to this project of Weights & Biases; the default is fullrank.
+        wandb_name: Name of the run at Weights & Biases; the default is the name of the run directory.
+    """
 
     objective: str | None = None
-    """Another objective, with its published recipe if there is one; package.module:function is your own function."""
     method_builder: str | None = None
-    """Your function package.module:builder, which builds the method around the objective."""
     data: str | None = None
-    """Short for --data.source: the source of the images; with --resume, if they have moved."""
     split: str | None = None
-    """Short for --data.train: the name of the split to train on."""
     init: str | None = None
-    """MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH. The
-    network, its channels and its normalisation are those of the model, and the learning rate is a tenth."""
     labelled: str | None = None
-    """Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them during
-    training; no label reaches the backbone."""
     hours: float | None = None
-    """Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are chosen and
-    printed."""
     out: Path | None = None
-    """Run directory, or with --preview the PNG file. The default is the next free runs/NAME, or views.png."""
     overwrite: bool = False
-    """Replace the run or the file in --out."""
     resume: Path | None = None
-    """Continue this run, from its newest checkpoint, bit for bit; what decides the weights cannot be changed."""
     resume_or_start: bool = False
-    """Continue the run in --out if there is one, which must have the same recipe; else start. For jobs that are queued
-    again."""
     preview: bool = False
-    """Write a picture of images and their views, and do not train."""
     devices: int | None = None
-    """Short for --machine.devices: the number of processes, one per device. Batch size and steps do not change."""
     trust: bool = False
-    """Import the code that a recipe.json or the run of --resume names. Read the code first: it runs with all your
-    rights."""
     wandb: bool = False
-    """Log to Weights & Biases too."""
     wandb_project: str | None = None
-    """Log to this project of Weights & Biases; the default is fullrank."""
     wandb_name: str | None = None
-    """Name of the run at Weights & Biases; the default is the name of the run directory."""
 
 
 @open_once()
@@ -157,13 +162,18 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
 
     @dataclass(frozen=True)
     class Flags:
+        """The flags of one run.
+
+        Attributes:
+            hyper: Hyperparameters of the objective (--objective NAME chooses another objective).
+            method: Hyperparameters of the method around the objective (--method-builder package.module:builder chooses
+                another method).
+        """
+
         options: Annotated[Options, tyro.conf.arg(name="")]
         recipe: Annotated[Recipe, tyro.conf.arg(name="")]
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the objective (--objective NAME chooses another objective)."""
         method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
-        """Hyperparameters of the method around the objective (--method-builder package.module:builder chooses another
-        method)."""
 
     flags = parse(
         Flags,

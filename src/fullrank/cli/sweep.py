@@ -33,28 +33,32 @@ tries it again.
   fullrank sweep cifar10 --objective frossl vicreg --cluster slurm --partition gpu --hours 8     as jobs of SLURM
 
 """
+# Flag → the field of the recipe that it names.
 SHORT = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
-"""Flag → the field of the recipe that it names."""
 
 
 @config
 class SweepOptions:
-    """The options of a sweep that are not part of a recipe."""
+    """The options of a sweep that are not part of a recipe.
+
+    Attributes:
+        seeds: The number of seeds (3: seeds 0, 1, 2), or several seeds (0 5 7).
+        out: Folder of the sweep, with a run directory for each cell. The default is sweeps/RECIPE.
+        choose: A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the
+            others: each value is trained with one more seed and without a tenth of the training images, and scored on
+            these.
+        list: Print the cells, each with its state and the command that runs it, and run nothing.
+        cell: Run one cell in this process: its number, counted from 0, or its name. A later command without --cell
+            collects the results.
+    """
 
     seeds: tuple[int, ...] = (1,)
-    """The number of seeds (3: seeds 0, 1, 2), or several seeds (0 5 7)."""
     out: Path | None = None
-    """Folder of the sweep, with a run directory for each cell. The default is sweeps/RECIPE."""
     choose: str | None = None
-    """A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the others: each
-    value is trained with one more seed and without a tenth of the training images, and scored on these."""
     evaluate: Annotated[EvaluationPlan, tyro.conf.arg(name="")] = EvaluationPlan()
     jobs: Annotated[Jobs, tyro.conf.arg(name="")] = Jobs()
     list: bool = False
-    """Print the cells, each with its state and the command that runs it, and run nothing."""
     cell: str | None = None
-    """Run one cell in this process: its number, counted from 0, or its name. A later command without --cell collects
-    the results."""
 
 
 OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__, *Jobs.__dataclass_fields__}

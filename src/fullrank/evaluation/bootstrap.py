@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
+# Resamples of an interval: the ends of a 95 % interval are then the 50th smallest and the 50th largest value.
 RESAMPLES = 2000
-"""Resamples of an interval: the ends of a 95 % interval are then the 50th smallest and the 50th largest value."""
+# Weights in memory at the same time.
 CELLS = 2**23
-"""Weights in memory at the same time."""
 
+# A function of the weights of n images, how often each is drawn in each of b resamples.
 Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, " b"]]
-"""A function of the weights of n images, how often each is drawn in each of b resamples."""
 
 
 def resample(

@@ -132,15 +132,18 @@ DECISIVE = next(iter(MEASURES))
 
 @dataclass(frozen=True)
 class Candidate:
-    """One model: its measures on the images, and how they vary over random halves of the images."""
+    """One model: its measures on the images, and how they vary over random halves of the images.
+
+    Attributes:
+        values: Measure → value on all images.
+        deviations: Measure → its value on each random half of the images minus the mean over the halves. The halves are
+            the same for all models.
+    """
 
     name: str
     dimensions: int
     values: dict[str, float]
-    """Measure → value on all images."""
     deviations: dict[str, Float[np.ndarray, " halves"]] = field(repr=False)
-    """Measure → its value on each random half of the images minus the mean over the halves. The halves are the same for
-    all models."""
 
     def interval(self, measure: str) -> tuple[float, float]:
         """Return the 95 % interval of a measure."""
@@ -150,34 +153,41 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LabelledOrder:
-    """The accuracies of the models on the same labelled test images, and how well the order without labels agrees."""
+    """The accuracies of the models on the same labelled test images, and how well the order without labels agrees.
+
+    Attributes:
+        scores: The accuracy of a linear probe and of kNN, for each model in order.
+        best: The models that are not clearly less accurate than the most accurate one by the linear probe, the best
+            first.
+        tau: Kendall's τ of the decisive measure and the linear accuracy: the share of pairs of models in the same order
+            minus that of pairs in the other order.
+        low: Lower end of the 95 % interval of τ over test images and random halves of the images.
+        chance: Probability of a τ at least as large if all orders are equally likely.
+    """
 
     data: str
     scores: tuple[Score, ...]
-    """The accuracy of a linear probe and of kNN, for each model in order."""
     best: tuple[str, ...]
-    """The models that are not clearly less accurate than the most accurate one by the linear probe, the best first."""
     tau: float
-    """Kendall's τ of the decisive measure and the linear accuracy: the share of pairs of models in the same order minus
-    that of pairs in the other order."""
     low: float
-    """Lower end of the 95 % interval of τ over test images and random halves of the images."""
     high: float
     chance: float
-    """Probability of a τ at least as large if all orders are equally likely."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The comparison of models on the same images. `print` of rich shows it, and `save` writes JSON or CSV."""
+    """The comparison of models on the same images. `print` of rich shows it, and `save` writes JSON or CSV.
+
+    Attributes:
+        images: Number of images that were measured.
+        skipped: Names of the images that cannot be read.
+    """
 
     source: str
     images: int
-    """Number of images that were measured."""
     candidates: tuple[Candidate, ...]
     labelled: LabelledOrder | None = None
     skipped: tuple[str, ...] = ()
-    """Names of the images that cannot be read."""
 
     @property
     def names(self) -> list[str]:

@@ -31,36 +31,40 @@ from fullrank.models.loading import find_checkpoint
 from fullrank.models.model import HasPath, ModelLike, with_depth
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
 
+# Labels per class of the few-shot curve of `labelled`.
 CURVE = (1, 2, 5, 10)
-"""Labels per class of the few-shot curve of `labelled`."""
 ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
+# The feature set of the network that is trained with the labels alone.
 SUPERVISED = "labels alone"
-"""The feature set of the network that is trained with the labels alone."""
 
 
 @config
 class Scoring:
-    """What is scored, and how."""
+    """What is scored, and how.
+
+    Attributes:
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in
+            FroSSL's paper), knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The
+            flags of each probe are its numbers.
+        protocols: The numbers of the probes; in Python also a dict such as `{"knn": {"k": 200}}`.
+        baselines: Also score raw pixels and the untrained network.
+        supervised: Also train the network of the model from random weights with the labels alone, and compare.
+        train_subset: Train the probes on the images of the run's data.subset, instead of all training images.
+        resize: Shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by
+            default that of the model.
+        dimensions: Range of feature dimensions to score, such as :360 or 360: (not of raw pixels); such scores are not
+            stored.
+        seed: Seed of all random draws. If the images have no named splits, the seed of the run splits them.
+    """
 
     probes: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = ("linear", "linear-sgd", "knn", "few-shot")
-    """linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in FroSSL's
-    paper), knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The flags of each probe
-    are its numbers."""
     protocols: Annotated[Protocols, tyro.conf.arg(name="")] = field(default_factory=Protocols)
-    """The numbers of the probes; in Python also a dict such as `{"knn": {"k": 200}}`."""
     baselines: bool = True
-    """Also score raw pixels and the untrained network."""
     supervised: bool = False
-    """Also train the network of the model from random weights with the labels alone, and compare."""
     train_subset: bool = False
-    """Train the probes on the images of the run's data.subset, instead of all training images."""
     resize: Annotated[int, Field(ge=1)] | None = None
-    """Shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by default
-    that of the model."""
     dimensions: str = ":"
-    """Range of feature dimensions to score, such as :360 or 360: (not of raw pixels); such scores are not stored."""
     seed: Count = 0
-    """Seed of all random draws. If the images have no named splits, the seed of the run splits them."""
 
     @property
     def selected(self) -> slice:

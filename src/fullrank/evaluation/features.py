@@ -17,33 +17,39 @@ from fullrank.evaluation.protocol import GradientProtocol
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
 from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes
 
+# Raw pixels have at most this side.
 PIXELS = 32
-"""Raw pixels have at most this side."""
 
 
 class Network(NamedTuple):
-    """A network whose features are scored."""
+    """A network whose features are scored.
+
+    Attributes:
+        module: Maps float32 images (n, C, S, S) to features (n, D).
+    """
 
     name: str
     module: nn.Module
-    """Maps float32 images (n, C, S, S) to features (n, D)."""
     preprocess: Preprocess
     dimensions: slice = slice(None)
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The features of the training and the test images, with a name such as 'raw pixels'."""
+    """The features of the training and the test images, with a name such as 'raw pixels'.
+
+    Attributes:
+        target: The labels of the labelled test images.
+        device: The device of the probes.
+        augmented: (protocol, number of the pass) → features of the augmented training images.
+    """
 
     name: str
     train: Features
     test: Features
     target: Target
-    """The labels of the labelled test images."""
     device: torch.device | str = "cpu"
-    """The device of the probes."""
     augmented: Callable[[GradientProtocol, int], Tensor] | None = None
-    """(protocol, number of the pass) → features of the augmented training images."""
 
     def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return features and labels of the labelled training images, and the features of the labelled test images.

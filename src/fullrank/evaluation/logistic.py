@@ -16,22 +16,25 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 
+# Features of more dimensions are not whitened: their covariance would cost more than it saves.
 LARGEST_COVARIANCE = 4096
-"""Features of more dimensions are not whitened: their covariance would cost more than it saves."""
+# Number of steps from which L-BFGS estimates the curvature.
 HISTORY = 20
-"""Number of steps from which L-BFGS estimates the curvature."""
 
 
 class Logistic(NamedTuple):
-    """A fitted classifier."""
+    """A fitted classifier.
+
+    Attributes:
+        W: Weights in float64; for two classes one row, the weights of the second class relative to the first.
+        classes: The labels in ascending order.
+        passes: How often the loss and its gradient were computed: two products with all features.
+    """
 
     W: Float[Tensor, "C D"]
-    """Weights in float64; for two classes one row, the weights of the second class relative to the first."""
     b: Float[Tensor, " C"]
     classes: Int64[Tensor, " K"]
-    """The labels in ascending order."""
     passes: int
-    """How often the loss and its gradient were computed: two products with all features."""
 
     def logits(self, X: Float[Tensor, "m D"]) -> Float[Tensor, "m classes"]:
         """Return the logits of the classes up to the largest label, −∞ for classes without a training label."""
@@ -171,10 +174,13 @@ class OneForEachClass(LogisticRegression):
 
 
 class Logistics(NamedTuple):
-    """Fitted classifiers of one class against the others."""
+    """Fitted classifiers of one class against the others.
+
+    Attributes:
+        models: Class → classifier; a class that all images have, or none, has no classifier.
+    """
 
     models: dict[int, Logistic]
-    """Class → classifier; a class that all images have, or none, has no classifier."""
     classes: int
 
     def logits(self, X: Float[Tensor, "m D"]) -> Float[Tensor, "m classes"]:

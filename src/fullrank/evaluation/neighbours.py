@@ -41,41 +41,47 @@ TABLES = "images", "duplicates", "queries"
 
 
 class Duplicate(NamedTuple):
-    """A pair of near-duplicates."""
+    """A pair of near-duplicates.
+
+    Attributes:
+        second: Rows of the two images, `first` < `second`.
+        correlation: Pearson correlation of the pixels of the thumbnails.
+        equal: Whether all pixels that the network receives are equal.
+    """
 
     first: int
     second: int
-    """Rows of the two images, `first` < `second`."""
     correlation: float
-    """Pearson correlation of the pixels of the thumbnails."""
     equal: bool
-    """Whether all pixels that the network receives are equal."""
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The neighbourhood of every readable image of a source; a row is an image. `print` of rich shows tables."""
+    """The neighbourhood of every readable image of a source; a row is an image. `print` of rich shows tables.
+
+    Attributes:
+        splits: The split of each image.
+        labels: The class of each image, or its number if the class has no name; None without a label.
+        indices: The rows of the k nearest neighbours, the most similar first, over all splits.
+        similarities: Their cosine similarities.
+        places: The index of each image in its split, among all images, readable or not.
+        queries: The names of the images that were asked for, the rows of their neighbours, and the similarities.
+        skipped: Names of the images that cannot be read.
+    """
 
     model: str
     source: str
     names: list[str]
     splits: list[str]
-    """The split of each image."""
     labels: list[str | None]
-    """The class of each image, or its number if the class has no name; None without a label."""
     indices: Int64[np.ndarray, "n k"]
-    """The rows of the k nearest neighbours, the most similar first, over all splits."""
     similarities: Float32[np.ndarray, "n k"]
-    """Their cosine similarities."""
     duplicates: list[Duplicate]
     parts: dict[str, Images | MemoryImages]
     places: Int64[np.ndarray, " n"]
-    """The index of each image in its split, among all images, readable or not."""
     preprocess: Preprocess
     queries: tuple[list[str], Int64[np.ndarray, "q k"], Float32[np.ndarray, "q k"]] | None = None
-    """The names of the images that were asked for, the rows of their neighbours, and the similarities."""
     skipped: tuple[str, ...] = ()
-    """Names of the images that cannot be read."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -8,17 +8,20 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
+# A top-5 accuracy is only computed with more classes than this.
 TOP5_CLASSES = 10
-"""A top-5 accuracy is only computed with more classes than this."""
 
 
 @dataclass(frozen=True)
 class OnlineScore:
-    """Accuracies of the online probe on labelled images."""
+    """Accuracies of the online probe on labelled images.
+
+    Attributes:
+        top5: Share of the images whose class is among the five largest logits; None with at most ten classes.
+    """
 
     accuracy: float
     top5: float | None
-    """Share of the images whose class is among the five largest logits; None with at most ten classes."""
     images: int
 
 

@@ -35,33 +35,39 @@ from fullrank.evaluation.score import (
     main_score,
 )
 
+# Top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %.
 MANY_CLASSES = 10
-"""Top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %."""
+# With more test images times classes, the AUROC has no interval: its resamples would take longer than the probe.
 LARGEST_AUROC = 250_000
-"""With more test images times classes, the AUROC has no interval: its resamples would take longer than the probe."""
+# With more test images times classes, an interval of the mean average precision has a fifth of the resamples.
 LARGEST_MAP = 1_000_000
-"""With more test images times classes, an interval of the mean average precision has a fifth of the resamples."""
 
 
 class Prediction(NamedTuple):
-    """What a probe says about the labelled test images."""
+    """What a probe says about the labelled test images.
+
+    Attributes:
+        logits: The score of each class; for several labels an image, only the order of the images in a class counts.
+        chosen: What was chosen on held-out training features: `{"penalty": 1e-3}`.
+        note: What a reader of the score must know.
+    """
 
     logits: Float[Tensor, "m K"]
-    """The score of each class; for several labels an image, only the order of the images in a class counts."""
     chosen: dict[str, float] = {}  # noqa: RUF012  never changed
-    """What was chosen on held-out training features: `{"penalty": 1e-3}`."""
     note: str = ""
-    """What a reader of the score must know."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The labels of the labelled test images."""
+    """The labels of the labelled test images.
+
+    Attributes:
+        labels: Class numbers (m,), or which image has which class (m, K), boolean.
+        groups: (m,) The group of each image, -1 for an image of its own.
+    """
 
     labels: np.ndarray
-    """Class numbers (m,), or which image has which class (m, K), boolean."""
     groups: np.ndarray
-    """(m,) The group of each image, -1 for an image of its own."""
     classes: tuple[str, ...] = ()
 
     @property
@@ -80,13 +86,16 @@ class Target:
 
 
 class Outcome(NamedTuple):
-    """A score with what its interval needs."""
+    """A score with what its interval needs.
+
+    Attributes:
+        statistic: The score as a function of the weights of the test images; None for a score without an interval.
+        repetitions: The value of each repetition.
+    """
 
     score: Score
     statistic: Statistic | None = None
-    """The score as a function of the weights of the test images; None for a score without an interval."""
     repetitions: tuple[float, ...] = ()
-    """The value of each repetition."""
 
 
 @dataclass

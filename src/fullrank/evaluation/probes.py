@@ -169,15 +169,18 @@ def _fractions(features: FeatureSet, protocol: FractionsProtocol, seed: int) -> 
 
 
 class Probe(NamedTuple):
-    """A row of the table."""
+    """A row of the table.
+
+    Attributes:
+        predict: A function of features, protocol and seed.
+        several: Whether images may have several labels each.
+        by_class: Whether there are scores by class; not for means over many draws.
+    """
 
     protocol: type
     predict: Callable[[FeatureSet, Any, int], Predictions]
-    """A function of features, protocol and seed."""
     several: bool = False
-    """Whether images may have several labels each."""
     by_class: bool = True
-    """Whether there are scores by class; not for means over many draws."""
 
 
 PROBES: dict[str, Probe] = {

@@ -22,44 +22,50 @@ Crop = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, l
 
 @config
 class LinearProtocol:
-    """Logistic regression by full-batch L-BFGS; a held-out tenth of the training features selects the penalty."""
+    """Logistic regression by full-batch L-BFGS; a held-out tenth of the training features selects the penalty.
+
+    Attributes:
+        penalties: Candidates for the weight of ½‖W‖² relative to the mean loss, in descending order.
+        iterations: Maximum number of iterations per fit; few fits need so many.
+        standardize: Standardise the features by the statistics of the training images.
+    """
 
     title: ClassVar[str] = "linear (full batch)"
     penalties: Candidates = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    """Candidates for the weight of ½‖W‖² relative to the mean loss, in descending order."""
     iterations: Number = 100
-    """Maximum number of iterations per fit; few fits need so many."""
     standardize: bool = True
-    """Standardise the features by the statistics of the training images."""
 
 
 @config
 class GradientProtocol:
-    """A linear classifier that is trained step by step on minibatches; its score is that of the last epoch."""
+    """A linear classifier that is trained step by step on minibatches; its score is that of the last epoch.
+
+    Attributes:
+        lr: Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train
+            the final classifier.
+        epochs: Passes over the training images.
+        decay: Epochs after which the learning rate is multiplied by `decay_factor`.
+        decay_factor: Factor of the learning rate at each epoch of `decay`.
+        batch_size: Images per step.
+        weight_decay: Weight decay of weights and biases.
+        standardize: Standardise the features by the statistics of the training images.
+        views: Training images are augmented by a random resized crop and a flip, in this many passes, which the epochs
+            take in turn. 0: no augmentation. As many as `epochs`: each epoch has new crops.
+        crop: Smallest and largest area of the random crop, as a share of the image's area.
+        flip: Probability of a flip left to right.
+    """
 
     title: ClassVar[str] = "linear"
     lr: Candidates
-    """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
-    final classifier."""
     epochs: Number = 100
-    """Passes over the training images."""
     decay: tuple[Number, ...] = (60, 80)
-    """Epochs after which the learning rate is multiplied by `decay_factor`."""
     decay_factor: Share = 0.1
-    """Factor of the learning rate at each epoch of `decay`."""
     batch_size: Number = 256
-    """Images per step."""
     weight_decay: Weight = 0.0
-    """Weight decay of weights and biases."""
     standardize: bool = True
-    """Standardise the features by the statistics of the training images."""
     views: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """Training images are augmented by a random resized crop and a flip, in this many passes, which the epochs take in
-    turn. 0: no augmentation. As many as `epochs`: each epoch has new crops."""
     crop: Crop = (0.08, 1.0)
-    """Smallest and largest area of the random crop, as a share of the image's area."""
     flip: Share = 0.5
-    """Probability of a flip left to right."""
 
 
 @config
@@ -68,16 +74,19 @@ class SgdProtocol(GradientProtocol):
 
     Source: Skean et al. 2024 (FroSSL), Section 6.1: lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch
     256. Momentum 0.9, crop and flip: the public configurations of solo-learn, from which the paper's experiments come.
+
+    Attributes:
+        lr: Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train
+            the final classifier.
+        momentum: Momentum of SGD.
+        limit_lr: Limit the learning rate to the largest stable one, 2(1 + momentum)/L. None: on standardised features
+            only.
     """
 
     title: ClassVar[str] = "linear (SGD)"
     lr: Candidates = (0.3,)
-    """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
-    final classifier."""
     momentum: Decay = 0.9
-    """Momentum of SGD."""
     limit_lr: bool | None = None
-    """Limit the learning rate to the largest stable one, 2(1 + momentum)/L. None: on standardised features only."""
 
     @property
     def limits_lr(self) -> bool:
@@ -92,18 +101,20 @@ class AdamProtocol(GradientProtocol):
     Source: Skean et al. 2024 (FroSSL), Section 6.2: lr 5e-3, no weight decay, a step every 10 of 100 epochs. The paper
     does not give the factor of the steps and the batch size; 0.1 is the default of the step schedules of PyTorch and
     solo-learn, and 256 is the paper's batch on CIFAR.
+
+    Attributes:
+        lr: Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train
+            the final classifier.
+        decay: Epochs after which the learning rate is multiplied by `decay_factor`.
+        betas: Decay rates of Adam's averages of the gradient and of its square.
+        standardize: Standardise the features by the statistics of the training images.
     """
 
     title: ClassVar[str] = "linear (Adam)"
     lr: Candidates = (5e-3,)
-    """Initial learning rate. Several: a held-out tenth of the training features selects one, and all of them train the
-    final classifier."""
     decay: tuple[Number, ...] = (10, 20, 30, 40, 50, 60, 70, 80, 90)
-    """Epochs after which the learning rate is multiplied by `decay_factor`."""
     betas: tuple[Decay, Decay] = (0.9, 0.999)
-    """Decay rates of Adam's averages of the gradient and of its square."""
     standardize: bool = False
-    """Standardise the features by the statistics of the training images."""
 
 
 @config
@@ -111,60 +122,70 @@ class KnnProtocol:
     """The k nearest training images by cosine similarity, weighted by exp(cos / temperature).
 
     Source: Wu et al. 2018 (temperature 0.07, k = 200); k = 20 is the value of DINO and of solo-learn.
+
+    Attributes:
+        k: Number of neighbours.
+        temperature: Temperature of the weights.
     """
 
     title: ClassVar[str] = "kNN"
     k: Number = 20
-    """Number of neighbours."""
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.07
-    """Temperature of the weights."""
 
 
 @config
 class SvmProtocol:
     """A linear support vector machine for each class against the others; a held-out tenth of the training features
     selects C.
+
+    Attributes:
+        C: Candidates for the weight of the sum of squared hinge losses relative to ½‖W‖², in ascending order.
+        iterations: Maximum number of iterations per fit.
+        standardize: Standardise the features by the statistics of the training images.
     """
 
     title: ClassVar[str] = "SVM"
     C: Candidates = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-    """Candidates for the weight of the sum of squared hinge losses relative to ½‖W‖², in ascending order."""
     iterations: Number = 1000
-    """Maximum number of iterations per fit."""
     standardize: bool = True
-    """Standardise the features by the statistics of the training images."""
 
 
 @config
 class FewShotProtocol:
-    """Logistic regression on a few labels per class; mean and standard deviation over random draws of the labels."""
+    """Logistic regression on a few labels per class; mean and standard deviation over random draws of the labels.
+
+    Attributes:
+        labels: Labels per class; each number is a score.
+        draws: Random draws of the labelled images.
+        penalty: Weight of ½‖W‖² relative to the mean loss.
+        standardize: Standardise the features by the statistics of all training images, labelled or not.
+    """
 
     title: ClassVar[str] = "linear, {labels} labels per class"
     labels: Annotated[tuple[Number, ...], Field(min_length=1)] = (2,)
-    """Labels per class; each number is a score."""
     draws: Number = 20
-    """Random draws of the labelled images."""
     penalty: Weight = 1e-2
-    """Weight of ½‖W‖² relative to the mean loss."""
     standardize: bool = True
-    """Standardise the features by the statistics of all training images, labelled or not."""
 
 
 @config
 class FractionsProtocol:
-    """Logistic regression on a fraction of the labels of each class; mean and standard deviation over random draws."""
+    """Logistic regression on a fraction of the labels of each class; mean and standard deviation over random draws.
+
+    Attributes:
+        fractions: Shares of the labels of each class, at least one label per class; each share is a score.
+        draws: Random draws of the labelled images.
+        penalties: Candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one.
+        iterations: Maximum number of iterations per fit.
+        standardize: Standardise the features by the statistics of all training images, labelled or not.
+    """
 
     title: ClassVar[str] = "linear, {fractions} of the labels"
     fractions: Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1)], ...], Field(min_length=1)] = (0.01, 0.1)
-    """Shares of the labels of each class, at least one label per class; each share is a score."""
     draws: Number = 5
-    """Random draws of the labelled images."""
     penalties: Candidates = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    """Candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one."""
     iterations: Number = 100
-    """Maximum number of iterations per fit."""
     standardize: bool = True
-    """Standardise the features by the statistics of all training images, labelled or not."""
 
 
 @config
@@ -174,23 +195,25 @@ class SupervisedProtocol:
     No number is chosen on the labelled images, and the last epoch is scored. Learning rate 1e-3 and weight decay 0.05
     are those of DeiT for a batch of 1024 images (Touvron et al. 2021, Table 9). A recipe that is tuned to the data can
     be better.
+
+    Attributes:
+        epochs: Epochs of each training.
+        lr: Peak of the learning rate.
+        weight_decay: Weight decay of AdamW.
+        batch_size: Largest number of images of a step.
+        crop: Smallest and largest area of the random crop, as a share of the image's area.
+        flip: Probability of a flip left to right; of a run whose views have no flips, 0 in any case.
+        smoothing: Label smoothing of the cross-entropy.
     """
 
     title: ClassVar[str] = "network from scratch"
     epochs: Number = 100
-    """Epochs of each training."""
     lr: Annotated[float, Field(gt=0, le=1e6)] = 1e-3
-    """Peak of the learning rate."""
     weight_decay: Weight = 0.05
-    """Weight decay of AdamW."""
     batch_size: Annotated[int, Field(ge=2, le=10**9)] = 64
-    """Largest number of images of a step."""
     crop: Crop = (0.35, 1.0)
-    """Smallest and largest area of the random crop, as a share of the image's area."""
     flip: Share = 0.5
-    """Probability of a flip left to right; of a run whose views have no flips, 0 in any case."""
     smoothing: Share = 0.0
-    """Label smoothing of the cross-entropy."""
 
 
 @config
@@ -198,37 +221,42 @@ class FinetuneProtocol(SupervisedProtocol):
     """The whole network from given weights.
 
     Crop and label smoothing are the defaults of timm (`create_transform`, `LabelSmoothingCrossEntropy`).
+
+    Attributes:
+        epochs: Epochs of each training.
+        crop: Smallest and largest area of the random crop, as a share of the image's area.
+        smoothing: Label smoothing of the cross-entropy.
     """
 
     title: ClassVar[str] = "fine-tuning"
     epochs: Number = 50
-    """Epochs of each training."""
     crop: Crop = (0.08, 1.0)
-    """Smallest and largest area of the random crop, as a share of the image's area."""
     smoothing: Share = 0.1
-    """Label smoothing of the cross-entropy."""
 
 
 @config
 class Protocols:
-    """The numbers of every probe."""
+    """The numbers of every probe.
+
+    Attributes:
+        linear: Full-batch logistic regression.
+        linear_sgd: SGD, as in the papers on CIFAR and STL-10.
+        linear_imagenet: Adam, as in FroSSL's paper on ImageNet.
+        knn: Weighted nearest neighbours.
+        svm: Linear support vector machine.
+        few_shot: A few labels per class.
+        fractions: A fraction of the labels.
+        supervised: The network that is trained with the labels alone.
+    """
 
     linear: LinearProtocol = field(default_factory=LinearProtocol)
-    """Full-batch logistic regression."""
     linear_sgd: SgdProtocol = field(default_factory=SgdProtocol)
-    """SGD, as in the papers on CIFAR and STL-10."""
     linear_imagenet: AdamProtocol = field(default_factory=AdamProtocol)
-    """Adam, as in FroSSL's paper on ImageNet."""
     knn: KnnProtocol = field(default_factory=KnnProtocol)
-    """Weighted nearest neighbours."""
     svm: SvmProtocol = field(default_factory=SvmProtocol)
-    """Linear support vector machine."""
     few_shot: FewShotProtocol = field(default_factory=FewShotProtocol)
-    """A few labels per class."""
     fractions: FractionsProtocol = field(default_factory=FractionsProtocol)
-    """A fraction of the labels."""
     supervised: SupervisedProtocol = field(default_factory=SupervisedProtocol)
-    """The network that is trained with the labels alone."""
 
     def __getitem__(self, probe: str) -> Any:
         """Return the protocol of a probe, by its name on the command line.

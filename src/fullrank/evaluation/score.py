@@ -26,38 +26,42 @@ LARGEST_CONFUSION = 30
 
 @config
 class Score:
-    """One number of one probe on one feature set: the mean over n repetitions."""
+    """One number of one probe on one feature set: the mean over n repetitions.
+
+    Attributes:
+        features: Name of the feature set, such as 'backbone' or 'raw pixels'.
+        probe: Name of the probe in `PROBES`, 'supervised' or 'finetune'.
+        settings: The numbers of its protocol, by name.
+        metric: What `value` is: 'accuracy', 'top-5 accuracy', 'balanced accuracy', 'AUROC' or 'mean average precision'.
+        low: Lower end of the 95 % interval: bootstrap over the test images, or over their groups; None if it is
+            unknown.
+        high: Upper end of the interval. It does not contain the chance of training, nor that of the draws of labels.
+        sd: Sample standard deviation over the repetitions; None for one.
+        n: Number of repetitions: draws of labels, or seeds.
+        chosen: What was chosen on held-out training features: `{"penalty": 0.001}`.
+        note: What a reader of the value must know, such as a limited learning rate.
+        per_class: Class → the share of its test images that are classified correctly (recall), or its average
+            precision; of the main metric only.
+        positives: Class → the number of test images that have it; only for several labels an image.
+        confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
+        name: The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'.
+    """
 
     features: str
-    """Name of the feature set, such as 'backbone' or 'raw pixels'."""
     probe: str
-    """Name of the probe in `PROBES`, 'supervised' or 'finetune'."""
     settings: JsonObject = field(default_factory=dict)
-    """The numbers of its protocol, by name."""
     metric: str = ACCURACY
-    """What `value` is: 'accuracy', 'top-5 accuracy', 'balanced accuracy', 'AUROC' or 'mean average precision'."""
     value: float
     low: float | None = None
-    """Lower end of the 95 % interval: bootstrap over the test images, or over their groups; None if it is unknown."""
     high: float | None = None
-    """Upper end of the interval. It does not contain the chance of training, nor that of the draws of labels."""
     sd: float | None = None
-    """Sample standard deviation over the repetitions; None for one."""
     n: Count = 1
-    """Number of repetitions: draws of labels, or seeds."""
     chosen: JsonObject = field(default_factory=dict)
-    """What was chosen on held-out training features: `{"penalty": 0.001}`."""
     note: str = ""
-    """What a reader of the value must know, such as a limited learning rate."""
     per_class: dict[str, float] = field(default_factory=dict)
-    """Class → the share of its test images that are classified correctly (recall), or its average precision; of the
-    main metric only."""
     positives: dict[str, Count] = field(default_factory=dict)
-    """Class → the number of test images that have it; only for several labels an image."""
     confusion: tuple[tuple[Count, ...], ...] = ()
-    """Number of test images by true class (row) and predicted class (column); () for more than 30 classes."""
     name: str = ""
-    """The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
@@ -75,33 +79,37 @@ class Score:
 
 @config
 class Comparison:
-    """The value of the backbone minus that of an alternative, by one probe, on the same test images."""
+    """The value of the backbone minus that of an alternative, by one probe, on the same test images.
+
+    Attributes:
+        against: The feature set of the alternative.
+        value: The value of the backbone.
+        reference: The value of the alternative.
+        low: Lower end of the 95 % interval of the difference: paired bootstrap over the test images, or over their
+            groups.
+        high: Upper end of the interval.
+        units: Number of test images, or of groups of them, that are resampled.
+        grouped: Whether test images of one group are resampled together.
+        seeds: Number of trainings with other random numbers, of which both values are the mean.
+        seed_half_width: The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one
+            seed and for frozen features.
+        name: The text of probe, changed settings and metric, as of a `Score`.
+    """
 
     probe: str
     settings: JsonObject = field(default_factory=dict)
     metric: str = ACCURACY
     against: str
-    """The feature set of the alternative."""
     value: float
-    """The value of the backbone."""
     reference: float
-    """The value of the alternative."""
     difference: float
     low: float
-    """Lower end of the 95 % interval of the difference: paired bootstrap over the test images, or over their groups."""
     high: float
-    """Upper end of the interval."""
     units: Count
-    """Number of test images, or of groups of them, that are resampled."""
     grouped: bool = False
-    """Whether test images of one group are resampled together."""
     seeds: Count = 1
-    """Number of trainings with other random numbers, of which both values are the mean."""
     seed_half_width: float = 0.0
-    """The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one seed and for
-    frozen features."""
     name: str = ""
-    """The text of probe, changed settings and metric, as of a `Score`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
@@ -109,30 +117,34 @@ class Comparison:
 
 @config
 class Evaluation:
-    """The scores of one model on one data set: an entry of evaluation.json. `print` of rich shows it as tables."""
+    """The scores of one model on one data set: an entry of evaluation.json. `print` of rich shows it as tables.
+
+    Attributes:
+        model: The model argument of the command line.
+        data: The source URI of the test images with their split: 'hf:uoft-cs/cifar10[test]', or 'digits (held out)'.
+        step: The step of the checkpoint, None if the model is not a run.
+        chance: The value of guessing: the share of the most frequent class among the test images, or for several labels
+            an image the mean average precision of equal scores.
+        statement: One sentence that describes the training and the test images.
+        left_out: Descriptions of what was not scored, with the reason.
+        comparisons: The backbone against each other feature set, by the main probe.
+        verdict: One sentence: better or worse than the strongest alternative, or undecided.
+        finetuned: The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes
+            it.
+    """
 
     model: str
-    """The model argument of the command line."""
     data: str = ""
-    """The source URI of the test images with their split: 'hf:uoft-cs/cifar10[test]', or 'digits (held out)'."""
     step: Count | None = None
-    """The step of the checkpoint, None if the model is not a run."""
     train_images: Count
     test_images: Count
     chance: float | None = None
-    """The value of guessing: the share of the most frequent class among the test images, or for several labels an
-    image the mean average precision of equal scores."""
     statement: str = ""
-    """One sentence that describes the training and the test images."""
     scores: tuple[Score, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Descriptions of what was not scored, with the reason."""
     comparisons: tuple[Comparison, ...] = ()
-    """The backbone against each other feature set, by the main probe."""
     verdict: str = ""
-    """One sentence: better or worse than the strongest alternative, or undecided."""
     finetuned: str = ""
-    """The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes it."""
 
     @property
     def main(self) -> Score | None:

@@ -37,12 +37,14 @@ class Spectra(dict[str, Spectrum]):
     """The spectra of one or two models on the same images: "backbone", "projector", "against_backbone" …
 
     `print` of rich shows the metrics, and `save` writes eigenvalues (.npz), metrics (.json) or a figure (.png).
+
+    Attributes:
+        source: The images.
+        history: The `SpectrumHistory` of a run, which is shown and saved too.
     """
 
     source: str = ""
-    """The images."""
     history: Any = None
-    """The `SpectrumHistory` of a run, which is shown and saved too."""
 
     @property
     def warning(self) -> str:

@@ -14,25 +14,28 @@ from fullrank.errors import UserError, pick
 from fullrank.images.reading import Reading
 
 LABELS = ("label", "labels", "fine_label")
+# Names of label columns that count less than the type ClassLabel.
 OTHER_LABELS = ("class", "klass", "category", "target")
-"""Names of label columns that count less than the type ClassLabel."""
+# Names of columns of paths.
 PATHS = tuple(
     ["path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename", "image_file"]
 )
-"""Names of columns of paths."""
 SPLIT = "split"
 
 
 @dataclass(frozen=True)
 class Column:
-    """The type of one column."""
+    """The type of one column.
+
+    Attributes:
+        type: The type of the values; for a dictionary, that of its values.
+        is_label: Whether the metadata declare classes.
+        names: The names of the classes.
+    """
 
     type: pa.DataType
-    """The type of the values; for a dictionary, that of its values."""
     is_label: bool = False
-    """Whether the metadata declare classes."""
     names: tuple[str, ...] = ()
-    """The names of the classes."""
 
     @property
     def has_images(self) -> bool:

@@ -15,10 +15,10 @@ from fullrank.images import dicom, tiff
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.reading import MAX_PIXELS
 
+# A Pillow image, or an array (H, W, C).
 RawImage = Image.Image | np.ndarray
-"""A Pillow image, or an array (H, W, C)."""
+# uint8, or float32 in [0, 1] for images of more than 8 bits.
 Pixels = Real[np.ndarray, "H W C"]
-"""uint8, or float32 in [0, 1] for images of more than 8 bits."""
 
 ROUNDING = 1e-6  # resized floats may exceed 1 by the rounding of float32
 LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # ITU-R 601, as in Pillow's conversion to mode L

@@ -10,10 +10,10 @@ from fullrank.images.decode_errors import ImageDecodeError, first_of
 
 DEFLATED = b"1.2.840.10008.1.2.1.99"
 RLE = "1.2.840.10008.1.2.5"
+# Transfer syntaxes that are read: little endian with implicit and with explicit types.
 UNCOMPRESSED = ("1.2.840.10008.1.2", "1.2.840.10008.1.2.1")
-"""Transfer syntaxes that are read: little endian with implicit and with explicit types."""
+# JPEG baseline and JPEG 2000, which pydicom decodes by Pillow.
 JPEG = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.91")
-"""JPEG baseline and JPEG 2000, which pydicom decodes by Pillow."""
 COLOURS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 

@@ -13,19 +13,22 @@ from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.source import Images
 
+# Number of images whose content counts, evenly spaced.
 SAMPLE = 128
-"""Number of images whose content counts, evenly spaced."""
 
 
 @config
 class Fingerprint:
-    """What a run remembers of its training images."""
+    """What a run remembers of its training images.
+
+    Attributes:
+        count: Number of images.
+        digest: Hash of the names, the labels and the classes, and of the content of `SAMPLE` images: of the pixels in
+            memory, or of the files on disk.
+    """
 
     count: int
-    """Number of images."""
     digest: str
-    """Hash of the names, the labels and the classes, and of the content of `SAMPLE` images: of the pixels in memory, or
-    of the files on disk."""
 
     @classmethod
     def of(cls, images: Images | MemoryImages) -> "Fingerprint":

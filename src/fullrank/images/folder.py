@@ -14,8 +14,8 @@ from fullrank.images.source import FileRows, Images
 from fullrank.images.splits import ALL, by_split, is_split, named_source, splits_of_folders
 
 PILLOW = ".jpg .jpeg .jpe .png .bmp .gif .webp .avif .tif .tiff .ppm .pgm .pbm .pnm"
+# Files with other extensions are ignored.
 EXTENSIONS = frozenset((*PILLOW.split(), ".npy", ".dcm"))
-"""Files with other extensions are ignored."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ class MemoryImages:
     """All readable images of a source, decoded; a label of -1 means no label, and a group of -1 no group.
 
     Pixels are uint8, or float32 in [0, 1] if some images have more than 8 bits.
+
+    Attributes:
+        multi_labels: Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image.
     """
 
     pixels: Real[Tensor, "n C H W"]
@@ -49,7 +52,6 @@ class MemoryImages:
     classes: tuple[str, ...]
     groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
     multi_labels: Int8[Tensor, "n K"] | None = None
-    """Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image."""
 
     def __post_init__(self) -> None:
         if self.groups is None:

@@ -20,10 +20,10 @@ from fullrank.images.reading import Reading
 from fullrank.images.source import Images, Piece
 from fullrank.images.splits import by_split, named_source, split_of_file, splits_of_folders
 
+# Extension of a member with a class number or a class name, as WebDataset writes it.
 CLS = "cls"
-"""Extension of a member with a class number or a class name, as WebDataset writes it."""
+# Keys of the object of a `.json` member that are labels, the first that exists.
 JSON_KEYS = ("label", "labels", "class", "cls", "class_name", "category", "target")
-"""Keys of the object of a `.json` member that are labels, the first that exists."""
 MAX_BYTES = {CLS: 256, "json": 2**20}
 
 

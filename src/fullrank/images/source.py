@@ -12,8 +12,8 @@ from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.files import BYTES_PER_PIXEL, OutsideError, read_regular_file
 from fullrank.images.reading import MAX_PIXELS
 
+# Larger integers number the images or something else; a classifier of so many classes would fill the memory.
 MAX_CLASSES = 2**16
-"""Larger integers number the images or something else; a classifier of so many classes would fill the memory."""
 
 
 class Piece(NamedTuple):
@@ -24,8 +24,8 @@ class Piece(NamedTuple):
     size: int
 
 
+# What a row holds: the content of a file, its path, both (`bytes` and `path`), a part of a file, or the pixels.
 Cell = bytes | str | dict[str, Any] | Piece | RawImage | None
-"""What a row holds: the content of a file, its path, both (`bytes` and `path`), a part of a file, or the pixels."""
 
 
 @runtime_checkable

@@ -17,18 +17,18 @@ from fullrank.images.splits import ALL, SPLITS, TEST, TRAIN, hold_out, reduce_tr
 from fullrank.images.uri import MEMORY, existing_path, parse_uri
 
 Kind = Literal["images", "parquet", "arrow", "csv", "tar"]
+# Suffix of a source that is one file → its kind.
 FILES: dict[str, Kind] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".tar": "tar",
     ".parquet": "parquet",
 }
-"""Suffix of a source that is one file → its kind."""
+# Kind of a source without columns → what it is, and the fields of `Reading` that it cannot use.
 NO_COLUMNS = {
     "images": ("a folder of images", ("image_column", "label_column", "group_column", "split_column")),
     "tar": ("tar shards", ("image_column", "group_column", "split_column")),
 }
-"""Kind of a source without columns → what it is, and the fields of `Reading` that it cannot use."""
 
 _opened: dict[tuple[str, Reading], dict[str, Images]] | None = None
 
@@ -164,11 +164,14 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
 
 @dataclass(frozen=True)
 class Splits:
-    """Training and test images, and a sentence that describes where they come from."""
+    """Training and test images, and a sentence that describes where they come from.
+
+    Attributes:
+        test: The test images, or the validation images that take their place.
+    """
 
     train: Images
     test: Images
-    """The test images, or the validation images that take their place."""
     statement: str
 
 

@@ -105,14 +105,17 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
 
 
 class Units(NamedTuple):
-    """The units of a source: images that stay together, those of one group or one image without a group."""
+    """The units of a source: images that stay together, those of one group or one image without a group.
+
+    Attributes:
+        unit: (n,) the unit of each image; units are numbered in the order of their first images.
+        sizes: (m,) number of images of each unit.
+        labels: (m,) the most frequent label of each unit.
+    """
 
     unit: np.ndarray
-    """(n,) the unit of each image; units are numbered in the order of their first images."""
     sizes: np.ndarray
-    """(m,) number of images of each unit."""
     labels: np.ndarray
-    """(m,) the most frequent label of each unit."""
 
 
 def group_images(images: Images) -> Units:

@@ -14,8 +14,8 @@ from fullrank.images.decode_errors import ImageDecodeError, first_of
 from fullrank.images.files import BYTES_PER_PIXEL
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# Numbers of the TIFF compressions that are read.
 UNCOMPRESSED, LZW, DEFLATE = (1,), (5,), (8, 32946)
-"""Numbers of the TIFF compressions that are read."""
 
 
 def has_tifffile() -> bool:

@@ -27,12 +27,15 @@ Momentum = tuple[Share, Share]
 
 
 class Encoder(NamedTuple):
-    """A backbone with its projector (base encoder and projection head)."""
+    """A backbone with its projector (base encoder and projection head).
+
+    Attributes:
+        dimensions: D of the embeddings.
+    """
 
     backbone: nn.Module
     projector: nn.Module
     dimensions: int
-    """D of the embeddings."""
 
 
 EncoderFactory = Callable[[], Encoder]

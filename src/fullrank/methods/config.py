@@ -22,6 +22,7 @@ def _json_object(words: list[str]) -> dict[str, Any]:
     return value
 
 
+# A JSON object, one word on the command line.
 Json = Annotated[
     JsonObject,
     PrimitiveConstructorSpec(
@@ -32,7 +33,8 @@ Json = Annotated[
         str_from_instance=lambda value: [json.dumps(value)],
     ),
 ]
-"""A JSON object, one word on the command line."""
+# Arguments of `timm.create_model` and `build_model_with_cfg`, which load files, fill the network with weights or change
+# global settings, and arguments that the recipe itself sets.
 NOT_ARCHITECTURE = set(
     [
         "model_name",
@@ -60,24 +62,27 @@ NOT_ARCHITECTURE = set(
         "feature_cls",
     ]
 )
-"""Arguments of `timm.create_model` and `build_model_with_cfg`, which load files, fill the network with weights or
-change global settings, and arguments that the recipe itself sets."""
 LOADS = re.compile(r"pretrained|checkpoint_|cache|weights|url|file|(^|_)hub(_|$)")
 WORD = re.compile(r"[\w-]{0,40}", re.ASCII)
 
 
 @config
 class BackboneConfig:
-    """The network that maps an image to its representation."""
+    """The network that maps an image to its representation.
+
+    Attributes:
+        name: A timm model, without pretrained weights; names with a colon, such as hf-hub:…, would load files.
+        arguments: Further arguments of the network's architecture, as JSON, such as {"channels": [32, 64, 96, 128]}.
+        stem: 'small', for images of about 32 px: the ResNet starts with a 3×3 convolution of stride 1, without
+            max-pooling.
+        last_residual: False: the last block of the ResNet has no shortcut, and the representation comes only from its
+            convolutions.
+    """
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "resnet18"
-    """A timm model, without pretrained weights; names with a colon, such as hf-hub:…, would load files."""
     arguments: Json = field(default_factory=dict)
-    """Further arguments of the network's architecture, as JSON, such as {"channels": [32, 64, 96, 128]}."""
     stem: Literal["standard", "small"] = "standard"
-    """'small', for images of about 32 px: the ResNet starts with a 3×3 convolution of stride 1, without max-pooling."""
     last_residual: bool = True
-    """False: the last block of the ResNet has no shortcut, and the representation comes only from its convolutions."""
 
     def __post_init__(self) -> None:
         for name, value in self.arguments.items():
@@ -124,40 +129,43 @@ def _fits(widths: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Width = Annotated[int, Field(ge=1, le=65536)]
+# The widths of an mlp that fits into memory.
 Widths = Annotated[tuple[Width, ...], AfterValidator(_fits)]
-"""The widths of an mlp that fits into memory."""
 
 
 @config
 class ProjectorConfig:
     """A map from representations r of D_b dimensions to embeddings z: an MLP, or one of the projectors that DirectCLR's
     paper compares.
+
+    Attributes:
+        kind: 'mlp': Linear, BatchNorm, `activation` for each hidden layer, then Linear; one width is a linear
+            projector, no width is no projector. 'diagonal': s r, element by element, with s trained. 'orthogonal': Q r,
+            with Q trained. 'low-rank': U Vᵀr, fixed and random, of rank d0. 'low-rank-diagonal': r with its dimensions
+            from d0 on set to zero. 'sub-vector': the first d0 dimensions of r. 'dropout': r with all but d0 dimensions
+            set to zero, chosen at random in each step. 'groups': r, with the objective summed over groups of
+            dimensions, chosen at random in each step.
+        widths: Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector.
+        batchnorm: BatchNorm in the hidden layers of an mlp.
+        output_batchnorm: BatchNorm after the last layer of an mlp too.
+        output_affine: Whether the BatchNorm after the last layer has a scale and a shift; SimSiam's has not.
+        activation: Activation after each hidden layer of an mlp; DINO's head has GELU.
+        bias: Biases in the layers of an mlp that no BatchNorm follows.
+        d0: Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select.
+        groups: Number of groups of dimensions for 'groups'.
     """
 
     kind: Literal[
         "mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"
     ] = "mlp"
-    """'mlp': Linear, BatchNorm, `activation` for each hidden layer, then Linear; one width is a linear projector, no
-    width is no projector. 'diagonal': s r, element by element, with s trained. 'orthogonal': Q r, with Q trained.
-    'low-rank': U Vᵀr, fixed and random, of rank d0. 'low-rank-diagonal': r with its dimensions from d0 on set to zero.
-    'sub-vector': the first d0 dimensions of r. 'dropout': r with all but d0 dimensions set to zero, chosen at random in
-    each step. 'groups': r, with the objective summed over groups of dimensions, chosen at random in each step."""
     widths: Widths = (2048, 2048, 1024)
-    """Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector."""
     batchnorm: bool = True
-    """BatchNorm in the hidden layers of an mlp."""
     output_batchnorm: bool = False
-    """BatchNorm after the last layer of an mlp too."""
     output_affine: bool = True
-    """Whether the BatchNorm after the last layer has a scale and a shift; SimSiam's has not."""
     activation: Literal["relu", "gelu"] = "relu"
-    """Activation after each hidden layer of an mlp; DINO's head has GELU."""
     bias: bool = True
-    """Biases in the layers of an mlp that no BatchNorm follows."""
     d0: Width = 360
-    """Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select."""
     groups: Width = 8
-    """Number of groups of dimensions for 'groups'."""
 
     @property
     def absent(self) -> bool:

@@ -12,19 +12,21 @@ from fullrank.objectives import ObjectiveState, Terms
 from fullrank.objectives.signature import GENERATOR, optional_tensor_names, takes_generator, tensor_names
 from fullrank.training.seeding import mix
 
+# Extra hash input that separates the random numbers of the objective from those of the views and of dropout.
 OBJECTIVE_STREAM = 2
-"""Extra hash input that separates the random numbers of the objective from those of the views and of dropout."""
 
 
 @dataclass(frozen=True)
 class TrainingLength:
     """The length of a run. Schedules depend on it: the momentum of a teacher, and the epochs in which prototypes are
     frozen.
+
+    Attributes:
+        total: Steps of the run; 0 if unknown: then scheduled values stay constant.
     """
 
     steps_per_epoch: int = 1
     total: int = 0
-    """Steps of the run; 0 if unknown: then scheduled values stay constant."""
 
 
 class StepModule(nn.Module):
@@ -80,6 +82,13 @@ class Method(nn.Module):
     D) for all views; and every other per-sample tensor that the objective takes. `state_tensors`, `optional_tensors`,
     `before_step` and `after_step` are hooks with a default.
 
+    Attributes:
+        training_length: Set by the training loop before the first step.
+        seed: The recipe's seed.
+        current_step: The number of optimizer steps taken; set by the training loop before each step.
+        schedules: Name of a hyperparameter of the objective → its value as a function of the epoch; set by the builder
+            of the method.
+
     Args:
         backbone: images (n, C, S, S) to representations (n, D_b).
         projector: representations (n, D_b) to embeddings (n, D).
@@ -89,14 +98,9 @@ class Method(nn.Module):
     """
 
     training_length: TrainingLength = TrainingLength()
-    """Set by the training loop before the first step."""
     seed: int = 0
-    """The recipe's seed."""
     current_step: int = 0
-    """The number of optimizer steps taken; set by the training loop before each step."""
     schedules: Mapping[str, Callable[[float], float]] = {}
-    """Name of a hyperparameter of the objective → its value as a function of the epoch; set by the builder of the
-    method."""
 
     def __init__(
         self,

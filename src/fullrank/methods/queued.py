@@ -18,6 +18,10 @@ class QueuedJointEmbedding(JointEmbedding):
     checkpoints contain. Its cosines are computed in each step with the prototypes of that step. It is used from epoch
     `start` on, if it is full by then.
 
+    Attributes:
+        queue: (full, size, D), unit rows, newest first; zeros until filled.
+        queue_used: Whether the last training step used the queue; the loss on held-out images does what that step did.
+
     Args:
         full: number of full-size views that are assigned to prototypes.
         size: number of embeddings of each view.
@@ -30,9 +34,7 @@ class QueuedJointEmbedding(JointEmbedding):
     """
 
     queue: Tensor
-    """(full, size, D), unit rows, newest first; zeros until filled."""
     queue_used = False
-    """Whether the last training step used the queue; the loss on held-out images does what that step did."""
 
     def __init__(self, *networks: Any, full: int, size: int, start: float, **keywords: Any) -> None:
         super().__init__(*networks, **keywords)

@@ -16,16 +16,19 @@ from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preproces
 
 @dataclass(frozen=True)
 class Features:
-    """The features of images, on the CPU, with the labels and names of the images."""
+    """The features of images, on the CPU, with the labels and names of the images.
+
+    Attributes:
+        labels: -1 for images without a label.
+        classes: The names of the labels, () if they are unknown.
+        multi_labels: Several labels an image, see `Images.multi_labels`; None for one label an image.
+    """
 
     X: Float[Tensor, "n D"]
     labels: Int64[Tensor, " n"]
-    """-1 for images without a label."""
     names: list[str]
     classes: tuple[str, ...] = ()
-    """The names of the labels, () if they are unknown."""
     multi_labels: Int8[Tensor, "n K"] | None = None
-    """Several labels an image, see `Images.multi_labels`; None for one label an image."""
 
     @property
     def labelled(self) -> Bool[Tensor, " n"]:

@@ -108,13 +108,16 @@ timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH
 
 
 class ModelName(NamedTuple):
-    """The parts of a MODEL."""
+    """The parts of a MODEL.
+
+    Attributes:
+        name: The path of the run or the file, the name of timm's model, or OWNER/NAME on the Hugging Face hub.
+        step: The step in RUN@STEP.
+    """
 
     kind: Literal["run", "timm", "timm-untrained", "hf-hub", "file"]
     name: str
-    """The path of the run or the file, the name of timm's model, or OWNER/NAME on the Hugging Face hub."""
     step: int | None = None
-    """The step in RUN@STEP."""
 
 
 def parse_model(text: str) -> ModelName:

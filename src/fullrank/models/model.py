@@ -22,31 +22,34 @@ from fullrank.recipes import Recipe
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone in eval mode with its preprocessing: `model.features(["a.jpg", "b.jpg"])`."""
+    """A backbone in eval mode with its preprocessing: `model.features(["a.jpg", "b.jpg"])`.
+
+    Attributes:
+        name: The MODEL, as the user wrote it.
+        backbone: Maps normalised float32 images (n, C, S, S) to features (n, D).
+        spec: The arguments with which timm builds the backbone.
+        untrained: Builds the same network with random weights; for a run, those from which a run without `init` starts.
+        projector: The projector of a run.
+        recipe: The recipe of a run.
+        step: The step of the checkpoint of a run.
+        path: The run directory, if the model is the newest checkpoint of a run; scores of others are not stored in it.
+        classes: The names of the classes of the images that a run was trained on, () if they are unknown.
+        note: Which weights of another library were found, under which names, and which were not used.
+        initial: Builds the same network with the weights of the `init` of a run; None for other models.
+    """
 
     name: str
-    """The MODEL, as the user wrote it."""
     backbone: nn.Module
-    """Maps normalised float32 images (n, C, S, S) to features (n, D)."""
     preprocess: Preprocess
     spec: BackboneConfig
-    """The arguments with which timm builds the backbone."""
     untrained: Callable[[], nn.Module]
-    """Builds the same network with random weights; for a run, those from which a run without `init` starts."""
     projector: nn.Module | None = None
-    """The projector of a run."""
     recipe: Recipe | None = None
-    """The recipe of a run."""
     step: int | None = None
-    """The step of the checkpoint of a run."""
     path: Path | None = None
-    """The run directory, if the model is the newest checkpoint of a run; scores of others are not stored in it."""
     classes: tuple[str, ...] = ()
-    """The names of the classes of the images that a run was trained on, () if they are unknown."""
     note: str = ""
-    """Which weights of another library were found, under which names, and which were not used."""
     initial: Callable[[], nn.Module] | None = None
-    """Builds the same network with the weights of the `init` of a run; None for other models."""
 
     @torch.inference_mode()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:

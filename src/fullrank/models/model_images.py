@@ -14,19 +14,22 @@ from fullrank.images.uri import MEMORY
 from fullrank.models.model import Model
 from fullrank.recipes import DataConfig
 
+# A source of images, opened images, a `DataConfig` (a source and how to read it), or what `fullrank.images.as_images`
+# takes.
 Data = Any
-"""A source of images, opened images, a `DataConfig` (a source and how to read it), or what `fullrank.images.as_images`
-takes."""
 
 
 @dataclass(frozen=True)
 class LabelledSplits:
-    """Images for training and for scoring probes."""
+    """Images for training and for scoring probes.
+
+    Attributes:
+        data: The name of the data set, the key of its scores.
+    """
 
     train: Images | MemoryImages
     test: Images | MemoryImages
     data: str
-    """The name of the data set, the key of its scores."""
     statement: str
 
 

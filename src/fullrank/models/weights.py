@@ -17,15 +17,16 @@ from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig
 
 EXPECTED = "a file of `fullrank export RUN --out FILE.safetensors`, or the weights of another library"
+# Entries of a training checkpoint that hold a state dict, the preferred one first.
 WRAPPERS = (
     *("state_dict", "model_state_dict", "classy_state_dict", "base_model", "model", "trunk", "teacher", "student"),
     *("backbone", "network", "module"),
 )
-"""Entries of a training checkpoint that hold a state dict, the preferred one first."""
+# Limit for the nesting of `WRAPPERS`.
 MAX_DEPTH = 8
-"""Limit for the nesting of `WRAPPERS`."""
+# The parts of a ResNet in `nn.Sequential(*list(resnet.children())[:-1])`, the backbone of lightly's examples.
 RESNET_CHILDREN = {"conv1": "0", "bn1": "1", "layer1": "4", "layer2": "5", "layer3": "6", "layer4": "7"}
-"""The parts of a ResNet in `nn.Sequential(*list(resnet.children())[:-1])`, the backbone of lightly's examples."""
+# Part of a prefix → what it says about the network; the first part that is found counts.
 ORIGINS = {
     r"encoder_q\.": "the query encoder of MoCo",
     r"encoder_k\.": "the key encoder of MoCo",
@@ -40,10 +41,9 @@ ORIGINS = {
     r"backbone\.": "as in solo-learn and lightly",
     r"module\.": "as of DataParallel",
 }
-"""Part of a prefix → what it says about the network; the first part that is found counts."""
+# Prefixes of networks that are taken only if no other one is complete: the authors of MoCo and BYOL evaluate the
+# network that gradients train, those of DINO the teacher.
 SECOND_CHOICE = re.compile(r"encoder_k\.|momentum_|target|student")
-"""Prefixes of networks that are taken only if no other one is complete: the authors of MoCo and BYOL evaluate the
-network that gradients train, those of DINO the teacher."""
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

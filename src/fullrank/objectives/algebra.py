@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+# A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖.
 CONSTANT_BELOW = 8
-"""A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖."""
 
 
 def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:

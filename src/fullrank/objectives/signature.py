@@ -12,8 +12,8 @@ from fullrank.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Name of the argument through which an objective gets its random numbers.
 GENERATOR = "generator"
-"""Name of the argument through which an objective gets its random numbers."""
 
 
 def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
@@ -144,6 +144,12 @@ class ObjectiveState:
     """The state of an objective: tensors that it carries from batch to batch, such as a queue, a centre or running
     moments; with their initial values and the update after a batch.
 
+    Attributes:
+        tensors: Name of each tensor → its axes, and the function from its shape to its initial value, for example
+            torch.zeros. An axis is V (views), D (dimensions), K (prototypes), size (rows of a queue), or an integer.
+        update: A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`,
+            or a single tensor.
+
     >>> import torch
     >>> def running_mean(Z, mean, *, momentum=0.9):
     ...     return momentum * mean + (1 - momentum) * Z.mean((0, 1))
@@ -155,11 +161,7 @@ class ObjectiveState:
     """
 
     tensors: Mapping[str, tuple[str, Callable[..., Tensor]]]
-    """Name of each tensor → its axes, and the function from its shape to its initial value, for example torch.zeros.
-    An axis is V (views), D (dimensions), K (prototypes), size (rows of a queue), or an integer."""
     update: Callable[..., Tensor | tuple[Tensor, ...]]
-    """A pure function of embeddings and state by name. It returns the new tensors in the order of `tensors`, or a
-    single tensor."""
 
     def initial(self, **sizes: int) -> dict[str, Tensor]:
         """Return the state before the first batch.

@@ -10,8 +10,8 @@ from torch import Tensor
 
 Terms = dict[str, Float[Tensor, ""]]
 
+# Names of terms that can be columns of a table and scalars of TensorBoard.
 TERM_NAME = r"\w(?:[\w -]*\w)?"
-"""Names of terms that can be columns of a table and scalars of TensorBoard."""
 RETURN_FORM = 'return {"name": weighted scalar, …}; the loss is their sum'
 
 TAKE_A_GENERATOR = (

@@ -10,14 +10,14 @@ from fullrank.views.config import BlurConfig, CropConfig, JitterConfig, Solarize
 Views = tuple[ViewConfig, ...]
 AugmentationSets = Mapping[str, Callable[[int], Views]]
 
+# Chen et al. 2020, A Simple Framework for Contrastive Learning, App. A, with strength 1.
 STRONG = JitterConfig(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2)
-"""Chen et al. 2020, A Simple Framework for Contrastive Learning, App. A, with strength 1."""
+# He et al. 2020; Chen and He 2021.
 WEAK = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
-"""He et al. 2020; Chen and He 2021."""
+# Grill et al. 2020, Bootstrap Your Own Latent, Table 6; also Barlow Twins, VICReg and DINO.
 BYOL = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
-"""Grill et al. 2020, Bootstrap Your Own Latent, Table 6; also Barlow Twins, VICReg and DINO."""
+# solo-learn's multi-crop configuration for CIFAR.
 SWAV = JitterConfig(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.2)
-"""solo-learn's multi-crop configuration for CIFAR."""
 ALL = (0.08, 1.0)
 
 
@@ -42,6 +42,7 @@ def group(
     )
 
 
+# The sets of solo-learn's configurations for CIFAR, 32 px.
 SMALL_IMAGES: AugmentationSets = {
     "symmetric": lambda size: (group(2, size, STRONG, blur=0.5),),
     "symmetric_weak": lambda size: (group(2, size, WEAK, blur=0.5),),
@@ -62,8 +63,8 @@ SMALL_IMAGES: AugmentationSets = {
         ),
     ),
 }
-"""The sets of solo-learn's configurations for CIFAR, 32 px."""
 
+# The sets of solo-learn's configurations for ImageNet, 224 px, and that of DINO's authors.
 LARGE_IMAGES: AugmentationSets = {
     "symmetric": SMALL_IMAGES["symmetric"],
     "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
@@ -83,11 +84,10 @@ LARGE_IMAGES: AugmentationSets = {
         group(8, round(size * 96 / 224), BYOL, scale=(0.05, 0.4), blur=0.5),
     ),
 }
-"""The sets of solo-learn's configurations for ImageNet, 224 px, and that of DINO's authors."""
 
+# The sets of the FroSSL authors' fork for STL-10, 96 px. One version of its symmetric set draws eight views.
 FORK_STL10: AugmentationSets = {
     "symmetric": lambda size: (group(2, size, STRONG),),
     "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
     "asymmetric": SMALL_IMAGES["asymmetric"],
 }
-"""The sets of the FroSSL authors' fork for STL-10, 96 px. One version of its symmetric set draws eight views."""

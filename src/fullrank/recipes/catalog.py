@@ -7,14 +7,15 @@ from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.recipes.scores import PROBE, final_score
 
+# Name → recipe and origin.
 ENTRIES: Mapping[str, Entry] = {
     entry.name: entry for module in (small, cifar, stl10, imagenet) for entry in module.ENTRIES
 }
-"""Name → recipe and origin."""
+# Name → recipe, for `fullrank pretrain NAME`: DATASET for FroSSL, DATASET-OBJECTIVE for another method,
+# DATASET-OBJECTIVE-VARIANT where publications differ.
 RECIPES: Mapping[str, Recipe] = {name: entry.recipe for name, entry in ENTRIES.items()}
-"""Name → recipe, for `fullrank pretrain NAME`: DATASET for FroSSL, DATASET-OBJECTIVE for another method,
-DATASET-OBJECTIVE-VARIANT where publications differ."""
 
+# Family → its title.
 FAMILIES = {
     "": "fullrank's own recipes, for small machines",
     "cifar10": "CIFAR-10",
@@ -24,7 +25,6 @@ FAMILIES = {
     "imagenet100": "ImageNet-100",
     "imagenet": "ImageNet",
 }
-"""Family → its title."""
 HEADER = ("", "network", "optimizer", "projector", "views", "batch", "epochs", "published", "source")
 
 

@@ -5,8 +5,8 @@ import torch
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes.recipe import Recipe
 
+# Optimizer → numbers that it keeps for each weight.
 STATE_PER_WEIGHT = {"adam": 2, "adamw": 2, "lars": 1, "sgd": 1}
-"""Optimizer → numbers that it keeps for each weight."""
 
 
 def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:

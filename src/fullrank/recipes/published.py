@@ -39,14 +39,17 @@ RECIPE_FIELDS = ("backbone", "batch_size", "epochs", "machine", "schedule")
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe of the library, and where it comes from."""
+    """A recipe of the library, and where it comes from.
+
+    Attributes:
+        origin: Whose recipe it is, and in what it differs from the publication, besides the differences above.
+        family: Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from;
+            empty: none.
+    """
 
     recipe: Recipe
     origin: str
-    """Whose recipe it is, and in what it differs from the publication, besides the differences above."""
     family: str = ""
-    """Name of the recipe of FroSSL on this data set, the first of the recipes that `--objective` chooses from; empty:
-    none."""
 
     @property
     def name(self) -> str:
@@ -83,17 +86,20 @@ def mlp(*widths: int, **others: Any) -> ProjectorConfig:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The published configuration of a method, without its data set."""
+    """The published configuration of a method, without its data set.
+
+    Attributes:
+        optimizer: Optimizer; its learning rate is that of 256 images.
+        views: Name of an augmentation set.
+        source: Whose configuration it is.
+        numbers: Hyperparameters of the objective and of the method, and other fields of the recipe (`RECIPE_FIELDS`).
+    """
 
     optimizer: OptimizerConfig
-    """Optimizer; its learning rate is that of 256 images."""
     projector: ProjectorConfig
     views: str
-    """Name of an augmentation set."""
     source: str = SOLO_LEARN
-    """Whose configuration it is."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters of the objective and of the method, and other fields of the recipe (`RECIPE_FIELDS`)."""
 
     def but(self, **changes: Any) -> "Configuration":
         """Return the configuration with changes: of `optimizer`, `projector`, `views`, `source`, or of a number.

@@ -29,10 +29,10 @@ from fullrank.recipes.user_code import (
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import ViewConfig
 
+# A line that is safe to print.
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""A line that is safe to print."""
+# The name of one folder on every system, not a path.
 FolderName = Annotated[str, Field(pattern=r'^[^.\x00-\x1f/\\:*?"<>|][^\x00-\x1f/\\:*?"<>|]{0,199}$')]
-"""The name of one folder on every system, not a path."""
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Every = Annotated[int, Field(ge=1, le=10**9)]
 Epoch = Annotated[float, Field(gt=0, le=10**6)]
@@ -40,46 +40,49 @@ Epoch = Annotated[float, Field(gt=0, le=10**6)]
 
 @config
 class DataConfig:
-    """The images and how they are stored."""
+    """The images and how they are stored.
+
+    Attributes:
+        source: Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
+            hf:NAME.
+        reading: How the source is read.
+        channels: Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of
+            the images.
+        bits: Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in
+            the run's recipe.
+        mean: Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe.
+        std: Standard deviation of each channel. Empty: computed like the mean.
+        storage: Where the images are stored; auto: in memory if they fit, else on disk.
+            memory: all images are one uint8 tensor on the device.
+            disk: images stay on disk and are decoded when needed.
+            streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a
+            buffer; data.num_images defines the length of an epoch.
+        num_images: Number of images per epoch; only for 'streaming'.
+        size: Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the
+            same size.
+        workers: Number of processes that decode images from disk or from the hub. -1: CPU cores per training process
+            minus one.
+        max_error_fraction: The run stops if more than this share of the images cannot be read.
+        subset: Number of training images: a random choice, the same for every seed, with the classes' shares where
+            there are labels. 0: all.
+        validation: Share of the training images that is held out for validation, the same images for every seed, with
+            the classes' shares. They take the place of the test images in the run and in `fullrank evaluate RUN`, so
+            that no choice is made on the test images. 0: none.
+    """
 
     source: str = "digits"
-    """Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
-    hf:NAME."""
     reading: Annotated[Reading, tyro.conf.arg(name="")] = Reading()
-    """How the source is read."""
     channels: Annotated[int, Field(ge=1, le=1024)] = 3
-    """Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of the
-    images."""
     bits: Annotated[int, Field(ge=0, le=16)] = 0
-    """Bits that the values of 16-bit images use: 12 for values up to 4095. 0: found from a sample and stored in the
-    run's recipe."""
     mean: tuple[Share, ...] = ()
-    """Mean of each channel, in [0, 1]. Empty: computed from the training images and stored in the run's recipe."""
     std: tuple[Annotated[float, Field(ge=0, le=10)], ...] = ()
-    """Standard deviation of each channel. Empty: computed like the mean."""
     storage: Literal["auto", "memory", "disk", "streaming"] = "auto"
-    """Where the images are stored; auto: in memory if they fit, else on disk.
-    memory: all images are one uint8 tensor on the device.
-    disk: images stay on disk and are decoded when needed.
-    streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a buffer;
-    data.num_images defines the length of an epoch."""
     num_images: Count = 0
-    """Number of images per epoch; only for 'streaming'."""
     size: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the same
-    size."""
     workers: Annotated[int, Field(ge=-1, le=256)] = -1
-    """Number of processes that decode images from disk or from the hub. -1: CPU cores per training process minus
-    one."""
     max_error_fraction: Share = 0.1
-    """The run stops if more than this share of the images cannot be read."""
     subset: Count = 0
-    """Number of training images: a random choice, the same for every seed, with the classes' shares where there are
-    labels. 0: all."""
     validation: Share = 0.0
-    """Share of the training images that is held out for validation, the same images for every seed, with the classes'
-    shares. They take the place of the test images in the run and in `fullrank evaluate RUN`, so that no choice is made
-    on the test images. 0: none."""
 
 
 @config
@@ -92,60 +95,70 @@ class ProbeConfig:
     2024 (table 3) is solo-learn's: plain features, the optimizer of the backbone (LARS) with its schedule and weight
     decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W`
     is this protocol with SGD in place of LARS.
+
+    Attributes:
+        lr: Learning rate of the probe, which has a separate optimizer.
+        momentum: Momentum of the probe's SGD.
+        weight_decay: Weight decay of the probe's weights, not of its biases.
+        standardize: Standardise the features by running statistics, so that their scale does not matter.
+        schedule: constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate,
+            from the peak `probe.lr`.
+        epochs: Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and
+            epochs after the end of the run are left out. Each score costs a forward pass of the backbone over the test
+            images.
+        labelled: Source of labelled images from another place than the images of the run. A linear probe is trained on
+            the features of its training images and scored on its test images, as by `fullrank evaluate`: before the
+            first step, and after the epochs of `probe.epochs`, or after each tenth of the run. Each score costs a pass
+            over these images.
     """
 
     lr: Annotated[float, Field(ge=0, le=10**6)] = 1e-2
-    """Learning rate of the probe, which has a separate optimizer."""
     momentum: Share = 0.9
-    """Momentum of the probe's SGD."""
     weight_decay: Share = 0.0
-    """Weight decay of the probe's weights, not of its biases."""
     standardize: bool = True
-    """Standardise the features by running statistics, so that their scale does not matter."""
     schedule: Literal["constant", "backbone"] = "constant"
-    """constant: the learning rate stays; backbone: it follows the schedule of the backbone's learning rate, from the
-    peak `probe.lr`."""
     epochs: tuple[Epoch, ...] = ()
-    """Epochs after which the probe is scored on all test images, in eval mode; fractions are allowed, and epochs after
-    the end of the run are left out. Each score costs a forward pass of the backbone over the test images."""
     labelled: str = ""
-    """Source of labelled images from another place than the images of the run. A linear probe is trained on the
-    features of its training images and scored on its test images, as by `fullrank evaluate`: before the first step, and
-    after the epochs of `probe.epochs`, or after each tenth of the run. Each score costs a pass over these images."""
 
 
 @config
 class SpectrumConfig:
-    """The spectrum evaluation during training."""
+    """The spectrum evaluation during training.
+
+    Attributes:
+        every: Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer
+            in a very short run.
+        samples: Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1
+            GiB of pixels.
+        train_batch_every: Steps between two evaluations of the leading eigenvalues of the training batch.
+    """
 
     every: Count = 0
-    """Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer in a very
-    short run."""
     samples: Count = 0
-    """Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1 GiB of
-    pixels."""
     train_batch_every: Every = 10
-    """Steps between two evaluations of the leading eigenvalues of the training batch."""
 
 
 @config
 class MachineConfig:
-    """Devices, precision and performance settings."""
+    """Devices, precision and performance settings.
+
+    Attributes:
+        accelerator: auto, cpu, cuda or mps; auto uses a GPU if there is one.
+        devices: Number of devices, with one process each.
+        micro_batch: Images per forward pass on a device, to save memory without a change of the loss. 0: the whole
+            share of the batch at once.
+        precision: auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else
+            32-true. The run's recipe has the choice. The objective is always computed in float32 or better.
+        compile: Compile the method with torch.compile.
+        channels_last: Use the channels-last memory format for convolutions.
+    """
 
     accelerator: Text = "auto"
-    """auto, cpu, cuda or mps; auto uses a GPU if there is one."""
     devices: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Number of devices, with one process each."""
     micro_batch: Count = 0
-    """Images per forward pass on a device, to save memory without a change of the loss. 0: the whole share of the batch
-    at once."""
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
-    """auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else 32-true. The
-    run's recipe has the choice. The objective is always computed in float32 or better."""
     compile: bool = False
-    """Compile the method with torch.compile."""
     channels_last: bool = True
-    """Use the channels-last memory format for convolutions."""
 
 
 @config
@@ -154,6 +167,28 @@ class Recipe:
 
     The annotation of each field is its type with its bounds. A name with a colon is code of the user's: a recipe never
     imports it, and completes `hyper` and `method` only after the import (`import_code`).
+
+    Attributes:
+        name: Name of the recipe, and of the folder of its runs.
+        objective: A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function.
+        hyper: Hyperparameters of the objective; missing ones are filled in from its signature.
+        method_builder: A user's function that builds the method, package.module:builder; empty: the library's builder
+            for the objective.
+        method: Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the
+            signature of its builder.
+        init: The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`.
+        init_hash: SHA-256 of these weights; the run stores it, and a run with this recipe starts only from the same
+            weights.
+        views: The distributions from which the views of an image are drawn.
+        custom_transforms: User-defined transforms of the views before normalisation: package.module:function, called as
+            function(x, generator) with x of shape (V, n, C, S, S) in [0, 1].
+        epochs: Number of passes over the training images.
+        batch_size: Images per step, summed over all devices; at least 2, because every objective compares images.
+        seed: Seed of the weights, the order of the images and the views.
+        checkpoints: Number of checkpoints, evenly spaced; the last one is at the last step.
+        keep_checkpoints: Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1:
+            all.
+        log_every: Steps between two lines of metrics.jsonl.
 
     Raises:
         UserError: a value has the wrong type or is out of bounds, the objective is unknown, or `hyper` or `method` has
@@ -164,43 +199,25 @@ class Recipe:
     """
 
     name: Suppress[FolderName] = "recipe"
-    """Name of the recipe, and of the folder of its runs."""
     objective: Suppress[Text] = "frossl"
-    """A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function."""
     hyper: Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Hyperparameters of the objective; missing ones are filled in from its signature."""
     method_builder: Suppress[Text] = ""
-    """A user's function that builds the method, package.module:builder; empty: the library's builder for the
-    objective."""
     method: Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the signature of
-    its builder."""
     init: Suppress[Text] = ""
-    """The MODEL whose weights the backbone starts with; empty: random weights, drawn from `seed`."""
     init_hash: Suppress[Text] = ""
-    """SHA-256 of these weights; the run stores it, and a run with this recipe starts only from the same weights."""
     data: DataConfig = field(default_factory=DataConfig)
     views: Annotated[tuple[ViewConfig, ...], Field(min_length=1, max_length=100)] = (ViewConfig(),)
-    """The distributions from which the views of an image are drawn."""
     custom_transforms: tuple[Text, ...] = ()
-    """User-defined transforms of the views before normalisation: package.module:function,
-    called as function(x, generator) with x of shape (V, n, C, S, S) in [0, 1]."""
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     projector: ProjectorConfig = field(default_factory=ProjectorConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     epochs: Annotated[int, Field(ge=1, le=10**6)] = 100
-    """Number of passes over the training images."""
     batch_size: Annotated[int, Field(ge=2, le=10**6)] = 256
-    """Images per step, summed over all devices; at least 2, because every objective compares images."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of the weights, the order of the images and the views."""
     checkpoints: Annotated[int, Field(ge=1, le=10_000)] = 10
-    """Number of checkpoints, evenly spaced; the last one is at the last step."""
     keep_checkpoints: Literal[-1] | Annotated[int, Field(ge=1, le=10_000)] = 2
-    """Number of checkpoints that remain, the newest ones; two, in case the newest is damaged. -1: all."""
     log_every: Every = 10
-    """Steps between two lines of metrics.jsonl."""
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     spectrum: SpectrumConfig = field(default_factory=SpectrumConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
@@ -230,15 +247,15 @@ class Recipe:
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
 
+# The fields that do not decide the weights, with the fields below them. A run may continue with other values of these:
+# with its images in another place, on other devices, or with other logs. (The images are compared by their own
+# fingerprint, and the weights of `init` by `init_hash`.)
 FREE_FIELDS = (
     *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs", "probe.labelled"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.reading.follow_links", "data.reading.max_pixels", "data.reading.max_expansion"),
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
 )
-"""The fields that do not decide the weights, with the fields below them. A run may continue with other values of these:
-with its images in another place, on other devices, or with other logs. (The images are compared by their own
-fingerprint, and the weights of `init` by `init_hash`.)"""
 
 
 def decides_weights(name: str) -> bool:

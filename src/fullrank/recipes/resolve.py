@@ -39,21 +39,21 @@ from fullrank.recipes.user_code import find_objective, import_function, is_impor
 
 Notify = Callable[[str], Any]
 
+# The name of the general recipe, for which `data.source` names the images.
 PHOTOS = "photos"
-"""The name of the general recipe, for which `data.source` names the images."""
+# Part of a recipe → the field that a plain value means: `backbone="resnet50"`.
 SHORT = {
     "backbone": "backbone.name",
     "optimizer": "optimizer.name",
     "schedule": "schedule.name",
     "projector": "projector.widths",
 }
-"""Part of a recipe → the field that a plain value means: `backbone="resnet50"`."""
+# The fields of a recipe that belong to a run more than to a method: another objective keeps them.
 OF_THE_RUN = ("epochs", "seed", "data", "checkpoints", "keep_checkpoints", "log_every", "probe", "spectrum", "machine")
-"""The fields of a recipe that belong to a run more than to a method: another objective keeps them."""
+# Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
+# × D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
+# 2022).
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
-"""Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
-× D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
-2022)."""
 
 
 def print_nothing(line: str) -> None:

@@ -6,30 +6,30 @@ from fullrank.methods.backbones import has_plain_stem
 from fullrank.recipes.recipe import Recipe
 from fullrank.training.config import OptimizerConfig
 
+# Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2.
 LARGEST_SMALL_STEM = 64
-"""Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2."""
+# A run is at least this many times as long as its warm-up.
 WARMUPS = 5
-"""A run is at least this many times as long as its warm-up."""
+# The same for a run that starts with given weights. Our choice: the peak is lower, so that it is reached sooner.
 WARMUPS_WITH_INIT = 40
-"""The same for a run that starts with given weights. Our choice: the peak is lower, so that it is reached sooner."""
+# Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He
+# 2021), Adam as for W-MSE (Ermolov et al. 2021).
 OPTIMIZERS = {
     "adam": OptimizerConfig(name="adam", lr=2e-3, weight_decay=1e-6),
     "adamw": OptimizerConfig(name="adamw", lr=2e-3, weight_decay=1e-4),
     "lars": OptimizerConfig(name="lars", lr=0.3, weight_decay=1e-6),
     "sgd": OptimizerConfig(name="sgd", lr=0.05, weight_decay=1e-4),
 }
-"""Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and
-He 2021), Adam as for W-MSE (Ermolov et al. 2021)."""
+# AdamW for a vision transformer at a batch of 256, as in DINO (Caron et al. 2021, Sec. 3.2, whose weight decay grows
+# from 0.04 to 0.4; the clip is from the public code).
 VISION_TRANSFORMER = OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, clip_norm=3.0)
-"""AdamW for a vision transformer at a batch of 256, as in DINO (Caron et al. 2021, Sec. 3.2, whose weight decay grows
-from 0.04 to 0.4; the clip is from the public code)."""
+# Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al. 2017),
+# the square root for Adam and AdamW (Malladi et al. 2022).
 BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
-"""Optimizer → exponent with which the learning rate follows the batch size: linear for LARS and SGD (Goyal et al.
-2017), the square root for Adam and AdamW (Malladi et al. 2022)."""
+# Hyperparameters of methods, in epochs, with which something begins or ends early in the run: of SwAV and DINO.
 WAITS = ("freeze", "queue_start", "temperature_warmup")
-"""Hyperparameters of methods, in epochs, with which something begins or ends early in the run: of SwAV and DINO."""
+# Recipes whose authors use one learning rate for any batch size (the public code of DirectCLR).
 SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
-"""Recipes whose authors use one learning rate for any batch size (the public code of DirectCLR)."""
 
 
 def learning_rate(optimizer: str, batch_size: int) -> float:

@@ -8,26 +8,30 @@ PROBE, ONLINE = "linear probe", "online classifier"
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """A published top-1 accuracy on the test images."""
+    """A published top-1 accuracy on the test images.
+
+    Attributes:
+        accuracy: Share of the test images whose class was predicted.
+        epochs: Epochs of pretraining after which it was measured.
+        protocol: "linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with
+            the backbone.
+        source: Paper and table, or file.
+        top5: Share of the test images with the class among the five best predictions, if it was published.
+        same_recipe: Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and
+            the differences that docs/recipes.md lists, and not with other settings of the same method.
+    """
 
     accuracy: float
-    """Share of the test images whose class was predicted."""
     epochs: int
-    """Epochs of pretraining after which it was measured."""
     protocol: str
-    """"linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with the
-    backbone."""
     source: str
-    """Paper and table, or file."""
     top5: float | None = None
-    """Share of the test images with the class among the five best predictions, if it was published."""
     same_recipe: bool = True
-    """Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and the differences
-    that docs/recipes.md lists, and not with other settings of the same method."""
 
 
 Named = tuple[str, PublishedScore]
 
+# Skean et al. 2024, FroSSL, Table 2.
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
     "simclr": (91.8, 65.8, 85.9),
     "swav": (89.2, 64.9, 82.6),
@@ -42,16 +46,16 @@ TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
     "nologs": (88.9, 62.3, 82.4),
     "frossl": (92.8, 70.6, 87.3),
 }
-"""Skean et al. 2024, FroSSL, Table 2."""
 
+# The methods that the authors of Table 2 trained on CIFAR. The accuracies of the others on CIFAR are from the README of
+# solo-learn, which are those of its online classifier, and from Ermolov et al. 2021 (`FROM_ERMOLOV`).
 MEASURED_THERE = ("corinfomax", "nologs", "frossl")
-"""The methods that the authors of Table 2 trained on CIFAR. The accuracies of the others on CIFAR are from the README
-of solo-learn, which are those of its online classifier, and from Ermolov et al. 2021 (`FROM_ERMOLOV`)."""
+# (data set, method) whose accuracy in Table 2 is not that of solo-learn's README. Ermolov et al. used recipes of their
+# own.
 FROM_ERMOLOV = {("cifar10", "simclr"), ("cifar10", "wmse"), ("cifar100", "wmse")}
-"""(data set, method) whose accuracy in Table 2 is not that of solo-learn's README. Ermolov et al. used recipes of their
-own."""
 
 MARKS = (3, 10, 30, 50, 100)
+# Skean et al. 2024, FroSSL, Table 3.
 TABLE3 = {  # method: STL-10 after the epochs of `MARKS`, in percent
     "simclr": (40.7, 44.8, 61.5, 66.2, 70.1),
     "swav": (30.9, 38.7, 64.6, 69.3, 74.3),
@@ -65,8 +69,8 @@ TABLE3 = {  # method: STL-10 after the epochs of `MARKS`, in percent
     "nologs": (40.5, 51.9, 60.6, 64.1, 67.3),
     "frossl": (44.8, 56.9, 64.8, 67.1, 72.0),
 }
-"""Skean et al. 2024, FroSSL, Table 3."""
 
+# README of solo-learn (da Costa et al. 2022): ResNet-18, 1000 epochs on CIFAR, 400 on ImageNet-100.
 SOLO_LEARN = {  # method: CIFAR-10 online, CIFAR-100 online, ImageNet-100 online, ImageNet-100 linear probe, in percent
     "simclr": (90.74, 65.78, 77.64, None),
     "swav": (89.17, 64.88, 74.04, 74.28),
@@ -78,14 +82,13 @@ SOLO_LEARN = {  # method: CIFAR-10 online, CIFAR-100 online, ImageNet-100 online
     "barlow_twins": (92.10, 70.90, 80.38, 80.16),
     "wmse": (88.67, 61.33, 67.60, 69.06),
 }
-"""README of solo-learn (da Costa et al. 2022): ResNet-18, 1000 epochs on CIFAR, 400 on ImageNet-100."""
 
+# README of solo-learn: ResNet-50, 100 epochs.
 SOLO_LEARN_IMAGENET = {  # method: online, linear probe, in percent
     "moco": (62.61, 66.84),
     "byol": (68.63, 68.37),
     "barlow_twins": (67.18, 67.23),
 }
-"""README of solo-learn: ResNet-50, 100 epochs."""
 
 
 README, SKEAN, JING = "solo-learn's README", "Skean et al. 2024", "Jing et al. 2022, Table 1"
@@ -128,10 +131,10 @@ def _scores() -> Iterator[Named]:
 
 
 _SCORES = list(_scores())
+# Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key.
 PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
     name: tuple(score for other, score in _SCORES if other == name) for name, _ in _SCORES
 }
-"""Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key."""
 
 
 def final_score(name: str) -> PublishedScore | None:

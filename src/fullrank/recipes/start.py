@@ -7,33 +7,36 @@ from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.recipe import Recipe
 from fullrank.recipes.rules import WARMUPS_WITH_INIT
 
+# Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
+# weights hold.
 RATE = 0.1
-"""Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
-weights hold."""
+# Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a
+# step with such views costs more than five times as much as with 224 px.
 LARGEST_SIZE = 224
-"""Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a
-step with such views costs more than five times as much as with 224 px."""
+# Numbers of channels between which images are converted; images of any other number stay as they are.
 CONVERTED = (1, 3)
-"""Numbers of channels between which images are converted; images of any other number stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """A MODEL whose weights a run starts with."""
+    """A MODEL whose weights a run starts with.
+
+    Attributes:
+        model: The MODEL, with an absolute path and with the step of a run.
+        hash: SHA-256 of the weights of its backbone.
+        backbone: Its network, without a size of the images.
+        size: Side of its images in pixels.
+        note: What is known about weights of another library.
+    """
 
     model: str
-    """The MODEL, with an absolute path and with the step of a run."""
     hash: str
-    """SHA-256 of the weights of its backbone."""
     backbone: BackboneConfig
-    """Its network, without a size of the images."""
     channels: int
     size: int
-    """Side of its images in pixels."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     note: str = ""
-    """What is known about weights of another library."""
 
 
 def start_channels(channels: int, start: Start, given: int | None = None) -> int:

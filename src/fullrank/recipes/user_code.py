@@ -20,8 +20,8 @@ from fullrank.methods import Builder, method_builder
 from fullrank.objectives import OBJECTIVES, Objective
 from fullrank.objectives.signature import GENERATOR
 
+# The functions of users that this process has imported, by name.
 _imported: dict[str, Callable[..., Any]] = {}
-"""The functions of users that this process has imported, by name."""
 
 
 def find_objective(name: str) -> Objective:

@@ -9,28 +9,31 @@ from fullrank.report.summary import RunSummary, look_up, series
 from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
+# The feature set that tells whether a run learned anything.
 UNTRAINED = "untrained backbone"
-"""The feature set that tells whether a run learned anything."""
+# Outcome of a comparison → the answer in a word, and its level.
 OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "undecided": ("Undecided", "warning")}
-"""Outcome of a comparison → the answer in a word, and its level."""
+# Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
+# improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long.
 STILL_IMPROVING = 0.01
-"""Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
-improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long."""
+# Minimum number of held-out losses for a statement about the last quarter of a run.
 MIN_EVALUATIONS = 8
-"""Minimum number of held-out losses for a statement about the last quarter of a run."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one question about one run."""
+    """The answer to one question about one run.
+
+    Attributes:
+        word: The answer in one or two words, such as `Yes`.
+        level: `good`, `unfinished`, `warning`, `failed` or `unknown`: the colour.
+        text: The evidence, in sentences.
+    """
 
     question: str
     word: str
-    """The answer in one or two words, such as `Yes`."""
     level: str
-    """`good`, `unfinished`, `warning`, `failed` or `unknown`: the colour."""
     text: str
-    """The evidence, in sentences."""
 
 
 def answers(run: RunSummary) -> list[Answer]:

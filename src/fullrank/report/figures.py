@@ -19,22 +19,22 @@ from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 Figure = dict[str, Any]
+# Title, settings of the vertical axis, curves.
 Panel = tuple[str, dict[str, Any], list[dict[str, Any]]]
-"""Title, settings of the vertical axis, curves."""
 
+# Pixels: height of a panel, space above it for its title, margin below the last.
 PANEL, GAP, BOTTOM = 150, 42, 48
-"""Pixels: height of a panel, space above it for its title, margin below the last."""
+# Number of points of one quantity, over all runs; a longer curve is drawn by its smallest and largest values.
 MAX_POINTS = 5_000
-"""Number of points of one quantity, over all runs; a longer curve is drawn by its smallest and largest values."""
+# Number of points of one curve: two for each pixel of the width.
 MAX_POINTS_OF_CURVE = 2_000
-"""Number of points of one curve: two for each pixel of the width."""
 # Limits that keep the page small: positions of the slider, eigenvalues of a spectrum, eigenvalues of all runs together.
 MAX_POSITIONS, MAX_EIGENVALUES, MAX_NUMBERS = 60, 1024, 60_000
+# Eigenvalues below 10^−DECADES of the largest are rounding errors.
 DECADES = 10
-"""Eigenvalues below 10^−DECADES of the largest are rounding errors."""
+# Eigenvalues shown over training; the 14th is the last in the figures of Skean et al. 2024. Several runs show every
+# fourth.
 EIGENVALUE_INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-"""Eigenvalues shown over training; the 14th is the last in the figures of Skean et al. 2024. Several runs show every
-fourth."""
 PERCENT: dict[str, Any] = {"tickformat": ".3~p", "nticks": 5}
 LOG: dict[str, Any] = {"type": "log", "exponentformat": "power", "tickfont": {"size": 10}, "nticks": 6}
 
@@ -353,5 +353,5 @@ def _rounded(values: Float[np.ndarray, " n"], digits: int = 6) -> list[float | N
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
+# Name in the template → function of the runs.
 FIGURES = {draw.__name__: draw for draw in (progress, spectrum, eigenvalues, losses, few_shot)}
-"""Name in the template → function of the runs."""

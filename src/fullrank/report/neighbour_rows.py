@@ -23,35 +23,41 @@ from fullrank.models.model_images import choose_splits
 from fullrank.run import read_json
 
 NEIGHBOURS = "neighbours.json"
+# Number of test images that are searched, evenly spread over all.
 SEARCHED = 1000
-"""Number of test images that are searched, evenly spread over all."""
+# Rows, and neighbours in each.
 ROWS, SHOWN = 6, 7
-"""Rows, and neighbours in each."""
+# Longest side of a picture, in pixels.
 SIDE = 96
-"""Longest side of a picture, in pixels."""
 
 
 @config
 class Tile:
-    """One picture of a row."""
+    """One picture of a row.
+
+    Attributes:
+        similarity: Cosine similarity to the first image of the row; None for the first image itself.
+        picture: The address of the picture: its content, and no other place.
+    """
 
     name: str
     label: str = ""
     similarity: float | None = None
-    """Cosine similarity to the first image of the row; None for the first image itself."""
     picture: Annotated[str, Field(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]
-    """The address of the picture: its content, and no other place."""
 
 
 @config
 class NeighbourRows:
-    """The rows of one run."""
+    """The rows of one run.
+
+    Attributes:
+        step: The step of the checkpoint.
+        searched: Number of images among which neighbours were sought.
+    """
 
     source: str
     step: Count | None = None
-    """The step of the checkpoint."""
     searched: Count
-    """Number of images among which neighbours were sought."""
     rows: tuple[tuple[Tile, ...], ...] = ()
 
     @classmethod

@@ -21,10 +21,10 @@ from fullrank.files import atomic_write
 from fullrank.report import answers, figures, tables
 from fullrank.report.summary import RunSummary, read_run_summary
 
+# Size of the pictures of views together; larger pictures are reduced.
 PICTURE_BYTES = 400_000
-"""Size of the pictures of views together; larger pictures are reduced."""
+# Size of the rows of neighbours of all runs together.
 NEIGHBOUR_BYTES = 1_000_000
-"""Size of the rows of neighbours of all runs together."""
 
 
 def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwrite: bool = True) -> Path:

@@ -25,12 +25,18 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """The content of one run directory that a report shows."""
+    """The content of one run directory that a report shows.
+
+    Attributes:
+        label: The name of the run on the page: the name of its directory.
+        folder: The directory as it was given, for commands.
+        views: The picture of a few images and their views, a PNG.
+        unreadable: Number of files that could not be read as images.
+        file_notes: One sentence for each file that is missing or damaged.
+    """
 
     label: str
-    """The name of the run on the page: the name of its directory."""
     folder: str = "RUN"
-    """The directory as it was given, for commands."""
     recipe: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     train: Sequence[TrainRow] = ()
@@ -40,12 +46,9 @@ class RunSummary:
     spectra: SpectrumHistory | None = None
     evaluations: Sequence[Evaluation] = ()
     views: bytes | None = None
-    """The picture of a few images and their views, a PNG."""
     neighbours: NeighbourRows | None = None
     unreadable: int = 0
-    """Number of files that could not be read as images."""
     file_notes: Sequence[str] = ()
-    """One sentence for each file that is missing or damaged."""
 
     @property
     def last_step(self) -> int:

@@ -21,12 +21,12 @@ from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
 
+# With more runs, runs are rows of a table and not columns, and there are no results by class.
 FEW_RUNS = 4
-"""With more runs, runs are rows of a table and not columns, and there are no results by class."""
+# With more classes, the table shows those with the lowest recalls.
 MOST_CLASSES = 100
-"""With more classes, the table shows those with the lowest recalls."""
+# The border before the label of a run; it changes where the dash of the run's line changes.
 BORDERS = ("solid", "double", "dotted", "groove")
-"""The border before the label of a run; it changes where the dash of the run's line changes."""
 NOT_RECORDED = "not recorded"
 
 
@@ -155,16 +155,19 @@ def _collapsed(run: RunSummary) -> str:
 
 
 class Measure(NamedTuple):
-    """A number that a run logs at its end."""
+    """A number that a run logs at its end.
+
+    Attributes:
+        better: `higher`, `lower` or nothing.
+        value: The last value as text; empty if the run has none.
+        same: Entries of the recipe that two runs must have in common to be compared by this measure.
+    """
 
     name: str
     better: str
-    """`higher`, `lower` or nothing."""
     value: Callable[[RunSummary], str]
-    """The last value as text; empty if the run has none."""
     meaning: str
     same: tuple[str, ...] = ()
-    """Entries of the recipe that two runs must have in common to be compared by this measure."""
 
     @property
     def head(self) -> str:
@@ -349,13 +352,17 @@ def score_text(score: Score) -> tuple[str, str]:
 
 
 class ByClass(NamedTuple):
-    """The results by class of one evaluation."""
+    """The results by class of one evaluation.
+
+    Attributes:
+        confusion: Number of test images by true class (row) and predicted class (column) for the backbone; may be
+            empty.
+    """
 
     heading: Markup
     table: Table
     classes: list[str]
     confusion: Sequence[Sequence[int]]
-    """Number of test images by true class (row) and predicted class (column) for the backbone; may be empty."""
 
 
 def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
@@ -403,10 +410,10 @@ def _class_table(evaluation: Evaluation, main: Score) -> Table:
 
 # Differences of recipes
 
+# Entries that describe a run before all others; the others follow in the order of the recipe.
 FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
-"""Entries that describe a run before all others; the others follow in the order of the recipe."""
+# Entries that usually follow from other entries.
 LAST_ENTRIES = ("name", "data.mean", "data.std")
-"""Entries that usually follow from other entries."""
 
 
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:

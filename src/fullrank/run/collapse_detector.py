@@ -43,23 +43,26 @@ class CollapseDetector:
     """Reads the rows of a log one by one, and raises each kind of alarm once per location.
 
     The state depends only on the rows so far, so a resumed run replays its log.
+
+    Attributes:
+        burn_in_end: The first step at which a spectrum can raise an alarm.
+        recipe: The recipe as a JSON object; causes and remedies name its settings.
+        first_row: The first row of training.
+        no_projector: True as long as backbone and projector had identical metrics in every row. After a collapse they
+            may be identical by chance, and a diagonal projector is the identity at step 0, so one row is not enough to
+            decide.
+        highest_rank: The highest effective rank of each location since the end of burn-in.
+        varied: Whether embeddings differed between images in any row so far.
+        raised: Kind and location of each alarm so far.
     """
 
     burn_in_end: int
-    """The first step at which a spectrum can raise an alarm."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """The recipe as a JSON object; causes and remedies name its settings."""
     first_row: TrainRow | None = None
-    """The first row of training."""
     no_projector: bool = True
-    """True as long as backbone and projector had identical metrics in every row. After a collapse they may be identical
-    by chance, and a diagonal projector is the identity at step 0, so one row is not enough to decide."""
     highest_rank: dict[str, float] = field(default_factory=dict)
-    """The highest effective rank of each location since the end of burn-in."""
     varied: bool = False
-    """Whether embeddings differed between images in any row so far."""
     raised: set[tuple[str, str]] = field(default_factory=set)
-    """Kind and location of each alarm so far."""
 
     def update(self, row: Row) -> list[AlarmRow]:
         """Return the alarms that this row raises for the first time."""

@@ -15,14 +15,14 @@ from fullrank.errors import UserError
 from fullrank.recipes import Recipe, resolve
 from fullrank.recipes.recipe import view_sizes
 
+# Steps before the measurement, which also allocate memory and start workers, and least number of measured steps.
 WARM_UP, MEASURED = 2, 3
-"""Steps before the measurement, which also allocate memory and start workers, and least number of measured steps."""
+# Time of a run divided by that of its steps: evaluations of spectra, checkpoints, logs.
 REST = 1.05
-"""Time of a run divided by that of its steps: evaluations of spectra, checkpoints, logs."""
 MAX_HOURS = 10_000
 
+# Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training.
 EVALUATION_SHARE = 0.015
-"""Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training."""
 SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well; two are the minimum
 MIN_EVALUATIONS, PREFERRED_EVALUATIONS, MAX_EVALUATIONS = 20, 50, 100  # the slider of the report shows 100
 # An eigenvalue that is estimated from n images has a relative standard error of √(2/n), 18 % for 64 images.
@@ -105,14 +105,17 @@ def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_e
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """The plan of a run's spectrum evaluations."""
+    """The plan of a run's spectrum evaluations.
+
+    Attributes:
+        samples: Held-out images per evaluation.
+        every: Steps between two evaluations.
+        loss_every: Evaluations between two evaluations with the held-out loss; the last evaluation of a run has one.
+    """
 
     samples: int
-    """Held-out images per evaluation."""
     every: int
-    """Steps between two evaluations."""
     loss_every: int = 1
-    """Evaluations between two evaluations with the held-out loss; the last evaluation of a run has one."""
 
     def has_loss(self, step: int, total: int) -> bool:
         """Return whether the evaluation after `step` of `total` steps includes the held-out loss; that before the first

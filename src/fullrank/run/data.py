@@ -48,8 +48,8 @@ from fullrank.run.cost import EvaluationPlan, plan_evaluations
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, preview
 
+# The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).
 Batch = tuple[list[Tensor], Tensor]
-"""The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,)."""
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
 # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
@@ -65,12 +65,15 @@ DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the se
 
 @dataclass(frozen=True)
 class ScoredImages:
-    """All test images of a run, or the validation images in their place, for the scores of the online probe."""
+    """All test images of a run, or the validation images in their place, for the scores of the online probe.
+
+    Attributes:
+        stored: The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass
+            decodes them.
+    """
 
     decode: Callable[[], Iterator[ImageBatch]]
     stored: tuple[ImageBatch, ...] = ()
-    """The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass decodes
-    them."""
 
     def batches(self) -> Iterator[ImageBatch]:
         """Return an iterator over the readable images in order."""
@@ -79,24 +82,28 @@ class ScoredImages:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The images that a run trains on, and the held-out images of its spectrum evaluations."""
+    """The images that a run trains on, and the held-out images of its spectrum evaluations.
+
+    Attributes:
+        num_images: Number of images per epoch.
+        sample: Training images with random access: all of them, or the first images of a stream.
+        held_out: Held-out images (m, C, S, S), uint8, or float32 in [0, 1] for more than 8 bits.
+        held_out_labels: Labels of the held-out images, int64 (m,); −1 means no label.
+        test: The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not.
+        labelled: The images of `probe.labelled`: those on which a linear probe is trained, and those on which it is
+            scored.
+    """
 
     train: MemoryImages | Images | StreamedImages
     num_images: int
-    """Number of images per epoch."""
     sample: MemoryImages | Images
-    """Training images with random access: all of them, or the first images of a stream."""
     classes: tuple[str, ...]
     plan: EvaluationPlan
     held_out: Tensor
-    """Held-out images (m, C, S, S), uint8, or float32 in [0, 1] for more than 8 bits."""
     held_out_labels: Tensor
-    """Labels of the held-out images, int64 (m,); −1 means no label."""
     decode_errors: DecodeErrors
     test: ScoredImages | None = None
-    """The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not."""
     labelled: tuple[ScoredImages, ScoredImages] | None = None
-    """The images of `probe.labelled`: those on which a linear probe is trained, and those on which it is scored."""
 
     @property
     def num_classes(self) -> int:

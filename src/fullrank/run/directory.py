@@ -30,8 +30,8 @@ RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
     *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints", "tensorboard", "wandb", ".lock"),
 )
+# The file that makes a folder a run, and the file that marks a run which a new one replaces.
 RECIPE, REPLACED = "recipe.json", ".replaced"
-"""The file that makes a folder a run, and the file that marks a run which a new one replaces."""
 
 
 @dataclass(frozen=True, init=False)

@@ -18,6 +18,10 @@ from fullrank.run.wandb_log import WandbLog, WandbOptions
 class Metrics(Sequence[Row]):
     """The rows of metrics.jsonl, in the order of the file.
 
+    Attributes:
+        incomplete_line: Number of an incomplete last line, which is ignored (a killed process may leave one); None if
+            the file is complete.
+
     >>> row = TrainRow(step=1, epoch=0.1, loss=2.0, terms={"variance": 2.0}, lr=0.3, images_per_second=10.0)
     >>> metrics = Metrics((row,))
     >>> metrics[-1].step, metrics.train[0].terms, metrics.to_dicts()[0]["terms/variance"]
@@ -26,8 +30,6 @@ class Metrics(Sequence[Row]):
 
     rows: tuple[Row, ...] = ()
     incomplete_line: int | None = None
-    """Number of an incomplete last line, which is ignored (a killed process may leave one); None if the file is
-    complete."""
 
     @classmethod
     def read(cls, path: Path) -> "Metrics":

@@ -77,17 +77,21 @@ def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutViews:
-    """The measurements on the views of one batch of held-out images."""
+    """The measurements on the views of one batch of held-out images.
+
+    Attributes:
+        image_deviation: Standard deviation of a pixel over the images, root mean square over the pixels: 0 if all
+            images give the same view. The smallest value of all views; 1 is the standard deviation of the data. None
+            for a single image.
+        pixel_deviation: Standard deviation over the pixels of a view, root mean square over the images: 0 if each view
+            has a single colour. The smallest value of all views.
+        loss: The loss in eval mode; None if it was not asked for or is not finite, or if a smaller batch than in
+            training is too small.
+    """
 
     image_deviation: float | None
-    """Standard deviation of a pixel over the images, root mean square over the pixels: 0 if all images give the same
-    view. The smallest value of all views; 1 is the standard deviation of the data. None for a single image."""
     pixel_deviation: float
-    """Standard deviation over the pixels of a view, root mean square over the images: 0 if each view has a single
-    colour. The smallest value of all views."""
     loss: float | None
-    """The loss in eval mode; None if it was not asked for or is not finite, or if a smaller batch than in training is
-    too small."""
 
 
 def evaluate_held_out_views(

@@ -16,8 +16,8 @@ from fullrank.recipes.dry_running import on_cpu, recorded_convolutions
 from fullrank.recipes.recipe import view_sizes
 
 TEST_IMAGES = 4  # images of the test of bfloat16
+# Minimum cosine of the gradient of a weight in bfloat16 and in float32; those of the recipes are above 0.98.
 MIN_COSINE = 0.9
-"""Minimum cosine of the gradient of a weight in bfloat16 and in float32; those of the recipes are above 0.98."""
 POISONED_BYTES = [4**k for k in range(4, 13)]  # sizes of freed memory that holds NaN, from 256 bytes to 16 MiB
 
 

@@ -15,45 +15,52 @@ from fullrank.spectrum import METRICS, Spectrum
 
 @config
 class TrainRow:
-    """One logged training step."""
+    """One logged training step.
+
+    Attributes:
+        terms: The objective's weighted terms, which sum to the loss.
+        probe_loss: Loss of the online probe; None if no image of the batch has a label.
+        effective_rank: Effective rank of the embeddings of this batch's first view; None if this step does not measure
+            it.
+        max_rank: The upper bound of `effective_rank`, min(N − 1, D).
+        leading_eigenvalues: The largest eigenvalues of the same embeddings.
+        relative_variance: Share of the mean square of this batch's "backbone" and "projector" outputs that is variance
+            within a view: 0 if all images of each view have the same output.
+    """
 
     kind: ClassVar[str] = "train"
     step: Count
     epoch: float
     loss: float
     terms: dict[str, float]
-    """The objective's weighted terms, which sum to the loss."""
     lr: float
     images_per_second: float
     probe_loss: float | None = None
-    """Loss of the online probe; None if no image of the batch has a label."""
     probe_train_accuracy: float | None = None
     effective_rank: float | None = None
-    """Effective rank of the embeddings of this batch's first view; None if this step does not measure it."""
     max_rank: Count | None = None
-    """The upper bound of `effective_rank`, min(N − 1, D)."""
     leading_eigenvalues: tuple[float, ...] | None = None
-    """The largest eigenvalues of the same embeddings."""
     relative_variance: dict[str, float] | None = None
-    """Share of the mean square of this batch's "backbone" and "projector" outputs that is variance within a view: 0 if
-    all images of each view have the same output."""
 
 
 @config
 class SpectrumMetrics:
     """The metrics of one spectrum in the log; fields that are keys of `fullrank.spectrum.METRICS` are computed by that
     table.
+
+    Attributes:
+        condition_number: None if the condition number is infinite.
+        relative_variance: Share of the mean square Σ‖z‖²/n that is variance: 0 if all embeddings are equal; None if the
+            mean is unknown.
     """
 
     effective_rank: float
     condition_number: float | None
-    """None if the condition number is infinite."""
     entropy: float
     collapsed_dimensions: Count
     dimensions: Count
     samples: Count
     relative_variance: float | None = None
-    """Share of the mean square Σ‖z‖²/n that is variance: 0 if all embeddings are equal; None if the mean is unknown."""
 
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum) -> "SpectrumMetrics":
@@ -65,7 +72,21 @@ class SpectrumMetrics:
 
 @config
 class SpectrumRow:
-    """One spectrum evaluation on held-out images."""
+    """One spectrum evaluation on held-out images.
+
+    Attributes:
+        intraclass_correlation: Intraclass correlation of the representations of the last batch; None before the first
+            step.
+        probe_accuracy: Accuracy of the online probe on the held-out images; None without labels.
+        probe_images: Number of held-out images with a label, which `probe_accuracy` rests on.
+        probe_majority: Share of the most frequent class among these images: the accuracy of always predicting this
+            class.
+        held_out_loss: Loss in eval mode on views of held-out images, the same views at every evaluation; None before
+            the first step.
+        image_deviation: Standard deviation of the pixels of these views over the images; 0 if all images give the same
+            view.
+        pixel_deviation: Standard deviation over the pixels of a view; 0 if each view has a single colour.
+    """
 
     kind: ClassVar[str] = "spectrum"
     step: Count
@@ -73,63 +94,61 @@ class SpectrumRow:
     backbone: SpectrumMetrics
     projector: SpectrumMetrics
     intraclass_correlation: float | None = None
-    """Intraclass correlation of the representations of the last batch; None before the first step."""
     probe_accuracy: float | None = None
-    """Accuracy of the online probe on the held-out images; None without labels."""
     probe_images: Count | None = None
-    """Number of held-out images with a label, which `probe_accuracy` rests on."""
     probe_majority: float | None = None
-    """Share of the most frequent class among these images: the accuracy of always predicting this class."""
     held_out_loss: float | None = None
-    """Loss in eval mode on views of held-out images, the same views at every evaluation; None before the first step."""
     image_deviation: float | None = None
-    """Standard deviation of the pixels of these views over the images; 0 if all images give the same view."""
     pixel_deviation: float | None = None
-    """Standard deviation over the pixels of a view; 0 if each view has a single colour."""
 
 
 @config
 class OnlineRow:
     """The score of the online probe on all test images, after an epoch of `probe.epochs`, or of a linear probe on
     `probe.labelled`.
+
+    Attributes:
+        accuracy: Share of the labelled test images whose class is the largest logit.
+        top5: Share of these images whose class is among the five largest logits; None with at most ten classes.
+        images: Number of labelled test images.
+        probe: online: the classifier that is trained along with the backbone. linear: a linear probe on the labelled
+            images of `probe.labelled`.
     """
 
     kind: ClassVar[str] = "online"
     step: Count
     epoch: float
     accuracy: Share
-    """Share of the labelled test images whose class is the largest logit."""
     top5: Share | None = None
-    """Share of these images whose class is among the five largest logits; None with at most ten classes."""
     images: Count
-    """Number of labelled test images."""
     probe: Literal["online", "linear"] = "online"
-    """online: the classifier that is trained along with the backbone. linear: a linear probe on the labelled images of
-    `probe.labelled`."""
 
 
 @config
 class AlarmRow:
-    """One alarm as data; `fullrank.run.alarm_messages` turns it into a message and a remedy."""
+    """One alarm as data; `fullrank.run.alarm_messages` turns it into a message and a remedy.
+
+    Attributes:
+        alarm: 'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not
+            finite'.
+        where: 'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'.
+        metric: The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank',
+            'collapsed_share', 'intraclass_correlation', 'image_deviation' or 'pixel_deviation'.
+        cause: 'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views',
+            'views' or 'network'.
+        details: Further data for the message: terms, numbers of images and dimensions, settings of the recipe.
+    """
 
     kind: ClassVar[str] = "alarm"
     step: Count
     epoch: float
     alarm: str
-    """'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not
-    finite'."""
     where: str
-    """'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'."""
     metric: str
-    """The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank', 'collapsed_share',
-    'intraclass_correlation', 'image_deviation' or 'pixel_deviation'."""
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    """'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views', 'views' or
-    'network'."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Further data for the message: terms, numbers of images and dimensions, settings of the recipe."""
 
 
 Row = TrainRow | SpectrumRow | OnlineRow | AlarmRow

@@ -13,22 +13,25 @@ from fullrank.errors import UserError
 from fullrank.files import atomic_write, check_file
 from fullrank.spectrum import Spectrum
 
+# The two outputs whose spectra are measured.
 LOCATIONS = ("backbone", "projector")
-"""The two outputs whose spectra are measured."""
 
+# Limit for the expanded arrays of a file: a stranger's file of a few kilobytes may expand to any size.
 MAX_BYTES = 2**31
-"""Limit for the expanded arrays of a file: a stranger's file of a few kilobytes may expand to any size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrumHistory:
-    """The eigenvalues of the centred covariance over training, in descending order at each step."""
+    """The eigenvalues of the centred covariance over training, in descending order at each step.
+
+    Attributes:
+        samples: Number of images of each spectrum evaluation.
+        eigenvalues: Eigenvalues by location, `backbone`, `projector` or both; their dimensions may differ.
+    """
 
     steps: Int[np.ndarray, " T"]
     samples: Int[np.ndarray, " T"]
-    """Number of images of each spectrum evaluation."""
     eigenvalues: dict[str, Float[np.ndarray, "T _"]]
-    """Eigenvalues by location, `backbone`, `projector` or both; their dimensions may differ."""
 
     @classmethod
     def read(cls, path: Path) -> "SpectrumHistory | None":

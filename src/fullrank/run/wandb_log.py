@@ -9,8 +9,8 @@ from typing import Any
 from fullrank.errors import UserError, pick
 from fullrank.files import read_json, write_json
 
+# Arguments of `wandb.init`: a selection of `ARGUMENTS`.
 WandbOptions = dict[str, Any]
-"""Arguments of `wandb.init`: a selection of `ARGUMENTS`."""
 ARGUMENTS: dict[str, None] = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
 
 

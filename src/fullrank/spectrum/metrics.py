@@ -9,47 +9,54 @@ from fullrank.spectrum.spectrum import Spectrum
 CENTRED = "eigenvalues of the centred covariance, divided by n"
 UNCENTRED = "singular values of the uncentred embeddings"
 
+# The meaning of `Metric.better` in tables.
 BETTER = "farther from collapse, which does not mean better features"
-"""The meaning of `Metric.better` in tables."""
 
+# With fewer samples per dimension, the small-sample bias of a metric is visible.
 SAMPLES_PER_DIMENSION = 10
-"""With fewer samples per dimension, the small-sample bias of a metric is visible."""
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """The value of a metric for one spectrum."""
+    """The value of a metric for one spectrum.
+
+    Attributes:
+        convention: The eigenvalues or singular values that the metric uses, with n, D and other settings that influence
+            the value.
+        warning: The effect of too few samples; None if there are enough.
+    """
 
     value: float
     convention: str
-    """The eigenvalues or singular values that the metric uses, with n, D and other settings that influence the
-    value."""
     warning: str | None = None
-    """The effect of too few samples; None if there are enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that summarises a spectrum: `METRICS["rank_me"].compute(spectrum)`."""
+    """A number that summarises a spectrum: `METRICS["rank_me"].compute(spectrum)`.
+
+    Attributes:
+        formula: The formula as text, in λ_j (eigenvalues), p_j = λ_j/Σλ or σ_j (singular values), depending on
+            `convention`.
+        reference_values: The value for D equal eigenvalues, and the value for rank 1.
+        better: Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean
+            better features.
+        caveat: How the metric can mislead.
+        small_sample_bias: The error of the value if n is small.
+        min_samples: The number of samples below which the metric has a warning.
+        settings: Other settings that influence the value, as text: a range of indices, or ε.
+    """
 
     name: str
     function: Callable[[Spectrum], float]
     formula: str
-    """The formula as text, in λ_j (eigenvalues), p_j = λ_j/Σλ or σ_j (singular values), depending on `convention`."""
     convention: str = CENTRED
     reference_values: str
-    """The value for D equal eigenvalues, and the value for rank 1."""
     better: Literal["higher", "lower", "none"] = "higher"
-    """Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean better
-    features."""
     caveat: str
-    """How the metric can mislead."""
     small_sample_bias: str = "too low"
-    """The error of the value if n is small."""
     min_samples: Callable[[Spectrum], int] = lambda spectrum: SAMPLES_PER_DIMENSION * spectrum.D
-    """The number of samples below which the metric has a warning."""
     settings: Callable[[Spectrum], str] = lambda spectrum: ""
-    """Other settings that influence the value, as text: a range of indices, or ε."""
 
     def compute(self, spectrum: Spectrum) -> MetricValue:
         """Return the value with its convention, and a warning if there are too few samples.
@@ -78,6 +85,8 @@ def fit_range(spectrum: Spectrum) -> str:
     return f"j = {fit.first} … {fit.last}"
 
 
+# Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show
+# `Metric.name`.
 METRICS = {
     "effective_rank": Metric(
         name="effective rank",
@@ -181,8 +190,6 @@ METRICS = {
         small_sample_bias="too low",
     ),
 }
-"""Metrics by key, in the order of tables. The keys are the field names in logs and JSON files; tables show
-`Metric.name`."""
 
 
 def compute_metrics(spectrum: Spectrum) -> dict[str, MetricValue]:

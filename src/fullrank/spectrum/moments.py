@@ -43,6 +43,13 @@ class Moments:
 
     The scatter is centred: Σ z zᵀ − n mean meanᵀ would lose the small eigenvalues of embeddings far from the origin.
 
+    Attributes:
+        n: Number of embeddings.
+        mean: Mean of the embeddings; zero if n = 0.
+        scatter: Centred scatter (D, D); covariance times n.
+        rounding: Σ_i (ε z_ij)²/12: the contribution of rounding to the input dtype (spacing at most ε|z|) to the sum of
+            squares per column.
+
     >>> a, b = torch.randn(30, 4), torch.randn(20, 4)
     >>> expected = Moments.from_embeddings(torch.cat([a, b]))
     >>> merged = Moments.from_embeddings(a).merge(Moments.from_embeddings(b))
@@ -51,14 +58,9 @@ class Moments:
     """
 
     n: int
-    """Number of embeddings."""
     mean: Float64[Tensor, " D"]
-    """Mean of the embeddings; zero if n = 0."""
     scatter: Float64[Tensor, "D D"]
-    """Centred scatter (D, D); covariance times n."""
     rounding: Float64[Tensor, " D"]
-    """Σ_i (ε z_ij)²/12: the contribution of rounding to the input dtype (spacing at most ε|z|) to the sum of squares
-    per column."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Moments":

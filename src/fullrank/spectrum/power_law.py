@@ -13,17 +13,20 @@ from fullrank.spectrum.moments import to_float64
 
 @dataclass(frozen=True, kw_only=True)
 class PowerLaw:
-    """The fit λ_j ∝ j^−α over j = first … last."""
+    """The fit λ_j ∝ j^−α over j = first … last.
+
+    Attributes:
+        alpha: Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no
+            eigenvalue is positive.
+        r2: Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a
+            power law.
+        last: The range of the fit includes both ends.
+    """
 
     alpha: float
-    """Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no eigenvalue
-    is positive."""
     r2: float
-    """Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a power
-    law."""
     first: int
     last: int
-    """The range of the fit includes both ends."""
 
 
 def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | None = None) -> PowerLaw:

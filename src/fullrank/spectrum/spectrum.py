@@ -27,6 +27,13 @@ class Spectrum:
     The methods call the functions of `fullrank.spectrum.functional` and return Python numbers;
     `fullrank.spectrum.compute_metrics` computes all metrics, each with its convention and a warning if n is too small.
 
+    Attributes:
+        eigenvalues: Eigenvalues of the centred covariance.
+        n: Number of embeddings.
+        second_moment: The uncentred second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n if n < D; None if only the
+            eigenvalues are known.
+        noise: The largest eigenvalue that rounding alone can cause.
+
     >>> Z = torch.tensor([[1.0, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]])
     >>> spectrum = Spectrum.from_embeddings(Z)
     >>> spectrum.eigenvalues, spectrum.singular_values
@@ -36,13 +43,9 @@ class Spectrum:
     """
 
     eigenvalues: Float64[Tensor, " D"]
-    """Eigenvalues of the centred covariance."""
     n: int
-    """Number of embeddings."""
     second_moment: Float64[Tensor, "m m"] | None = field(default=None, repr=False)
-    """The uncentred second moment ZᵀZ/n, or the Gram matrix ZZᵀ/n if n < D; None if only the eigenvalues are known."""
     noise: float = field(default=0.0, repr=False)
-    """The largest eigenvalue that rounding alone can cause."""
 
     @classmethod
     def from_embeddings(cls, Z: Float[Tensor, "n D"]) -> "Spectrum":

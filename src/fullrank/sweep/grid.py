@@ -39,6 +39,10 @@ takes a cell back."""
 class Cell:
     """One run of a sweep. Its run directory is the folder of this name in the folder of the sweep.
 
+    Attributes:
+        settings: The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the
+            seed is not one of them.
+
     Raises:
         UserError: the name is not that of one folder.
 
@@ -49,8 +53,6 @@ class Cell:
     name: str
     recipe: Recipe
     settings: Mapping[str, Setting] = field(default_factory=dict)
-    """The values in which the cells of a sweep differ, by the name of the flag, such as optimizer.lr; the seed is not
-    one of them."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
 
     def __post_init__(self) -> None:

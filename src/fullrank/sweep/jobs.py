@@ -35,18 +35,21 @@ SIGNAL_SECONDS = 180
 
 @config
 class Jobs:
-    """Where the cells run, and how many at a time."""
+    """Where the cells run, and how many at a time.
+
+    Attributes:
+        cluster: local: processes on this machine. slurm: one job array; a job that is preempted or out of time is
+            queued again, and goes on from its checkpoint. debug: one after another in this process.
+        parallel: Number of runs at the same time. 0: one for each GPU of this machine, or one on a CPU, where several
+            share the cores; with slurm, as many as the queue lets run.
+        partition: The partition of SLURM.
+        hours: The time of each SLURM job.
+    """
 
     cluster: Literal["local", "slurm", "debug"] = "local"
-    """local: processes on this machine. slurm: one job array; a job that is preempted or out of time is queued again,
-    and goes on from its checkpoint. debug: one after another in this process."""
     parallel: Annotated[int, Field(ge=0)] = 0
-    """Number of runs at the same time. 0: one for each GPU of this machine, or one on a CPU, where several share the
-    cores; with slurm, as many as the queue lets run."""
     partition: str | None = None
-    """The partition of SLURM."""
     hours: Annotated[float, Field(gt=0)] = 24.0
-    """The time of each SLURM job."""
 
 
 class Job:

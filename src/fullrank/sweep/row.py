@@ -31,15 +31,18 @@ KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
 
 @config
 class EvaluationPlan:
-    """What is measured on the frozen backbone after training, by the function of `fullrank evaluate`."""
+    """What is measured on the frozen backbone after training, by the function of `fullrank evaluate`.
+
+    Attributes:
+        probes: Names in `fullrank.evaluation.PROBES`. Empty: nothing is evaluated after training.
+        transfer: Sources of other labelled data sets, on which the same probes are trained and scored.
+        all_images: Train the probes on all training images although the network was trained on `data.subset`. By
+            default they are trained on the images of the subset, and on other data sets on at most as many.
+    """
 
     probes: tuple[str, ...] = ("linear", "knn")
-    """Names in `fullrank.evaluation.PROBES`. Empty: nothing is evaluated after training."""
     transfer: tuple[str, ...] = ()
-    """Sources of other labelled data sets, on which the same probes are trained and scored."""
     all_images: bool = False
-    """Train the probes on all training images although the network was trained on `data.subset`. By default they are
-    trained on the images of the subset, and on other data sets on at most as many."""
 
     def covers(self, other: "EvaluationPlan") -> bool:
         """Return whether everything in another plan is measured by this one.
@@ -64,55 +67,57 @@ class OnlineScore:
 class Row:
     """The result of one cell.
 
+    Attributes:
+        cell: Name of the cell and of its run directory.
+        settings: The values in which the cells of the sweep differ.
+        recipe: Name of the recipe.
+        error: Why the cell failed, in one line.
+        diverged: The run failed because its loss, weights or embeddings were not finite: a result, which training again
+            would give again.
+        seconds: Duration of the training loop, also over several calls; without the evaluation after training.
+        cpu_seconds: CPU time of the training loop, summed over the threads of its first process. Other jobs on the
+            machine change it less than `seconds`; it does not hold the time of a GPU. 0: not known.
+        online: Scores of the online classifier after the epochs of `probe.epochs`.
+        scores: Name of a data set → name of a probe as in `EvaluationPlan` → accuracy in [0, 1]. `data` is the run's
+            own data set.
+        effective_rank: Effective rank on held-out images after training: "backbone" and "projector".
+        data: Name of the data set.
+        images: Digest of the images of the data set. Rows with another digest are not comparable.
+        train_images: Number of images that the network was trained on.
+        test_images: Number of images that the probes were scored on; validation images if `data.validation` holds some
+            out.
+        fingerprint: `Recipe.fingerprint` of the recipe that was asked for.
+        code: Name of a function of the user → digest of its source file. Rows of another version of the function are
+            not comparable.
+        environment: Hardware, versions, commit.
+
     >>> Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done").is_done
     True
     """
 
     cell: str
-    """Name of the cell and of its run directory."""
     settings: dict[str, Setting] = field(default_factory=dict)
-    """The values in which the cells of the sweep differ."""
     recipe: str
-    """Name of the recipe."""
     objective: str
     seed: Count
     status: Literal["done", "failed"]
     error: str = ""
-    """Why the cell failed, in one line."""
     diverged: bool = False
-    """The run failed because its loss, weights or embeddings were not finite: a result, which training again would give
-    again."""
     steps: Count = 0
     epochs: float = 0.0
     seconds: float = 0.0
-    """Duration of the training loop, also over several calls; without the evaluation after training."""
     cpu_seconds: float = 0.0
-    """CPU time of the training loop, summed over the threads of its first process. Other jobs on the machine change it
-    less than `seconds`; it does not hold the time of a GPU. 0: not known.
-    """
     online: tuple[OnlineScore, ...] = ()
-    """Scores of the online classifier after the epochs of `probe.epochs`."""
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Name of a data set → name of a probe as in `EvaluationPlan` → accuracy in [0, 1]. `data` is the run's own data
-    set."""
     effective_rank: dict[str, float] = field(default_factory=dict)
-    """Effective rank on held-out images after training: "backbone" and "projector"."""
     data: str = ""
-    """Name of the data set."""
     images: str = ""
-    """Digest of the images of the data set. Rows with another digest are not comparable."""
     train_images: Count = 0
-    """Number of images that the network was trained on."""
     test_images: Count = 0
-    """Number of images that the probes were scored on; validation images if `data.validation` holds some out."""
     fingerprint: str = ""
-    """`Recipe.fingerprint` of the recipe that was asked for."""
     code: dict[str, str] = field(default_factory=dict)
-    """Name of a function of the user → digest of its source file. Rows of another version of the function are not
-    comparable."""
     evaluate: EvaluationPlan = field(default_factory=EvaluationPlan)
     environment: dict[str, Any] = field(default_factory=dict)
-    """Hardware, versions, commit."""
 
     @property
     def is_done(self) -> bool:

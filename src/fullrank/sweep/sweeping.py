@@ -24,11 +24,14 @@ from fullrank.sweep.table import MOST_REPORTED, final_rows, markdown_table, prin
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The rows of a sweep and its folder."""
+    """The rows of a sweep and its folder.
+
+    Attributes:
+        rows: The rows of all cells, also of those that failed and of those that only served a choice.
+    """
 
     folder: Path
     rows: list[Row]
-    """The rows of all cells, also of those that failed and of those that only served a choice."""
 
     @property
     def final(self) -> list[Row]:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 LESS_IMPORTANT = ("seconds", "CPU seconds", "effective rank")
+# The report compares at most this many runs; a page of more runs is too large to open.
 MOST_REPORTED = 60
-"""The report compares at most this many runs; a page of more runs is too large to open."""
 Combination = tuple[tuple[str, Setting], ...]
 
 

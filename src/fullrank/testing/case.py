@@ -36,13 +36,15 @@ _AS_Z = ("(V, N, D)", lambda X: X)
 class ObjectiveCase:
     """An objective to test. Tensor argument names follow the convention of `Method` (Z, P, T, …), which determines
     their role.
+
+    Attributes:
+        objective: The function, with its hyperparameters bound if they differ from the defaults.
+        views: Number V of views of the test tensors: 2 if the objective takes only 2 views, else 3.
     """
 
     name: str
     objective: Objective
-    """The function, with its hyperparameters bound if they differ from the defaults."""
     views: int
-    """Number V of views of the test tensors: 2 if the objective takes only 2 views, else 3."""
 
     @property
     def state(self) -> ObjectiveState | None:
@@ -156,13 +158,17 @@ def _uses_every_view(case: ObjectiveCase) -> bool:
 
 
 class LossAndGradients(NamedTuple):
-    """The loss of an objective on some tensors, and its gradients."""
+    """The loss of an objective on some tensors, and its gradients.
+
+    Attributes:
+        scale: Σ |terms|, or 1 if all are zero. Tolerances are relative to this, not to the loss, because terms can
+            cancel.
+        gradients: By the name of the tensor; zeros for a tensor without gradient.
+    """
 
     loss: Tensor
     scale: float
-    """Σ |terms|, or 1 if all are zero. Tolerances are relative to this, not to the loss, because terms can cancel."""
     gradients: dict[str, Tensor]
-    """By the name of the tensor; zeros for a tensor without gradient."""
 
 
 def call(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Any:

@@ -17,6 +17,7 @@ from fullrank.testing.report import CheckResult, Report, exception_result
 
 Check = Callable[[ObjectiveCase], list[CheckResult]]
 
+# Name → check that runs in this process. All others run only if the first one passes.
 CHECKS: dict[str, Check] = {
     "terms": checks.check_terms,
     "weights": checks.check_weights,
@@ -29,7 +30,6 @@ CHECKS: dict[str, Check] = {
     "compile": checks.check_compile,
     "host synchronisation": checks.check_host_sync,
 }
-"""Name → check that runs in this process. All others run only if the first one passes."""
 
 
 def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]:

@@ -23,13 +23,13 @@ from fullrank.testing.processes import build_network, embed, images
 from fullrank.testing.report import CheckResult, info, required
 
 Tensors = Mapping[str, Tensor]
+# A function of all tensors of an objective, in float64.
 Transform = Callable[[ObjectiveCase, Tensors, torch.Generator], Tensors]
-"""A function of all tensors of an objective, in float64."""
+# Largest rounding difference of two calls, in units of the largest term; products round differently at other memory
+# addresses.
 SAME = 1e-12
-"""Largest rounding difference of two calls, in units of the largest term; products round differently at other memory
-addresses."""
+# Largest change of the value under a transform, in units of Σ|terms|, that counts as rounding.
 ROUNDING = 1e-9
-"""Largest change of the value under a transform, in units of Σ|terms|, that counts as rounding."""
 
 
 def _tensors(case: ObjectiveCase, **sizes: int) -> dict[str, Tensor]:
@@ -148,6 +148,7 @@ class NoStopGradient(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
 
 
+# Name → function that collapses embeddings (…, N, D) partly or completely.
 COLLAPSES: dict[str, Callable[[Tensor], Tensor]] = {
     # The mean of a constant column has a rounding error for 0.1, and is exact for 0.5.
     "constant columns": lambda t: t.index_fill(-1, torch.tensor([1]), 0.1).index_fill(-1, torch.tensor([2]), 0.5),
@@ -157,7 +158,6 @@ COLLAPSES: dict[str, Callable[[Tensor], Tensor]] = {
     "all zero": torch.zeros_like,
     "rank one": lambda t: t[..., :1].expand_as(t),
 }
-"""Name → function that collapses embeddings (…, N, D) partly or completely."""
 
 
 def check_collapse(case: ObjectiveCase) -> list[CheckResult]:
@@ -276,6 +276,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
+# Name → transform of the tensors.
 TRANSFORMS: dict[str, Transform] = {
     "order of samples": _of_samples(lambda t, g: t[..., torch.randperm(t.shape[-2], generator=g), :]),
     "order of dimensions": _of_space(lambda D, g: torch.eye(D).double()[torch.randperm(D, generator=g)]),
@@ -286,7 +287,6 @@ TRANSFORMS: dict[str, Transform] = {
     "shift of each dimension": _of_samples(lambda t, g: t + _normal(g, t.shape[-1])),
     "scale of each row": _of_samples(lambda t, g: _uniform(g, *t.shape[:-1], 1) * t),
 }
-"""Name → transform of the tensors."""
 
 
 def check_compile(case: ObjectiveCase) -> list[CheckResult]:

@@ -15,12 +15,11 @@ from fullrank.spectrum import Spectrum
 from fullrank.testing.case import ObjectiveCase, loss_of
 from fullrank.testing.report import CheckResult, info, required
 
+# (N, D) of the times; D is below N, so that whitening is defined.
 SIZES = ((1024, 64), (512, 256))
-"""(N, D) of the times; D is below N, so that whitening is defined."""
 REPEATS = 5
+# Rank of the initial embeddings without noise, and standard deviation of the noise, which is independent for each view.
 INITIAL_RANK, NOISE = 4, 0.1
-"""Rank of the initial embeddings without noise, and standard deviation of the noise, which is independent for each
-view."""
 
 
 def compare_costs(case: ObjectiveCase, reference: ObjectiveCase) -> list[CheckResult]:
@@ -88,11 +87,14 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeEmbeddings:
-    """Spectra of the first view's embeddings before and after the optimisation."""
+    """Spectra of the first view's embeddings before and after the optimisation.
+
+    Attributes:
+        after: None if an embedding is not finite.
+    """
 
     before: Spectrum
     after: Spectrum | None
-    """None if an embedding is not finite."""
 
 
 def initial_embeddings(V: int, N: int, D: int, *, seed: int = 0) -> Float[Tensor, "V N D"]:

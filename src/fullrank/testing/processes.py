@@ -28,30 +28,33 @@ from fullrank.errors import UserError, exception_line
 from fullrank.testing.case import ObjectiveCase, terms_of
 from fullrank.testing.report import CheckResult, info, required
 
+# Embedding dimension, samples of a process in the largest group, and features of an image.
 D, SAMPLES, FEATURES = 5, 8, 6
-"""Embedding dimension, samples of a process in the largest group, and features of an image."""
+# Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| / Σ|terms|.
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-10, 1e-12
-"""Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| /
-Σ|terms|."""
+# Seconds until the processes of ten objectives are stopped; time that one waits for the others, which may fail.
 TIMEOUT, WAIT = 120, timedelta(seconds=20)
-"""Seconds until the processes of ten objectives are stopped; time that one waits for the others, which may fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exactness:
-    """The errors of W processes, relative to one process."""
+    """The errors of W processes, relative to one process.
+
+    Attributes:
+        value_error: Error of the loss in units of Σ|terms|, the largest of all processes.
+        gradient_error: Error of a parameter's gradient in units of the norm of the whole gradient, the largest of all.
+        local_value_error: Error of the loss if each process uses only its part of the batch, and
+            DistributedDataParallel averages.
+        local_gradient_error: Error of a gradient in the same situation.
+        exception: Type and first line of an exception in a process.
+    """
 
     processes: int
     value_error: float = math.nan
-    """Error of the loss in units of Σ|terms|, the largest of all processes."""
     gradient_error: float = math.nan
-    """Error of a parameter's gradient in units of the norm of the whole gradient, the largest of all."""
     local_value_error: float = math.nan
-    """Error of the loss if each process uses only its part of the batch, and DistributedDataParallel averages."""
     local_gradient_error: float = math.nan
-    """Error of a gradient in the same situation."""
     exception: str = ""
-    """Type and first line of an exception in a process."""
 
     @property
     def exact(self) -> bool:
@@ -68,8 +71,8 @@ class Step:
     gradients: list[Tensor]
 
 
+# (name, world size, whether the embeddings are gathered) → the step, or the line of the exception.
 Steps = dict[tuple[str, int, bool], Step | str]
-"""(name, world size, whether the embeddings are gathered) → the step, or the line of the exception."""
 
 
 def measure_exactness(

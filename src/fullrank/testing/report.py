@@ -11,6 +11,7 @@ from fullrank.errors import exception_line
 from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR
 
 ON_DEVICE = "use torch.where instead of if, and no .item(), float(), bool() or print of a tensor"
+# The requirement → what is expected, and the remedy; a name begins or ends with its requirement.
 REQUIREMENTS = {
     "terms": ("no exception", "find what the function assumes about its tensors, and remove the assumption"),
     "returns terms": ("scalars by name", RETURN_FORM),
@@ -55,12 +56,15 @@ REQUIREMENTS = {
         "gather the embeddings before, with `fullrank.distributed.gather`",
     ),
 }
-"""The requirement → what is expected, and the remedy; a name begins or ends with its requirement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
     """One line of a report.
+
+    Attributes:
+        status: 'info': the property is measured but not required.
+        remedy: What is expected and what to change; empty unless the check failed.
 
     >>> required("pure", True, "the same value twice").status, required("finite", False, "loss nan").expected
     ('passed', 'a finite loss on normal embeddings')
@@ -68,11 +72,9 @@ class CheckResult:
 
     name: str
     status: Literal["passed", "failed", "info"]
-    """'info': the property is measured but not required."""
     measured: str
     expected: str = ""
     remedy: str = ""
-    """What is expected and what to change; empty unless the check failed."""
 
 
 def required(name: str, passed: bool, measured: str) -> CheckResult:
@@ -97,11 +99,14 @@ def exception_result(name: str, error: BaseException) -> CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The results of all checks of one objective; rich prints it as a table."""
+    """The results of all checks of one objective; rich prints it as a table.
+
+    Attributes:
+        tensors: The tensors of the checks, with their shapes.
+    """
 
     name: str
     tensors: str
-    """The tensors of the checks, with their shapes."""
     results: tuple[CheckResult, ...]
     seconds: float
 

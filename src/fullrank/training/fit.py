@@ -16,20 +16,23 @@ from fullrank.training.optimizers import set_learning_rate, set_weight_decay
 
 @dataclass(frozen=True)
 class Step:
-    """Results of one optimizer step. The tensors are detached, stay on the device, and cover the whole batch."""
+    """Results of one optimizer step. The tensors are detached, stay on the device, and cover the whole batch.
+
+    Attributes:
+        step: Number of steps so far, including this one.
+        terms: The objective's weighted terms; their sum is the loss.
+        lr: Learning rate of this step.
+        R: Representations (V_0, N, D_b) of the full-size views.
+        embeddings: Z (V, N, D), the projector's output, and the other inputs of the objective.
+        labels: Labels (N,) of the batch; −1 means no label.
+    """
 
     step: int
-    """Number of steps so far, including this one."""
     terms: dict[str, Float[Tensor, ""]]
-    """The objective's weighted terms; their sum is the loss."""
     lr: float
-    """Learning rate of this step."""
     R: Float[Tensor, "_ N _"]
-    """Representations (V_0, N, D_b) of the full-size views."""
     embeddings: dict[str, Tensor]
-    """Z (V, N, D), the projector's output, and the other inputs of the objective."""
     labels: Int64[Tensor, " N"]
-    """Labels (N,) of the batch; −1 means no label."""
 
 
 def fit(

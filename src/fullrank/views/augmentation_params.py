@@ -53,10 +53,12 @@ UNIFORMS = column_slices(**WIDTHS)
 class AugmentationParams:
     """Uniform numbers in [0, 1) for `n` samples with `V` views each; `offset` is the index of the first sample in the
     whole batch.
+
+    Attributes:
+        uniforms: The P columns are named in `UNIFORMS`.
     """
 
     uniforms: Float64[Tensor, "V n P"]
-    """The P columns are named in `UNIFORMS`."""
     seed: int
     step: int
     offset: int = 0

@@ -27,77 +27,95 @@ Ascending = AfterValidator(ascending)
 
 @config
 class CropConfig:
-    """A random box of the image, resized to the size of the view (torchvision's RandomResizedCrop)."""
+    """A random box of the image, resized to the size of the view (torchvision's RandomResizedCrop).
+
+    Attributes:
+        probability: Probability of a random box; otherwise the whole image is resized.
+        scale: Smallest and largest area of the box, as a share of the image's area.
+        ratio: Smallest and largest width / height of the box; the logarithm of the ratio is uniform.
+    """
 
     probability: Share = 1.0
-    """Probability of a random box; otherwise the whole image is resized."""
     scale: Annotated[tuple[Area, Area], Ascending] = (0.08, 1.0)
-    """Smallest and largest area of the box, as a share of the image's area."""
     ratio: Annotated[tuple[Factor, Factor], Ascending] = (3 / 4, 4 / 3)
-    """Smallest and largest width / height of the box; the logarithm of the ratio is uniform."""
 
 
 @config
 class AffineConfig:
-    """Rotation, translation, zoom and shear about the centre, bilinear, black outside (torchvision's RandomAffine)."""
+    """Rotation, translation, zoom and shear about the centre, bilinear, black outside (torchvision's RandomAffine).
+
+    Attributes:
+        probability: Probability of the operation.
+        degrees: Largest rotation, in degrees, in either direction.
+        translate: Largest shift along x and y, as a share of the view's side, rounded to whole pixels.
+        scale: Smallest and largest zoom.
+        shear: Largest shear along x and y, in degrees, in either direction.
+    """
 
     probability: Share = 0.0
-    """Probability of the operation."""
     degrees: Annotated[float, Field(ge=0, le=360)] = 0.0
-    """Largest rotation, in degrees, in either direction."""
     translate: tuple[Share, Share] = (0.0, 0.0)
-    """Largest shift along x and y, as a share of the view's side, rounded to whole pixels."""
     scale: Annotated[tuple[Factor, Factor], Ascending] = (1.0, 1.0)
-    """Smallest and largest zoom."""
     shear: tuple[Degrees, Degrees] = (0.0, 0.0)
-    """Largest shear along x and y, in degrees, in either direction."""
 
 
 @config
 class JitterConfig:
-    """Brightness, contrast, saturation and hue, in a random order for each view (torchvision's ColorJitter)."""
+    """Brightness, contrast, saturation and hue, in a random order for each view (torchvision's ColorJitter).
+
+    Attributes:
+        probability: Probability of the operation.
+        brightness: The factor is uniform in [max(0, 1 - brightness), 1 + brightness].
+        contrast: The factor is uniform in [max(0, 1 - contrast), 1 + contrast].
+        saturation: The factor is uniform in [max(0, 1 - saturation), 1 + saturation]. Grayscale images do not change.
+        hue: The shift is uniform in [-hue, hue], a fraction of the colour circle (at most 0.5). Grayscale images do not
+            change.
+    """
 
     probability: Share = 0.8
-    """Probability of the operation."""
     brightness: Strength = 0.4
-    """The factor is uniform in [max(0, 1 - brightness), 1 + brightness]."""
     contrast: Strength = 0.4
-    """The factor is uniform in [max(0, 1 - contrast), 1 + contrast]."""
     saturation: Strength = 0.4
-    """The factor is uniform in [max(0, 1 - saturation), 1 + saturation]. Grayscale images do not change."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """The shift is uniform in [-hue, hue], a fraction of the colour circle (at most 0.5). Grayscale images do not
-    change."""
 
 
 @config
 class BlurConfig:
-    """Gaussian blur (torchvision's GaussianBlur, reflected border, kernel cut at four times the largest sigma)."""
+    """Gaussian blur (torchvision's GaussianBlur, reflected border, kernel cut at four times the largest sigma).
+
+    Attributes:
+        probability: Probability of the operation.
+        sigma: Smallest and largest standard deviation, in pixels of the view.
+    """
 
     probability: Share = 0.0
-    """Probability of the operation."""
     sigma: Annotated[tuple[Pixels, Pixels], Ascending] = (0.1, 2.0)
-    """Smallest and largest standard deviation, in pixels of the view."""
 
 
 @config
 class SolarizeConfig:
-    """Inversion of the values at or above a threshold (torchvision's RandomSolarize)."""
+    """Inversion of the values at or above a threshold (torchvision's RandomSolarize).
+
+    Attributes:
+        probability: Probability of the operation.
+        threshold: Threshold in [0, 1].
+    """
 
     probability: Share = 0.0
-    """Probability of the operation."""
     threshold: Share = 0.5
-    """Threshold in [0, 1]."""
 
 
 @config
 class NoiseConfig:
-    """Gaussian noise, independent for each value, followed by clamping to [0, 1] (torchvision's GaussianNoise)."""
+    """Gaussian noise, independent for each value, followed by clamping to [0, 1] (torchvision's GaussianNoise).
+
+    Attributes:
+        probability: Probability of the operation.
+        std: Standard deviation, for images in [0, 1].
+    """
 
     probability: Share = 0.0
-    """Probability of the operation."""
     std: Strength = 0.1
-    """Standard deviation, for images in [0, 1]."""
 
 
 @config
@@ -108,31 +126,33 @@ class ViewConfig:
     A probability of 0 switches an operation off. Saturation, hue and grayscale must be 0 for images with neither 1 nor
     3 channels.
 
+    Attributes:
+        count: Number of views drawn from this distribution.
+        size: Side of the view in pixels.
+        crop: Random resized crop.
+        affine: Rotation, translation, zoom, shear.
+        quarter_turns: Probability of a rotation by 90, 180 or 270 degrees, all equally likely.
+        flip: Probability of a flip left to right.
+        vertical_flip: Probability of a flip top to bottom.
+        jitter: Brightness, contrast, saturation, hue.
+        grayscale: Probability that the colours are removed. Grayscale images do not change.
+        blur: Gaussian blur.
+        solarize: Inversion of bright values.
+        noise: Gaussian noise.
+
     >>> ViewConfig(size=96, blur=BlurConfig(probability=0.5)).crop.scale
     (0.08, 1.0)
     """
 
     count: Annotated[int, Field(ge=1, le=256)] = 2
-    """Number of views drawn from this distribution."""
     size: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Side of the view in pixels."""
     crop: CropConfig = CropConfig()
-    """Random resized crop."""
     affine: AffineConfig = AffineConfig()
-    """Rotation, translation, zoom, shear."""
     quarter_turns: Share = 0.0
-    """Probability of a rotation by 90, 180 or 270 degrees, all equally likely."""
     flip: Share = 0.5
-    """Probability of a flip left to right."""
     vertical_flip: Share = 0.0
-    """Probability of a flip top to bottom."""
     jitter: JitterConfig = JitterConfig()
-    """Brightness, contrast, saturation, hue."""
     grayscale: Share = 0.2
-    """Probability that the colours are removed. Grayscale images do not change."""
     blur: BlurConfig = BlurConfig()
-    """Gaussian blur."""
     solarize: SolarizeConfig = SolarizeConfig()
-    """Inversion of bright values."""
     noise: NoiseConfig = NoiseConfig()
-    """Gaussian noise."""

@@ -46,20 +46,23 @@ MARKS = {True: "✓", False: "✗", None: "?"}
 class Claim:
     """A statement of a paper or of ours, with what was expected and what was measured.
 
+    Attributes:
+        expected: The number or relation that the paper or the theory gives, with the tolerance.
+        holds: None: undecidable, because the runs are too few, too short or too noisy, or not of the statement's size.
+        kind: claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose
+            text we did not have at hand. correction: a check of our own statement, from a derivation or a control, on a
+            point on which the paper is silent or misprinted. comparison: a statement about our own runs, whatever the
+            paper's runs were.
+
     >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", "> 1", "1.8", True).line()
     '✓ Claim, borne out: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
     expected: str
-    """The number or relation that the paper or the theory gives, with the tolerance."""
     measured: str
     holds: bool | None
-    """None: undecidable, because the runs are too few, too short or too noisy, or not of the statement's size."""
     kind: Kind = "claim"
-    """claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose text we
-    did not have at hand. correction: a check of our own statement, from a derivation or a control, on a point on which
-    the paper is silent or misprinted. comparison: a statement about our own runs, whatever the paper's runs were."""
 
     @property
     def verdict(self) -> str:

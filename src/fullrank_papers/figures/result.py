@@ -24,7 +24,12 @@ DIGITS = 6  # significant digits of stored numbers; figures need three, and clai
 
 @dataclass(frozen=True)
 class Result:
-    """The rows of a figure at one size, and the settings that they were computed with."""
+    """The rows of a figure at one size, and the settings that they were computed with.
+
+    Attributes:
+        settings: The fields of the size.
+        environment: Versions, hardware, command, commit.
+    """
 
     name: str
     size: str
@@ -32,9 +37,7 @@ class Result:
     data: str | None
     seconds: float
     settings: dict[str, Any]
-    """The fields of the size."""
     environment: dict[str, Any]
-    """Versions, hardware, command, commit."""
     rows: Rows
 
     @property
@@ -173,20 +176,23 @@ def round_numbers(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class CampaignRuns:
-    """Which runs of a campaign: its name and size, their images, seeds and methods, and their folder."""
+    """Which runs of a campaign: its name and size, their images, seeds and methods, and their folder.
+
+    Attributes:
+        data: Source of the images; None: those of the size.
+        seeds: Number of seeds; None: that of the size.
+        only: Names of methods; empty: all of the size.
+        transfer: Sources of other labelled images, on which the same probes are scored.
+        runs: Folder of the runs; None: runs/PAPER.
+    """
 
     name: str
     size: str = "small"
     data: str | None = None
-    """Source of the images; None: those of the size."""
     seeds: int | None = None
-    """Number of seeds; None: that of the size."""
     only: Sequence[str] = ()
-    """Names of methods; empty: all of the size."""
     transfer: Sequence[str] = ()
-    """Sources of other labelled images, on which the same probes are scored."""
     runs: Path | None = None
-    """Folder of the runs; None: runs/PAPER."""
 
     def plan(self) -> Plan:
         """Return the plan of the cells.

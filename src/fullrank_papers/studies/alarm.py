@@ -99,6 +99,7 @@ def strong_augmentation(recipe: Recipe) -> Recipe:
 MAIN: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
 SLOW: tuple[str, ...] = ("simsiam", "byol")
 SLOW_RATES: dict[str, Change] = dict.fromkeys(SLOW, learning_rate(5e-3))
+# Kind of failure → the right causes, and the change of the recipe by objective.
 INDUCED_FAILURES: dict[str, tuple[set[str], dict[str, Change]]] = {
     "learning rate too high": (
         {"large steps"},  # a hundred times the recipe's learning rate; of SimSiam and BYOL, the recipe's own
@@ -124,7 +125,6 @@ INDUCED_FAILURES: dict[str, tuple[set[str], dict[str, Change]]] = {
     ),
     "NaN": ({"large steps"}, {"vicreg": learning_rate(1e6, "sgd")}),
 }
-"""Kind of failure → the right causes, and the change of the recipe by objective."""
 
 
 def measure(

@@ -71,18 +71,20 @@ class SmallInitialization:
     FroSSL's learning times differ by 5 % for crops that keep 90 % of an image (half of it is Euler's error), and are
     not predicted for crops of 60 %. The prediction is also worse for a mode of which W(0) contains, by chance, much
     less than of the others.
+
+    Attributes:
+        modes: Limits and rates of the D modes.
+        s0: s(0) ≥ 0.
+        U: Directions in the embedding space, orthonormal columns.
+        A: Directions a_j, b_j in the inputs of each network; ‖a_j‖² + ‖b_j‖² = 2, or ‖a_j‖ = 1 for a shared network.
+        covariances: A₁ᵀG₁₁A₁ and A₂ᵀG₂₂A₂, diagonal if modes are aligned.
     """
 
     modes: LogisticModes
-    """Limits and rates of the D modes."""
     s0: Float[Tensor, " D"]
-    """s(0) ≥ 0."""
     U: Float[Tensor, "D D"]
-    """Directions in the embedding space, orthonormal columns."""
     A: Float[Tensor, "B M D"]
-    """Directions a_j, b_j in the inputs of each network; ‖a_j‖² + ‖b_j‖² = 2, or ‖a_j‖ = 1 for a shared network."""
     covariances: Float[Tensor, "2 D D"]
-    """A₁ᵀG₁₁A₁ and A₂ᵀG₂₂A₂, diagonal if modes are aligned."""
 
     def learning_times(self, *, fraction: float = 0.5) -> Float[Tensor, " D"]:
         """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.learning_times`."""

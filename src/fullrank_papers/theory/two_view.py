@@ -210,15 +210,18 @@ def principal_cosines(
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Loss and eigenvalues recorded during gradient descent at T times."""
+    """Loss and eigenvalues recorded during gradient descent at T times.
+
+    Attributes:
+        t: Learning rate × step.
+        eigenvalues: Eigenvalues of Z_vᵀZ_v of both views, in descending order.
+        W: The final weights.
+    """
 
     t: Float[Tensor, " T"]
-    """Learning rate × step."""
     loss: Float[Tensor, " T"]
     eigenvalues: Float[Tensor, "T 2 D"]
-    """Eigenvalues of Z_vᵀZ_v of both views, in descending order."""
     W: Float[Tensor, "B D M"]
-    """The final weights."""
 
 
 @tensor_arguments

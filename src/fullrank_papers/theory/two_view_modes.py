@@ -66,6 +66,10 @@ class LogisticModes:
     Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0
     if λ = γ.
 
+    Attributes:
+        limit: The stable fixed point of s².
+        rate: The growth rate of a small s².
+
     >>> one = torch.ones(1, dtype=torch.float64)
     >>> frossl_modes(one, one).singular_values(torch.tensor([0.0, 0.5, float("inf")], dtype=torch.float64), 0.1 * one)
     tensor([[0.1000],
@@ -74,9 +78,7 @@ class LogisticModes:
     """
 
     limit: Float[Tensor, " K"]
-    """The stable fixed point of s²."""
     rate: Float[Tensor, " K"]
-    """The growth rate of a small s²."""
 
     @tensor_arguments
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:

@@ -15,10 +15,10 @@ from fullrank.objectives.algebra import pair_products, view_pairs
 from fullrank.objectives.terms import Terms
 
 Saved = Sequence[Tensor]
+# Rows and columns of a block: few calls, and a matrix product of full speed; a GPU needs larger blocks, 4096.
 BLOCK = {"cpu": 1024}
-"""Rows and columns of a block: few calls, and a matrix product of full speed; a GPU needs larger blocks, 4096."""
+# Largest number of products that are kept for the backward pass: 256 MiB in float32.
 KEEP = 2**26
-"""Largest number of products that are kept for the backward pass: 256 MiB in float32."""
 
 
 class simclr:

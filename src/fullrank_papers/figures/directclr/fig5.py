@@ -36,14 +36,14 @@ from fullrank_papers.theory.infonce_alignment import (
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
 RELEASED_RATE = 0.01  # learning rate in the authors' toy code
 GROUP_RATIO = 2.0  # a group of singular values ends if the next is smaller by more than this factor
+# Name → title, and the augmentation's second moment k (the data's variance is 1); 1e-6 = 0.001² is that of the authors'
+# toy code.
 CASES = {
     "paper": ("the paper's start", 1e-6),
     "balanced": ("balanced start", 1e-6),
     "level": ("strong augmentation", 0.25),
     "released": ("loss of the authors' code", 1e-6),
 }
-"""Name → title, and the augmentation's second moment k (the data's variance is 1); 1e-6 = 0.001² is that of the
-authors' toy code."""
 
 
 @dataclass(frozen=True)

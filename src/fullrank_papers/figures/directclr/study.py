@@ -34,6 +34,7 @@ GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
 IMAGES = "CIFAR-10 at size small, ImageNet as in the paper"
 
+# The projectors that the paper compares, and DirectCLR.
 LABELS = {
     "two layers": "two layers, nonlinear",
     "linear": "trainable linear",
@@ -45,16 +46,18 @@ LABELS = {
     "dropout": "random dropout",
     "DirectCLR": "DirectCLR",
 }
-"""The projectors that the paper compares, and DirectCLR."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained, with how many seeds, and how it is evaluated."""
+    """What is trained, with how many seeds, and how it is evaluated.
+
+    Attributes:
+        recipe: Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of
+            dimensions that DirectCLR sees.
+    """
 
     recipe: Recipe
-    """Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of dimensions that
-    DirectCLR sees."""
     seeds: int
     sweep: tuple[int, ...]  # values of d0 in Fig. 12, in addition to the recipe's d0 and D_b
     probe_images: int  # labelled training images of the linear probe, a random choice; 0: all

@@ -31,8 +31,8 @@ UNCHANGED = 2  # directions without strong augmentation
 FLOW_TIME = 5.0  # time of the flows with a closed form
 LEARNING_RATE, EVERY, POINTS = 0.02, 25, 40  # of gradient descent; steps between recorded points; recorded points
 
+# A function of (Θ,).
 Loss = Callable[[tuple[Tensor, ...]], Tensor]
-"""A function of (Θ,)."""
 
 
 @dataclass(frozen=True)

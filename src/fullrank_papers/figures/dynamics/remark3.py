@@ -49,18 +49,20 @@ NETWORKS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
     "residual, ReLU": lambda p, x: x @ p["W1"].mT + (x @ p["W1"].mT @ p["W2"].mT).relu() @ p["W3"].mT,
 }
 FACTORS = ("loss", "constraint", "network", "projector")
+# Weights can rotate, so an orthogonal projector equals none, and a sub-vector equals any other projector of its rank.
 PROJECTORS = ("none", "low rank")
-"""Weights can rotate, so an orthogonal projector equals none, and a sub-vector equals any other projector of its
-rank."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Data, networks and training."""
+    """Data, networks and training.
+
+    Attributes:
+        inputs: d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is
+            stronger than the data.
+    """
 
     inputs: int = 8
-    """d = h: dimensions of inputs, hidden layer and representation; in half of the inputs the augmentation is stronger
-    than the data."""
     rank: int = 3  # k of the projector
     samples: int = 64  # number of pairs n
     draws: int = 1  # number of random choices of data, starts and projectors; each cell is their mean

@@ -26,20 +26,20 @@ from fullrank_papers.theory.trace import (
     stability_limit,
 )
 
+# Eigenvalues of C in each plane.
 SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
-"""Eigenvalues of C in each plane."""
 TITLES = {
     "positive": "λ = (½, 3/2): to 0, except |q₀| = 1",
     "negative": "λ = (−1, 1): to ±e₁, except e₁·q₀ = 0",
     "multiple": "λ = (−1, −1): along q₀",
     "zero": "λ = (0, 1): into the kernel, |q| < 1",
 }
+# For each of the three bounds of the step, a case in which it is the smallest: eigenvalues, and number of outputs.
 BOUNDS: dict[str, tuple[tuple[int | float, ...], int]] = {
     "1/(4|λ₁|)": ((-2, 1), 1),
     "1/(λ_d − λ₁)": ((-0.5, 4), 1),
     "1/(2λ_d)": ((-0.5, 3), 2),
 }
-"""For each of the three bounds of the step, a case in which it is the smallest: eigenvalues, and number of outputs."""
 SEVERAL_OUTPUTS = (-2.0, -1.0, 1.0, 3.0)
 END_TIME, POINTS = 12.0, 60
 

@@ -40,16 +40,19 @@ Change = Callable[[Recipe, Any], Recipe]
 
 @dataclass(frozen=True)
 class Ablation:
-    """One setting: which methods it is varied for, and how the recipe follows from its value."""
+    """One setting: which methods it is varied for, and how the recipe follows from its value.
+
+    Attributes:
+        base: The value that the unchanged recipe has; the runs of the comparison are then a point of the ablation.
+            None: they are not.
+        balanced: Whether FroSSL is also trained with the weight of `with_balance`.
+    """
 
     label: str
     change: Change
     methods: tuple[str, ...] = ("frossl",)
     base: Callable[[Recipe], int | float] | None = None
-    """The value that the unchanged recipe has; the runs of the comparison are then a point of the ablation. None: they
-    are not."""
     balanced: bool = False
-    """Whether FroSSL is also trained with the weight of `with_balance`."""
 
     @property
     def curves(self) -> list[tuple[str, bool]]:
@@ -84,6 +87,7 @@ def with_batch_of_dimension(recipe: Recipe, epsilon: float, N: int = 256) -> Rec
     return with_hyper(recipe, epsilon=epsilon, invariance=500.0)
 
 
+# Name of a setting → its ablation. The ablation of the logarithms has no values: its runs are those of Table 2.
 ABLATIONS: dict[str, Ablation] = {
     "invariance": Ablation(
         "invariance weight", lambda r, w: with_hyper(r, invariance=w), base=lambda r: r.hyper["invariance"]
@@ -97,7 +101,6 @@ ABLATIONS: dict[str, Ablation] = {
     "views": Ablation("number of views V", with_views, base=lambda r: sum(v.count for v in r.views), balanced=True),
     "epsilon": Ablation("CorInfoMax's ε at N = D", with_batch_of_dimension, methods=("corinfomax",)),
 }
-"""Name of a setting → its ablation. The ablation of the logarithms has no values: its runs are those of Table 2."""
 LOGS = "logs"
 
 
@@ -153,10 +156,10 @@ def ablated_cell(size: AblationSize, start: Cell, name: str, value: int | float,
     return Cell(cell, recipe, settings, start.evaluate)
 
 
+# Value of a setting → seed → row.
 Points = dict[float, dict[int, Row]]
-"""Value of a setting → seed → row."""
+# Value of a setting → seed → accuracy, without the runs that diverged.
 Accuracies = dict[float, dict[int, float]]
-"""Value of a setting → seed → accuracy, without the runs that diverged."""
 
 
 def read_points(rows: Sequence[Row], name: str, method: str = "frossl", *, balanced: bool = False) -> Points:
@@ -196,6 +199,7 @@ def label_curve(method: str, balanced: bool) -> str:
     return CONTENDERS[method].label + (", weight 4N/(D(V−1))" if balanced else "")
 
 
+# Heading → value of a run that is done, its scale and digits.
 COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "linear, %": (c.probe_accuracy, 100.0, 1),
     "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
@@ -203,7 +207,6 @@ COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "seconds": (lambda row: row.seconds, 1.0, 0),
     "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
 }
-"""Heading → value of a run that is done, its scale and digits."""
 
 
 def markdown(result: Rows) -> str:

@@ -26,30 +26,33 @@ CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no compa
 VALIDATION = 0.1  # share of the training images that the choice is made on
 EARLY = 30.0  # the paper's "first 30 epochs"
 NO_PAIR = "no two runs of equal length and seed"
+# The probes that tables compare, the paper's protocol first; a table shows the first that was measured.
 PROBES = ("linear-sgd", "linear-imagenet", "linear")
-"""The probes that tables compare, the paper's protocol first; a table shows the first that was measured."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained and how it is evaluated."""
+    """What is trained and how it is evaluated.
+
+    Attributes:
+        recipe: FroSSL's recipe, of which the other methods' are made, or which names the data set whose published
+            recipes are taken.
+        marks: Epochs at which the online classifier is scored.
+        rates: The grid of learning rates. Empty: each method has its published recipe.
+        epochs: Method → number of epochs, if it is not that of `recipe`.
+        same_recipe: Without a grid: all methods have `recipe`, with its learning rate.
+        transfer: Sources of further labelled data sets, on which the same probes are scored.
+    """
 
     recipe: Recipe
-    """FroSSL's recipe, of which the other methods' are made, or which names the data set whose published recipes are
-    taken."""
     seeds: int
     marks: tuple[float, ...]
-    """Epochs at which the online classifier is scored."""
     rates: tuple[float, ...] = ()
-    """The grid of learning rates. Empty: each method has its published recipe."""
     epochs: Mapping[str, int] = field(default_factory=dict)
-    """Method → number of epochs, if it is not that of `recipe`."""
     same_recipe: bool = False
-    """Without a grid: all methods have `recipe`, with its learning rate."""
     methods: tuple[str, ...] = tuple(CONTENDERS)
     probes: tuple[str, ...] = ("linear", "knn")
     transfer: tuple[str, ...] = ()
-    """Sources of further labelled data sets, on which the same probes are scored."""
 
 
 def plan(
@@ -151,10 +154,10 @@ def describe_rate(rows: Sequence[Row], name: str) -> str:
 
 # Reading the rows.
 
+# Method → seed → row, of the runs that are compared and are done.
 Runs = Mapping[str, Mapping[int, Row]]
-"""Method → seed → row, of the runs that are compared and are done."""
+# Method → seed → a number of the run.
 Values = Mapping[str, Mapping[int, float]]
-"""Method → seed → a number of the run."""
 
 
 def read_rows(rows: Rows) -> list[Row]:

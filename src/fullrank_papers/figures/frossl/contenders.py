@@ -12,23 +12,26 @@ from typing import Any, Literal
 from fullrank.recipes import Recipe, resolve, with_objective
 from fullrank.recipes.cifar import without_logarithms
 
+# The first three are the groups of the paper's Tables 2 and 3.
 Family = Literal[
     "sample-contrastive", "asymmetric", "dimension-contrastive", "kernel or entropy", "without a projector"
 ]
-"""The first three are the groups of the paper's Tables 2 and 3."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method: its name in tables, its objective, and the numbers that only it has in a common recipe."""
+    """A method: its name in tables, its objective, and the numbers that only it has in a common recipe.
+
+    Attributes:
+        hyper: Hyperparameters of the objective in a common recipe; for the objective of that recipe its own come first.
+        method: Hyperparameters of the method's own parts in a common recipe.
+    """
 
     label: str
     family: Family
     objective: str
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters of the objective in a common recipe; for the objective of that recipe its own come first."""
     method: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters of the method's own parts in a common recipe."""
 
 
 CIFAR10_IMAGES = 50_000
@@ -39,6 +42,8 @@ RESNET_FEATURES = {"resnet18": 512, "resnet50": 2048}
 # authors' fork. Where nothing stands here, the default of the library is the published value. `scaled_parts` has the
 # sizes that follow the data set or the projector. DINO's published momentum 0.9995 needs 2,000 steps to move the
 # teacher, more than a short run has, so it is BYOL's here.
+# Name → method, in the order of the paper's tables with the methods that they lack in between. 'nologs' is FroSSL
+# without logarithms.
 CONTENDERS: dict[str, Contender] = {
     "simclr": Contender("SimCLR", "sample-contrastive", "simclr", {"temperature": 0.2}),
     "swav": Contender("SwAV", "sample-contrastive", "swav", {"temperature": 0.1, "epsilon": 0.05, "iterations": 3}),
@@ -71,8 +76,6 @@ CONTENDERS: dict[str, Contender] = {
     "directclr": Contender("DirectCLR", "without a projector", "directclr", {"temperature": 0.1}),
     "directclr_paper": Contender("DirectCLR (as printed)", "without a projector", "directclr_paper"),
 }
-"""Name → method, in the order of the paper's tables with the methods that they lack in between. 'nologs' is FroSSL
-without logarithms."""
 
 
 def common_recipe(recipe: Recipe, name: str) -> Recipe:

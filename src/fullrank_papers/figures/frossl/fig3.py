@@ -85,12 +85,12 @@ METRICS = {
     "entropy": "the highest entropy of the 14 eigenvalues",
     "saturation": "the earliest step from which λ₁₄ is at 95 % of its last value or above",
 }
+# Metric → the number that the verdicts compare: higher is better.
 SCORES: dict[str, Callable[[float], float]] = {
     "condition": lambda condition: 1 / condition,  # λ₁₄/λ₁, which is finite for every condition number
     "entropy": lambda entropy: entropy,
     "saturation": lambda step: -step,
 }
-"""Metric → the number that the verdicts compare: higher is better."""
 
 
 @dataclass(frozen=True)

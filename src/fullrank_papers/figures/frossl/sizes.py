@@ -8,8 +8,8 @@ from fullrank.training.config import ScheduleConfig
 from fullrank_papers.figures.frossl.comparison import Size
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 
+# The methods that size gpu trains first, and for longer.
 LONG = ("frossl", "barlow_twins", "vicreg", "simclr", "byol", "nologs")
-"""The methods that size gpu trains first, and for longer."""
 
 
 def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
@@ -57,8 +57,8 @@ TINY = replace(
 )
 
 PROTOCOL = ("linear-sgd", "knn")
+# The epochs of the paper's Table 3, and the first.
 MARKS = (1.0, 3.0, 10.0, 30.0, 50.0, 100.0)
-"""The epochs of the paper's Table 3, and the first."""
 
 SMOKE_SIZE = Size(TINY, seeds=2, marks=(0.5, 1.0, 2.0), rates=(3e-3, 1e-2), methods=("simclr", "nologs", "frossl"))
 SMALL_SIZE = Size(SMALL, seeds=3, marks=(1.0, 3.0, 5.0, 10.0, 20.0), rates=(1e-3, 3e-3, 1e-2, 3e-2))
@@ -74,6 +74,7 @@ CIFAR10_SIZE = Size(RECIPES["cifar10"], seeds=3, marks=(*MARKS, 200.0, 500.0, 10
 CIFAR100_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["cifar100"])
 STL10_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["stl10"], marks=(*MARKS, 200.0, 500.0))
 
+# The sizes of Table 2.
 SIZES = {
     "smoke": SMOKE_SIZE,
     "mnist": Size(MNIST, seeds=3, marks=(1.0, 2.0, 5.0), rates=(1e-2, 3e-2, 1e-1)),
@@ -83,4 +84,3 @@ SIZES = {
     "paper-cifar100": CIFAR100_SIZE,
     "paper-stl10": STL10_SIZE,
 }
-"""The sizes of Table 2."""

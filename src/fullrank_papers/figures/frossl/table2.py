@@ -27,25 +27,23 @@ CLAIM = (
 )
 IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, CIFAR-10, CIFAR-100 or STL-10 as in the paper"
 METHODS = tuple(CONTENDERS)
+# Column of the paper's table → name, number of training images, and epochs.
 DATASETS = {
     "cifar10": ("CIFAR-10", 50_000, 1000),
     "cifar100": ("CIFAR-100", 50_000, 1000),
     "stl10": ("STL-10", 105_000, 500),
 }
-"""Column of the paper's table → name, number of training images, and epochs."""
+# Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no
+# spread is given).  On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da Costa et al. 2022
+# and Ermolov et al. 2021.
 PAPER: dict[str, dict[str, float]] = {
     method: {column: number for column, number in zip(DATASETS, numbers, strict=True) if number is not None}
     for method, numbers in TABLE2.items()
 }
-"""Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no
-spread is given).
-
-On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da Costa et al. 2022 and Ermolov et al.
-2021.
-"""
+# Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the
+# best method.
 COMPETITIVE = 0.02
-"""Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below
-the best method."""
+# Heading → value of a run, its scale and digits.
 COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "kNN, %": (lambda row: row.score("knn"), 100.0, 1),
     "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
@@ -53,7 +51,6 @@ COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
     "seconds": (lambda row: row.seconds or None, 1.0, 0),
     "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
 }
-"""Heading → value of a run, its scale and digits."""
 
 
 def paper_column(runs: Runs) -> str | None:

@@ -33,10 +33,10 @@ IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, STL-10 with its 
 # PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024,
 # Table 3; no spread is given).
 OTHERS = tuple(name for name in PAPER if name != "frossl")
+# The other dimension-contrastive methods of the paper's Table 3.
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
-"""The other dimension-contrastive methods of the paper's Table 3."""
+# Accuracies whose time is a column of the table, if any run reaches them.
 MILESTONES = (0.80, 0.85, 0.90)
-"""Accuracies whose time is a column of the table, if any run reaches them."""
 Gaps = Mapping[str, PairedDifference]
 
 

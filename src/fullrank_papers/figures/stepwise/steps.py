@@ -22,8 +22,8 @@ from fullrank_papers.theory import stepwise
 from fullrank_papers.theory.flow import gradient_flow
 from fullrank_papers.theory.stepwise import contrastive_kernel
 
+# Number of last modes that the theory predicts less well: they compete with the first mode that is not learned.
 LAST = 3
-"""Number of last modes that the theory predicts less well: they compete with the first mode that is not learned."""
 
 
 @dataclass(frozen=True)
