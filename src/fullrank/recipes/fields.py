@@ -88,8 +88,8 @@ def with_view_groups(recipe: Recipe, names: Iterable[str]) -> Recipe:
 def differences(a: Recipe, b: Recipe) -> list[str]:
     """Return one line for each field in which two recipes differ, such as 'epochs 3 → 5'.
 
-    >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(ViewConfig(size=64),)))
-    ['epochs 3 → 5', 'views.0.size 32 → 64']
+    >>> differences(Recipe(epochs=3), Recipe(epochs=5, seed=1))
+    ['epochs 3 → 5', 'seed 0 → 1']
     """
     left, right = flatten(to_dict(a)), flatten(to_dict(b))
     names = (name for name in sorted({*left, *right}) if left.get(name) != right.get(name))

@@ -44,7 +44,7 @@ CONVERTED = (1, 3)
 def scaled(optimizer: OptimizerConfig, ratio: float) -> float:
     """Return the peak learning rate of an optimizer for a batch that is `ratio` times as large.
 
-    >>> scaled(OPTIMIZERS["lars"], 2), scaled(OPTIMIZERS["adamw"], 0.25)
+    >>> scaled(OPTIMIZERS["lars"], 2.0), scaled(OPTIMIZERS["adamw"], 0.25)
     (0.6, 0.001)
     """
     return optimizer.lr * ratio ** BATCH_EXPONENTS[optimizer.name]
