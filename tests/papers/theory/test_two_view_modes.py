@@ -8,12 +8,7 @@ import torch
 from dynamics_helpers import close, integrate, moments_from_blocks, orthogonal, seeded_randn, vector
 from torch import Tensor
 
-from fullrank_papers.theory.two_view import (
-    BARLOW,
-    FROSSL,
-    TwoViewLoss,
-    gradient_descent,
-)
+from fullrank_papers.theory.two_view import BARLOW, FROSSL, TwoViewLoss, gradient_descent
 from fullrank_papers.theory.two_view_modes import (
     LogisticModes,
     barlow_curvature,

@@ -20,13 +20,7 @@ from fullrank_papers.figures.directclr.toy_models import (
     paper_start,
     seeded_generator,
 )
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd

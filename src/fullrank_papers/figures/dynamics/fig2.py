@@ -20,13 +20,7 @@ from torch import Tensor
 from fullrank.objectives import total
 from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
 from fullrank_papers.figures.numerics import log_slope, median_interval, ratios, spread
 from fullrank_papers.theory.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank_papers.theory.objectives import contrastive_linear

@@ -21,13 +21,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.theory.small_initialization import (
