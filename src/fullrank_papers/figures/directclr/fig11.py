@@ -107,8 +107,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 11 of Jing et al. 2022, DirectCLR"
-CLAIM = "Adding layers collapses more dimensions of the embeddings, with and without ReLU."
 SIZES = {
     "smoke": Size(N=64, steps=300, learning_rate=0.2, noise=0.1),
     "small": Size(N=128, steps=4000, learning_rate=0.05, noise=0.1),

@@ -118,8 +118,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 3 of Jing et al. 2022, DirectCLR"
-CLAIM = "Strong augmentation makes singular values of a linear layer vanish."
 SIZES = {
     "smoke": Size(N=64, steps=300, learning_rate=0.3, strengths=(0.25, 0.75, 2.0)),
     "small": Size(

@@ -166,8 +166,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 5 of Jing et al. 2022, DirectCLR"
-CLAIM = "Two linear layers align: |A| = |V₂ᵀU₁| converges to the identity."
 SIZES = {
     "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=3, balanced_seeds=1, released_steps=700),
     "small": Size(N=128, steps=1800, learning_rate=0.1, seeds=40, balanced_seeds=5, released_steps=3000),

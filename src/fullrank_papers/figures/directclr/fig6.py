@@ -127,8 +127,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 6 of Jing et al. 2022, DirectCLR"
-CLAIM = "The lowest singular values of both layers stay small, and the embeddings' covariance is of low rank."
 SIZES = {
     "smoke": Size(N=64, steps=1000, learning_rate=0.05, recorded=100),
     "small": Size(N=128, steps=10_000, learning_rate=0.03, recorded=400),

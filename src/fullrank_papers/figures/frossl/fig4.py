@@ -94,12 +94,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 4 of Skean et al. 2024, FroSSL"
-CLAIM = (
-    "Even after the first epoch FroSSL is 12.2 points ahead of Barlow Twins on ImageNet; afterwards Barlow Twins "
-    "catches up."
-)
-IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, ImageNet as in the paper"
 IMAGENET_SIZE = c.Size(
     RECIPES["imagenet"],
     seeds=1,

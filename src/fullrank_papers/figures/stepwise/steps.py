@@ -184,14 +184,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Stepwise learning, Simon et al. 2023"
-CLAIM = (
-    "Trained from small weights, the embedding learns its modes in discrete steps, the top ones first, at "
-    "predictable times."
-)
 SIZES = {
     "smoke": Size(images=128, points=30, dimensions=6, start=1e-3, rate=0.01),
     "small": Size(),
     "paper": Size(images=4096, points=500, side=16),
 }
-IMAGES = "CIFAR-10"
