@@ -19,13 +19,13 @@ import importlib
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
-from fullrank.report.plot_style import MATPLOTLIB_STYLE, THEORY_LINE
+from fullrank.report.plot_style import MATPLOTLIB_STYLE
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -162,33 +162,3 @@ def draw_with_caption(name: str, rows: Rows, lines: Sequence[str]) -> MplFigure:
         caption = "\n".join(textwrap.fill(line, width, subsequent_indent="    ") for line in unbroken)
         figure.text(0.01, -0.02, caption, ha="left", va="top", fontsize=8, linespacing=1.4)
     return figure
-
-
-def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:
-    """Draw one line, or several lines (points, lines), per run in the same style, with one label for all."""
-    for values in runs:
-        first, *_ = axis.plot(x, values, **style)
-        first.set_label(label)
-        label = None
-
-
-def add_theory_legend(axis: Any, label: str, **position: Any) -> None:
-    """Draw the legend of an axis, with an entry for the theoretical curves."""
-    axis.plot([], [], **THEORY_LINE, label=label)
-    axis.legend(**position)
-
-
-def plot_dots(axis: Any, rows: Sequence[tuple[str, Sequence[float]]], *, notes: Sequence[str] = ()) -> None:
-    """Draw one line for each (label, numbers): a dot per seed and a bar for the mean; `notes` stand on the right."""
-    for place, (_, numbers) in enumerate(rows):
-        if numbers:
-            axis.plot([sum(numbers) / len(numbers)] * 2, [place - 0.35, place + 0.35], color="C0", linewidth=1.5)
-        axis.plot(numbers, [place] * len(numbers), "o", color="C0", markersize=3, alpha=0.6)
-    axis.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axis.set_ylim(max(len(rows), 1) - 0.5, -0.5)
-    axis.grid(axis="x", alpha=0.3)
-    if notes:
-        right = axis.secondary_yaxis("right")
-        right.set_yticks(range(len(rows)), notes)
-        right.tick_params(length=0, labelsize=7, labelcolor="dimgray")
-        right.spines["right"].set_visible(False)

@@ -8,12 +8,12 @@ shortcut is the reason. Removing it changes r[:d0] too, so there we compare the 
 
 from dataclasses import replace
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import accuracies
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_study, with_projector
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import check_higher, holds_in_every_run
+from fullrank_papers.plot_style import subplots
 
 NETWORKS = {"DirectCLR": "DirectCLR", "no shortcut": "DirectCLR without the last shortcut", "untrained": "untrained"}
 PARTS = {

@@ -12,7 +12,6 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.figures.directclr.toy_models import (
     DIMENSIONS,
     ToySize,
@@ -20,8 +19,9 @@ from fullrank_papers.figures.directclr.toy_models import (
     paper_start,
     seeded_generator,
 )
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd
 

@@ -4,11 +4,11 @@ features at each step.
 The paper trains each network once, and concludes that a projector only needs to be diagonal and of low rank.
 """
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import better, equal, plot_accuracies
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_projectors
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
+from fullrank_papers.plot_style import subplots
 
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3}
 PAPER |= {"low-rank-diagonal": 62.7, "dropout": 43.0}

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives import total
-from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, add_theory_legend, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import holds_for_all, log_slope, median_interval, ratios, spread
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory.flow import record
 from fullrank_papers.theory.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank_papers.theory.objectives import contrastive_linear

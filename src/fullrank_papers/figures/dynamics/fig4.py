@@ -18,10 +18,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import log_slope, median_times, normal, ratios
 from fullrank_papers.figures.pixels import load_pixels
+from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import (
     embed,

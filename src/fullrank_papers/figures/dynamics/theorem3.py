@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.optimum import output_limit, output_limit_projector
 from fullrank_papers.theory.trace import (

@@ -24,7 +24,6 @@ from typing import Any
 
 from fullrank.errors import pick
 from fullrank.recipes import Recipe, resolve
-from fullrank.report.plot_style import subplots
 from fullrank.sweep import Cell, Plan, Row
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
@@ -34,6 +33,7 @@ from fullrank_papers.figures.frossl.comparison import RATE, format_gap
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.table2 import COMPETITIVE
 from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import subplots
 
 Change = Callable[[Recipe, Any], Recipe]
 

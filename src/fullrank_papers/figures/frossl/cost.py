@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fullrank.objectives import corinfomax, frossl, ivne, total
 from fullrank.objectives.algebra import unit
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import log_slope, median_times, ratios
+from fullrank_papers.plot_style import subplots
 
 LABELS = {"frossl": "FroSSL", "corinfomax": "CorInfoMax", "ivne": "I-VNE+"}
 

@@ -20,10 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.report.plot_style import THEORY_LINE, subplots
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
 from fullrank_papers.theory.small_initialization import (
     SmallInitialization,
     barlow_small_initialization,

@@ -9,14 +9,14 @@ from dataclasses import replace
 from statistics import fmean
 
 from fullrank.recipes import RECIPES
-from fullrank.report.plot_style import subplots
 from fullrank.sweep import Row
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import compare, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.plot_style import plot_runs, subplots
 
 METHODS = ("frossl", "barlow_twins")
 # The paper shows the first 30 of 100 epochs.

@@ -11,7 +11,6 @@ from functools import partial
 
 from fullrank.recipes.scores import MARKS as PAPER_MARKS
 from fullrank.recipes.scores import TABLE3 as PAPER
-from fullrank.report.plot_style import subplots
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -21,6 +20,7 @@ from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import subplots
 
 SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
 METHODS = tuple(CONTENDERS)
