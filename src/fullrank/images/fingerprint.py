@@ -1,12 +1,11 @@
 """The fingerprint of a set of images, which a resumed run compares with the stored one."""
 
 import hashlib
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from fullrank.config import config, from_json
+from fullrank.config import config
 from fullrank.images.dataset_info import evenly_spaced
 from fullrank.images.decode import RawImage
 from fullrank.images.decode_errors import ImageDecodeError
@@ -46,19 +45,6 @@ class Fingerprint:
         for index in compared_indices(len(images)):
             digest.update(images.pixels[index].cpu().numpy().tobytes() if in_memory else _content(images, index))
         return cls(count=len(images), digest=digest.hexdigest()[:16])
-
-    @classmethod
-    def from_json(cls, value: Any, *, source: str = "fingerprint") -> "Fingerprint":
-        """Build a fingerprint from a JSON object.
-
-        Raises:
-            UserError: a field is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, value, source)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return vars(self).copy()
 
     def changes(self, found: "Fingerprint") -> list[str]:
         """Return what differs from the fingerprint of the images now: one sentence, or nothing."""

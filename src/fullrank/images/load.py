@@ -127,9 +127,8 @@ def load_images(
     torch.Size([1797, 1, 8, 8])
     """
     pixels, indices = None, []
-    if size is None:
-        to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
-    else:
+    to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
+    if size is not None:
         to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
     how: Any = {"workers": workers, "decode_errors": decode_errors}
     for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, **how):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
+from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form
-from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import Recipe
 
@@ -65,10 +65,10 @@ class Model:
             UserError: there is no image, or an image cannot be read.
         """
         device = next((tensor.device for tensor in self.backbone.parameters()), torch.device("cpu"))
-        parts, pixels, images = [], [], split_images(images)
-        for number, image in enumerate(images, start=1):
-            pixels.append(read_pixels(image, self.preprocess, number=number - 1))
-            if len(pixels) == batch_size or number == len(images):
+        parts, pixels, images = [], [], given_images(images)
+        for index in range(len(images)):
+            pixels.append(read_pixels(images, index, self.preprocess))
+            if len(pixels) == batch_size or index + 1 == len(images):
                 parts.append(self.backbone(self.preprocess.normalize(torch.stack(same_form(pixels)).to(device))))
                 pixels = []
         return torch.cat(parts)

@@ -1,0 +1,150 @@
+"""Streams, for data sets of the hub and Parquet files that are too large to download or to copy.
+
+The `datasets` library, which takes a second to import, is imported where a stream is opened.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fullrank.errors import UserError, pick, printable
+from fullrank.images.decode import RawImage
+from fullrank.images.labels import MAX_CLASSES
+from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
+from fullrank.images.source import ArrayRows, Images, open_cell
+from fullrank.images.source_uri import find_files, parse_uri
+from fullrank.images.splits import rows_of_splits, split_of_file
+
+
+class StreamedImage(NamedTuple):
+    """One undecoded image of a stream."""
+
+    name: str
+    cell: Any  # bytes, or a dict with bytes and path
+    label: int
+
+
+@dataclass(frozen=True)
+class StreamedImages:
+    """A stream of images, shuffled in a buffer and divided among processes; `open_stream` builds it.
+
+    There is no random access: only the images in the buffer are shuffled. A resumed run begins a new epoch, and its
+    order depends on the seed and on the step at which the run resumes.
+    """
+
+    source: str
+    rows: Any  # a datasets.IterableDataset, undecoded
+    image_column: str
+    label_column: str | None
+    classes: tuple[str, ...]
+    buffer_size: int
+    roots: tuple[str, ...] = (os.devnull,)
+    max_pixels: int = MAX_PIXELS
+
+    def iterate(self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[StreamedImage]:
+        """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed,
+        start).
+        """
+        from datasets.distributed import split_dataset_by_node
+
+        rows = split_dataset_by_node(self._shuffled(seed, (start,)), rank, world_size)
+        for epoch in count():
+            rows.set_epoch(epoch)
+            index = -1
+            for index, row in enumerate(rows):
+                yield self._to_image(row, f"{self.source} epoch {epoch} process {rank} image {index}")
+            if index < 0:
+                raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
+
+    def take(self, count: int, *, seed: int = 0) -> Images:
+        """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all
+        images.
+        """
+        rows = enumerate(self._shuffled(seed, ()).take(count))
+        images = [self._to_image(row, f"{self.source} image {index}") for index, row in rows]
+        labels = np.array([image.label for image in images], dtype=np.int64)
+        cells = ArrayRows([image.cell for image in images], [image.name for image in images])
+        return Images(self.source, cells, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
+
+    def _shuffled(self, seed: int, key: tuple[int, ...]) -> Any:
+        shuffle_seed = int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
+        return self.rows.shuffle(seed=shuffle_seed, buffer_size=self.buffer_size)
+
+    def _to_image(self, row: dict[str, Any], default_name: str) -> StreamedImage:
+        cell = row[self.image_column]
+        label = row[self.label_column] if self.label_column else None
+        path = cell["path"] if isinstance(cell, dict) else None
+        number = label if isinstance(label, int) and 0 <= label < MAX_CLASSES else -1
+        return StreamedImage(path or default_name, cell, number)
+
+    def name(self, image: StreamedImage) -> str:
+        """Return the name of an image of the stream."""
+        return image.name
+
+    def label(self, image: StreamedImage) -> int:
+        """Return the label of an image of the stream."""
+        return image.label
+
+    def open(self, image: StreamedImage) -> RawImage:
+        """Open an image of the stream; see `Images.open`."""
+        return open_cell(image.cell, image.name, roots=self.roots, max_pixels=self.max_pixels)
+
+
+def open_stream(
+    source: str, reading: Reading = USUAL, *, split: str = "train", buffer_size: int = 1000
+) -> StreamedImages:
+    """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
+
+    Args:
+        source: The source URI.
+        reading: How to read the source. A stream needs integer labels.
+        split: Name of the split; `all` if there are no named splits.
+        buffer_size: Number of undecoded images from which the next image is drawn at random.
+
+    Raises:
+        UserError: the data set, split or column is unknown, or the source cannot be streamed.
+    """
+    import datasets
+
+    from fullrank.images.hub import load_from_hub
+    from fullrank.images.parquet import check_expansion, parquet_columns, readable
+    from fullrank.images.table import choose_columns, class_names
+
+    for flag in ("split_column", "group_column"):  # the rows are not known in advance, so no group can be kept whole
+        if (name := getattr(reading, flag)) is not None:
+            raise UserError(f"data.{flag} is {name}, but a stream has none; use --data.storage disk, or leave it out")
+    scheme, rest = parse_uri(source)
+    roots = (os.devnull,)  # no file may be read
+    if scheme == "hf":
+        splits: Any = load_from_hub(rest, streaming=True)
+    elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
+        roots = (os.path.realpath(found.root),)
+        paths = [str(found.root / file) for file in found.files]
+        for path in paths:
+            parquet_columns(path)
+            check_expansion(path, reading.max_expansion)
+        rows = rows_of_splits([split_of_file(file) for file in found.files])
+        files = {name: [paths[k] for k in indices] for name, indices in rows.items()}
+        with readable(rest):
+            splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
+    else:
+        raise UserError(
+            f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access"
+        )
+    rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
+    if rows.features is None:
+        raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use --data.storage disk")
+    columns = choose_columns(rows.features, name, reading)
+    image, label = columns.image, columns.label
+    kind, classes = rows.features[image], class_names(rows.features[label]) if label else ()
+    rows = rows.select_columns([image, *([label] if label else [])])
+    if not isinstance(kind, datasets.Value):
+        rows = rows.cast_column(image, datasets.Image(decode=False))
+    elif "string" in kind.dtype:
+        raise UserError(f"column '{image}' of {name} has paths, which cannot be streamed; use --data.storage disk")
+    names = tuple(map(printable, classes))
+    return StreamedImages(name, rows, image, label, names, buffer_size, roots, reading.max_pixels)
