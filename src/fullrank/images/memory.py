@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError, printable
 from fullrank.images.decode_errors import ImageDecodeError
-from fullrank.images.labels import MAX_CLASSES, read_labels
+from fullrank.images.labels import MAX_CLASSES, Labelled, read_labels, unlabelled
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import MAX_PIXELS, Reading
@@ -95,9 +95,11 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if not is_sequence or isinstance(data, dict | bytes) or not len(data) or isinstance(data[0], str | Path):
         raise UserError(f"data is {describe(data)}; {SOURCES}")
     labels = _find_labels(data)
-    notes = () if labels is not None else ("no labels, because the data set has no targets with one integer per image",)
-    classes = tuple(map(str, getattr(data, "classes", ())))
-    return Images(MEMORY, ObjectRows(data), labels, classes, notes=notes)
+    found = unlabelled(len(data), "no labels, because the data set has no targets with one integer per image")
+    found = found if labels is None else Labelled(labels)
+    return Images(
+        MEMORY, ObjectRows(data), **vars(replace(found, classes=tuple(map(str, getattr(data, "classes", ())))))
+    )
 
 
 def given_images(images: Any) -> Images:
@@ -223,7 +225,8 @@ def _with_labels(images: Images, values: Any) -> Images:
         if not (array.shape[1] and array.dtype.kind in "biuf" and rows.all()):
             raise UserError("data has labels (n, K) with other values, expected 1 (has the class), 0, or a row of -1")
         classes = images.classes if len(images.classes) == array.shape[1] else ()
-        return replace(images, labels=None, multi_labels=array.astype(np.int8), classes=classes, notes=())
+        labels = np.full(len(images), -1, dtype=np.int64)
+        return replace(images, labels=labels, multi_labels=array.astype(np.int8), classes=classes, notes=())
     labels = [label.item() if isinstance(label, np.number) else label for label in array]
     kinds = {type(label) for label in labels if label is not None}
     if not (kinds <= {int} or kinds == {str}) or any(isinstance(label, int) and label < -1 for label in labels):
@@ -232,7 +235,6 @@ def _with_labels(images: Images, values: Any) -> Images:
             f"data has labels of type {kind}, expected class numbers, -1 for none, or only names of classes"
         )
     found = read_labels(labels, "the list of labels", names=images.classes, requested=True)
-    assert found.labels is not None, "there is one label an image"
     named = int(found.labels.max(initial=-1)) < len(found.classes)
     return replace(images, labels=found.labels, classes=found.classes if named else (), multi_labels=None, notes=())
 

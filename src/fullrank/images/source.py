@@ -134,7 +134,7 @@ def open_cell(cell: Cell, name: str, *, roots: tuple[str, ...] | None = None, ma
         if cell is None or cell == "":
             raise ImageDecodeError(name, "the row has no image")
         limit = BYTES_PER_PIXEL * max_pixels
-        data = cell
+        data: Any = cell
         if isinstance(cell, Piece):
             data = _read_piece(cell, limit)
         elif isinstance(cell, str):

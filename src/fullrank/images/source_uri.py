@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fullrank.errors import UserError, pick, suggest
 from fullrank.images.folder import EXTENSIONS, open_folder, walk
@@ -16,9 +16,8 @@ from fullrank.images.source import MEMORY, Images, digits
 from fullrank.images.splits import ALL
 
 SCHEMES = ("folder", "parquet", "hf")
-Kind = Literal["images", "parquet", "arrow", "csv", "tar"]
 # Suffix of a file that holds many images → its kind.
-FILES: dict[str, Kind] = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".parquet": "parquet", ".arrow": "arrow"}
+FILES = {".csv": "csv", ".tsv": "csv", ".tar": "tar", ".parquet": "parquet", ".arrow": "arrow"}
 # Kind of a source without columns → what it is, and the fields of `Reading` that it cannot use.
 NO_COLUMNS = {
     "images": ("a folder of images", ("image_column", "label_column", "group_column", "split_column")),
@@ -101,11 +100,13 @@ def _open(source: str, reading: Reading) -> dict[str, Images]:
 
 
 class Found(NamedTuple):
-    """The files of a source, relative to a root folder, and what they are; `arrow` files are of `save_to_disk`."""
+    """The files of a source, relative to a root folder, and what they are: images, csv, tar, parquet, or arrow (of
+    `save_to_disk`).
+    """
 
     root: Path
     files: list[str]
-    kind: Kind
+    kind: str
     notes: tuple[str, ...] = ()
 
 
@@ -127,7 +128,7 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     files, links_out = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
     notes = (links,) if links_out else ()
-    by_kind: dict[Kind, list[str]] = {}
+    by_kind: dict[str, list[str]] = {}
     for file in files:
         by_kind.setdefault(FILES.get(os.path.splitext(file)[1].lower(), "images"), []).append(file)
     kind = next((each for each in wanted if each in by_kind), None)

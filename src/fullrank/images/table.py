@@ -5,7 +5,7 @@ Hugging Face hub. Each is a table of the `datasets` library, from which nothing 
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,7 +17,7 @@ from datasets.table import InMemoryTable
 from fullrank.errors import UserError, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
-from fullrank.images.labels import Labelled, read_labels
+from fullrank.images.labels import Labelled, read_labels, unlabelled
 from fullrank.images.parquet import first_line, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
@@ -27,7 +27,8 @@ LABELS = ("label", "labels", "fine_label")
 # Names of label columns that count less than the type ClassLabel.
 OTHER_LABELS = ("class", "klass", "category", "target")
 # Names of columns of paths.
-PATHS = ("path", "image", "file", "image_path", "img_path", "file_path", "filepath", "file_name", "filename")
+PATHS = ("path", "image", "file", "image_path", "img_path", "file_path")
+PATHS += ("filepath", "file_name", "filename", "image_file")
 SPLIT = "split"
 MAX_SPLITS = 100
 
@@ -123,7 +124,8 @@ class TableRows:
     """The rows of a table with a column of images or of paths."""
 
     def __init__(self, table: Dataset, column: str, split: str) -> None:
-        self.table, self.split = table.select_columns([column]).with_format("arrow"), split
+        self.table: Any = table.select_columns([column]).with_format("arrow")
+        self.split = split
         self.has_paths = _has(table.features[column], "string")
 
     def __len__(self) -> int:
@@ -142,7 +144,8 @@ def _values(table: Dataset, column: str | None) -> list[Any]:
     """Return all values of a column, as the indices of the table select them; None for each row without a column."""
     if column is None:
         return [None] * len(table)
-    return table.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
+    selected: Any = table.select_columns([column]).with_format("arrow")
+    return selected[:].column(0).to_pylist()
 
 
 def table_splits(
@@ -167,23 +170,12 @@ def table_splits(
         numbers = np.array([-1 if group is None else number[f"{group}"] for group in groups], dtype=np.int64)
         parts, start = {}, 0
         for split, table in tables.items():
-            image, name, own = chosen[split].image, chosen[split].split, slice(start, start + len(table))
-            start = own.stop
-            images = Images(
-                named_source(source, split),
-                TableRows(table, image, split),
-                **{field: None if (of := getattr(found, field)) is None else of[own] for field in PER_IMAGE},
-                classes=found.classes,
-                groups=numbers[own],
-                notes=found.notes,
-                roots=roots,
-                max_pixels=reading.max_pixels,
-            )
+            name, own = chosen[split].split, slice(start, start := start + len(table))
+            rows, labels = TableRows(table, chosen[split].image, split), vars(found.part(own))
+            limits = {"roots": roots, "max_pixels": reading.max_pixels}
+            images = Images(named_source(source, split), rows, **labels, groups=numbers[own], **limits)
             parts |= {split: images} if name is None else _by_column(images, source, name, _values(table, name))
     return parts
-
-
-PER_IMAGE = ("labels", "multi_labels")
 
 
 def _by_column(images: Images, source: str, column: str, values: Sequence[Any]) -> dict[str, Images]:
@@ -208,7 +200,7 @@ def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None],
         columns = ", ".join(next(iter(tables.values())).features)
         known = f"no column of the table is called {' or '.join((*LABELS, *OTHER_LABELS))}"
         note = f"no labels, because {known} (--data.label_column NAME; its columns are {columns})"
-        return Labelled(notes=(note,) if reading.labels == "auto" else ())
+        return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
     what = f"column '{next(name for name in names.values() if name is not None)}'"
     named = {split: class_names(kind) for split, kind in kinds.items()}
     if (separator := reading.label_separator) is not None:
@@ -243,9 +235,7 @@ def _named(cell: Any, names: Sequence[str]) -> Any:
     return None if cell < 0 else names[cell] if cell < len(names) else str(cell)
 
 
-def open_tables(
-    source: str, kind: Literal["parquet", "arrow", "csv"], root: Path, files: list[str], reading: Reading
-) -> dict[str, Images]:
+def open_tables(source: str, kind: str, root: Path, files: list[str], reading: Reading) -> dict[str, Images]:
     """Return the images of each split of Parquet files, or of what `save_to_disk` wrote, or of a CSV file of paths."""
     if kind == "arrow":  # a `DatasetDict` has a folder for each split; other files are caches of `datasets`
         files = [file for file in files if file.rpartition("/")[2].startswith(("data-", "dataset"))]
