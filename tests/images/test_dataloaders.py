@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -41,15 +39,6 @@ def test_epochs_and_seeds_have_different_orders():
         for epoch in range(50)
     }
     assert len(set(orders.values())) == len(orders)
-
-
-def test_every_image_is_equally_likely_at_every_position():
-    n, epochs = 5, 4000
-    counts = torch.zeros(n, n)
-    for epoch in range(epochs):
-        counts[torch.arange(n), batch_indices(0, epoch, n, n)] += 1
-    chi2 = ((counts - epochs / n) ** 2 / (epochs / n)).sum()
-    assert chi2 < 45  # p = 1e-4 with 16 degrees of freedom
 
 
 def make_transform(channels=3, **options):
@@ -138,17 +127,6 @@ def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, w
     assert (decode_errors.attempts, decode_errors.failed) == (34, 4)  # image 5 was also tried as the replacement of 4
 
 
-def test_too_many_unreadable_images_raise(partly_unreadable):
-    with pytest.raises(UserError, match="could not be read, expected at most 1%"):
-        load_crops(
-            partly_unreadable,
-            make_transform(),
-            batch_size=10,
-            stop=30,
-            decode_errors=DecodeErrors(max_error_fraction=0.01),
-        )
-
-
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_a_large_jpeg_is_decoded_at_a_reduced_scale_without_enlarging_a_crop(tmp_path, orientation, monkeypatch):
     exif = Image.Exif()
@@ -223,16 +201,6 @@ def assert_equal(batches, expected, *, atol=0.0):
     for (views, labels), (expected_views, expected_labels) in zip(batches, expected, strict=True):
         torch.testing.assert_close(views, expected_views, rtol=0, atol=atol)
         assert torch.equal(labels, expected_labels)
-
-
-def test_labels_belong_to_their_images(images):
-    identity = ViewConfig(
-        size=8, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0
-    )
-    flat = replace(images, pixels=images.labels.view(-1, 1, 1, 1).expand(N, 3, 12, 12).to(torch.uint8))
-    transform = MultiViewTransform(identity, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
-    for (x,), labels in dataloader(flat, transform, steps(batch_size=4)):
-        torch.testing.assert_close(255 * x, labels.float().view(1, -1, 1, 1, 1).expand_as(x))
 
 
 def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, load_views):

@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, decode
+from fullrank.images import decode
 from fullrank.images.decode import open_bytes
-from fullrank.images.source import open_cell
 
 
 def encode_and_open(image, format, **options):
@@ -15,11 +14,6 @@ def encode_and_open(image, format, **options):
     file = io.BytesIO()
     image.save(file, format, **options)
     return open_bytes(file.getvalue(), "x")
-
-
-def test_colour_files_become_rgb_and_grayscale_on_request(photo):
-    assert np.array_equal(decode(encode_and_open(photo, "png"), 3), photo)
-    assert np.array_equal(decode(encode_and_open(photo, "png"), 1), photo.convert("L"))
 
 
 @pytest.mark.parametrize(
@@ -30,15 +24,6 @@ def test_colour_files_become_rgb_and_grayscale_on_request(photo):
 def test_every_mode_becomes_grayscale_or_colour(photo, mode, format, channels):
     image = decode(encode_and_open(photo.convert(mode), format), channels)
     assert (image.mode, image.size) == ({1: "L", 3: "RGB"}[channels], (64, 48))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_32_bit_integers_are_read_as_16_bits(channels):
-    values = np.array([[-5, 0, 300, 65535, 70000]], dtype=np.int32)
-    pixels = decode(encode_and_open(Image.fromarray(values), "tiff"), channels)
-    assert np.array_equal(
-        np.round(np.asarray(pixels, float) * 65535), np.repeat(values.clip(0, 65535)[..., None], channels, axis=2)
-    )
 
 
 def test_colours_of_16_bits_become_their_luma():
@@ -81,23 +66,10 @@ def test_a_jpeg_is_decoded_at_a_reduced_scale_that_keeps_the_shorter_side(photo)
     assert decode(encode_and_open(big, "png"), 3, min_size=(75, 75)).size == (800, 600)
 
 
-def test_the_first_frame_of_an_animation_is_used():
-    frames = [Image.new("L", (4, 4), value) for value in (10, 200)]
-    assert decode(encode_and_open(frames[0], "gif", save_all=True, append_images=frames[1:]), 1).getpixel((0, 0)) == 10
-
-
 def npy(array, **options):
     file = io.BytesIO()
     np.save(file, array, **options)
     return open_bytes(file.getvalue(), "x.npy")
-
-
-def test_arrays_with_one_or_three_channels_are_images():
-    gray = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    assert np.array_equal(decode(npy(gray), 1), gray)
-    assert np.array_equal(decode(npy(gray[..., None]), 3), np.dstack([gray] * 3))
-    colour = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
-    assert np.array_equal(decode(npy(colour), 3), colour)
 
 
 def test_other_numbers_of_channels_are_not_converted(photo):
@@ -112,13 +84,3 @@ def test_other_numbers_of_channels_are_not_converted(photo):
 def test_other_numbers_of_channels_cannot_be_converted(have, want):
     with pytest.raises(UserError, match=f"'x.npy' has {have} channels, expected {want}; .*set channels to {have}"):
         decode(npy(np.zeros((2, 3, have), dtype=np.uint8)), want, name="x.npy")
-
-
-def test_a_cell_contains_bytes_a_path_or_nothing(write):
-    path = write("a.png") / "a.png"
-    assert open_cell({"bytes": path.read_bytes(), "path": None}, "row").size == (8, 6)
-    assert open_cell({"bytes": None, "path": str(path)}, "row").size == (8, 6)
-    with pytest.raises(ImageDecodeError, match="No such file"):
-        open_cell({"bytes": None, "path": f"{path}.gone"}, "row")
-    with pytest.raises(ImageDecodeError, match="row has no image"):
-        open_cell(None, "row")

@@ -84,10 +84,8 @@ class Steps:
     def share(self) -> slice:
         """This process's part of a batch."""
         if self.batch_size % self.world_size:
-            raise UserError(
-                f"a batch of {self.batch_size} is not divisible by {self.world_size} processes; "
-                f"choose a multiple of {self.world_size}"
-            )
+            n = self.world_size
+            raise UserError(f"a batch of {self.batch_size} is not divisible by {n} processes; choose a multiple of {n}")
         size = self.batch_size // self.world_size
         return slice(self.rank * size, (self.rank + 1) * size)
 

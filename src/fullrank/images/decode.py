@@ -123,10 +123,8 @@ def decode(
         if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype in (np.uint8, np.float32):
             return pixels
         found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
-        raise UserError(
-            f"'{name}' has {found} channels, expected {channels}; only 1 and 3 channels can be converted: "
-            f"set channels to {found} (--data.channels {found}), or convert the files"
-        )
+        remedy = f"set channels to {found} (--data.channels {found}), or convert the files"
+        raise UserError(f"'{name}' has {found} channels, expected {channels}, which only 1 and 3 become; {remedy}")
 
 
 def unnamed_bands(image: Image.Image) -> int:
@@ -143,12 +141,9 @@ def unnamed_bands(image: Image.Image) -> int:
 
 def _check_bands(image: Image.Image, channels: int, name: str) -> None:
     bands, readable = unnamed_bands(image), len(image.getbands())
-    if readable < bands:
-        remedy = f"install tifffile, or store .npy (H, W, {bands})"
-        raise ImageDecodeError(name, f"the file has {bands} bands, of which Pillow reads {readable}; {remedy}")
-    if bands and bands != channels:
-        flag = f"set channels to {bands} (--data.channels {bands})"
-        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {flag}, or convert the files")
+    if bands and (bands != channels or readable < bands):
+        remedy = f"give --data.channels {bands}, with tifffile installed, or store .npy (H, W, {bands})"
+        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {remedy}")
 
 
 def orientation(image: Image.Image) -> int:

@@ -67,9 +67,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     if isinstance(data, str | Path):
         splits = open_images(data, reading)
         if len(splits) > 1:
-            raise UserError(
-                f"'{data}' has the splits {', '.join(splits)}; choose one with open_images('{data}')[SPLIT]"
-            )
+            raise UserError(f"'{data}' has the splits {', '.join(splits)}; choose one with open_images(…)[SPLIT]")
         return next(iter(splits.values()))
     if isinstance(data, MemoryImages):
         rows = ArrayRows(data.pixels.permute(0, 2, 3, 1).cpu().numpy(), data.names)
@@ -218,7 +216,7 @@ def _with_labels(images: Images, values: Any) -> Images:
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     if len(array) != len(images):
         raise UserError(
-            f"data has {len(images)} images and {len(array)} labels, expected one label for each (-1 or None: no label)"
+            f"data has {len(images)} images and {len(array)} labels, expected one for each (None: no label)"
         )
     if isinstance(array, np.ndarray) and array.ndim == 2:
         rows = ((array == 0) | (array == 1)).all(1) | (array == -1).all(1)

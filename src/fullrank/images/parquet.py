@@ -37,9 +37,7 @@ def readable(file: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        remedy = "check that it is complete, and that all files of a split have the same columns, as its metadata say"
-        if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-            remedy = "check the permissions of the file and of the folder HF_HOME"
+        remedy = "check that it is complete and readable, and that all files of a split have the same columns"
         raise UserError(f"cannot read '{file}': {first_line(error)}; {remedy}") from error
 
 
@@ -127,10 +125,8 @@ def _batches(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Ite
 
 def _check_expansion(size: int, files: Sequence[str], max_expansion: int) -> None:
     if size > max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY):
-        raise UserError(
-            f"Parquet '{files[0]}' expands to more than {max_expansion} times its size (data.max_expansion); "
-            "if you trust the file, increase --data.max_expansion"
-        )
+        remedy = "if you trust the file, increase --data.max_expansion"
+        raise UserError(f"'{files[0]}' expands to more than {max_expansion} times its size; {remedy}")
 
 
 def _write(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

@@ -148,18 +148,16 @@ def _read_path(path: str, limit: int, roots: tuple[str, ...] | None) -> bytes:
     """Return at most limit + 1 bytes of a regular file: another could block, have no end, or be outside `roots`."""
     path = os.path.join(roots[0] if roots else "", path)
     if roots is not None and not is_below(path, roots):
-        raise ValueError(
-            "the file is outside the folder of the data set, and is not read; "
-            "put the table into a folder that contains the images"
-        )
+        raise ValueError("the file is outside the folder of the data set; put the table into a folder that contains it")
     check_file(Path(path))
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except FileNotFoundError as error:
-        relative = f" (paths are relative to the folder of the table, {roots[0]})" if roots else ""
-        raise ValueError(f"{error.strerror}{relative}") from error
-    with open(descriptor, "rb") as file:
+    if roots and not os.path.exists(path):
+        raise ValueError(f"No such file or directory (paths are relative to the folder of the table, {roots[0]})")
+    with open(path, "rb", opener=_without_waiting) as file:
         return file.read(limit + 1)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _read_piece(piece: Piece, limit: int) -> bytes:
@@ -167,10 +165,7 @@ def _read_piece(piece: Piece, limit: int) -> bytes:
         raise ValueError(f"the image has {piece.size} bytes, negative or more than data.max_pixels can need")
     with open(piece.file, "rb") as file:
         file.seek(piece.offset)
-        data = file.read(piece.size)
-    if len(data) < piece.size:
-        raise ValueError("the tar file is truncated")
-    return data
+        return file.read(piece.size)
 
 
 def is_below(path: str | Path, folders: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -77,17 +77,14 @@ def _open(source: str, reading: Reading) -> dict[str, Images]:
     if scheme == "digits":
         return {ALL: digits()}
     if scheme == "hf":
-        from fullrank.images.hub import open_hub
+        from fullrank.images.table import open_hub
 
         return open_hub(source, rest, reading)
     root, files, kind, notes = find_files(rest, scheme, follow_links=reading.follow_links)
     what, unused = NO_COLUMNS.get(kind, ("", ()))
     for flag in unused:  # a group column that was silently ignored would let one patient be in training and test images
         if (name := getattr(reading, flag)) is not None:
-            raise UserError(
-                f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave the flag out, "
-                "or give a table of paths (.csv or .parquet)"
-            )
+            raise UserError(f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave it out")
     if kind == "images":
         return open_folder(source, root, files, reading, notes)
     if kind == "tar":
@@ -119,11 +116,10 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
     root = existing_path(path)
     wanted = {"folder": ("images",), "parquet": ("parquet",)}.get(scheme, ("images", "parquet", "arrow", "tar"))
     if not root.is_dir():
-        kind = FILES.get(root.suffix.lower()) if root.is_file() else None
+        kind = FILES.get(root.suffix.lower())
         if kind is None or kind == "arrow" or (scheme and kind not in wanted):
-            what = "a file" if root.is_file() else "neither a file nor a folder"
             sources = "a folder of images or .parquet files, a .parquet file, a table of paths (.csv, .tsv), .tar files"
-            raise UserError(f"'{path}' is {what}; give {sources} (unpack other archives first)")
+            raise UserError(f"'{path}' is a file of another kind; give {sources} (unpack other archives first)")
         return Found(root.parent, [root.name], kind)
     files, links_out = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
     links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
@@ -157,10 +153,8 @@ def parse_uri(source: str) -> tuple[str, str]:
     if match is None or (match["scheme"] not in SCHEMES and Path(source).exists()):
         return "", source
     if match["scheme"] not in SCHEMES or not match["rest"]:
-        raise UserError(
-            f"unknown source '{source}'; choose digits, a path, folder:PATH, parquet:PATH or hf:NAME"
-            f"{suggest(match['scheme'], SCHEMES)}"
-        )
+        sources = "digits, a path, folder:PATH, parquet:PATH or hf:NAME"
+        raise UserError(f"unknown source '{source}'; choose {sources}{suggest(match['scheme'], SCHEMES)}")
     return match["scheme"], match["rest"]
 
 
@@ -189,15 +183,10 @@ def existing_path(path: str) -> Path:
     if os.path.exists(root):  # returns False if a parent folder cannot be read; Path.exists would raise
         return root
     if path == MEMORY:
-        raise UserError(
-            "the images were given in memory, from Python; give them again (data=…), or a folder (--data PATH)"
-        )
+        raise UserError("the images were given in memory, from Python; give them again (data=…), or a folder")
     missing = next(each for each in (root, *root.parents) if os.path.exists(each.parent))
-    try:
-        names = difflib.get_close_matches(missing.name, os.listdir(missing.parent), n=1)
-    except OSError as error:
-        raise UserError(f"no file or folder '{path}'; '{missing.parent}' cannot be read: {error.strerror}") from error
     nearest = f"there is no '{missing.name}' in '{missing.parent.absolute()}'"
-    if names:
-        nearest = f"the nearest existing name is '{missing.parent / names[0]}'"
+    with suppress(OSError):
+        for name in difflib.get_close_matches(missing.name, os.listdir(missing.parent), n=1):
+            nearest = f"the nearest existing name is '{missing.parent / name}'"
     raise UserError(f"no file or folder '{path}'; {nearest}")

@@ -110,9 +110,8 @@ def open_stream(
     """
     import datasets
 
-    from fullrank.images.hub import load_from_hub
     from fullrank.images.parquet import check_expansion, parquet_columns, readable
-    from fullrank.images.table import choose_columns, class_names
+    from fullrank.images.table import choose_columns, class_names, load_from_hub
 
     for flag in ("split_column", "group_column"):  # the rows are not known in advance, so no group can be kept whole
         if (name := getattr(reading, flag)) is not None:
@@ -132,9 +131,7 @@ def open_stream(
         with readable(rest):
             splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
     else:
-        raise UserError(
-            f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access"
-        )
+        raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
         raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use --data.storage disk")

@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 from datasets import ClassLabel, Dataset, Features, Value
+from datasets.exceptions import DatasetsError
 from datasets.table import InMemoryTable
+from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.errors import UserError, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
 from fullrank.images.labels import Labelled, read_labels, unlabelled
-from fullrank.images.parquet import first_line, parquet_columns, read_parquet, read_saved, readable
+from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
 from fullrank.images.splits import by_split, named_source, rows_of_splits, split_of_file
@@ -81,11 +83,9 @@ def choose_columns(columns: Features, source: str, reading: Reading) -> Columns:
         if (name := getattr(reading, flag)) is None:
             continue
         column = pick(name, columns, f"column of {source}")
+        valid, expected = _may_be_label(_element(column) if flag == "label_column" else column), "integers or texts"
         if flag == "image_column":
             valid, expected = _has_images(column) or _has(column, "binary", "string"), "images (bytes) or paths"
-        else:
-            valid = _may_be_label(_element(column) if flag == "label_column" else column)
-            expected = f"integers or texts ({flag})"
         if not valid:
             raise UserError(f"column '{name}' of {source} contains {column}, expected {expected}")
     image, label, split = reading.image_column or _find_images(columns, source), reading.label_column, None
@@ -95,9 +95,8 @@ def choose_columns(columns: Features, source: str, reading: Reading) -> Columns:
         label = _first((*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS), labels)
     if _has(columns[image], "string"):
         split = _first((SPLIT,), [name for name, column in columns.items() if _has(column, "string")])
-    return Columns(
-        image, None if reading.labels == "none" else label, reading.group_column, reading.split_column or split
-    )
+    label = None if reading.labels == "none" else label
+    return Columns(image, label, reading.group_column, reading.split_column or split)
 
 
 def _first(names: Sequence[str], columns: Collection[str]) -> str | None:
@@ -114,10 +113,7 @@ def _find_images(columns: Features, source: str) -> str:
     if len(found) == 1:
         return found[0]
     count = f"{len(found)} image columns ({', '.join(found)})" if found else "no image column"
-    raise UserError(
-        f"{source} has {count}; its columns are {', '.join(columns)}; name the column of images or paths with "
-        "--data.image_column (Reading(image_column=…) in Python)"
-    )
+    raise UserError(f"{source} has {count}; its columns are {', '.join(columns)}; name one with --data.image_column")
 
 
 class TableRows:
@@ -186,53 +182,59 @@ def _by_column(images: Images, source: str, column: str, values: Sequence[Any]) 
     """
     parts = by_split(images, source, [None if value is None else f"{value}" for value in values])
     if len(parts) > MAX_SPLITS:
-        raise UserError(
-            f"column '{column}' of {source} has {len(parts)} different values, expected at most {MAX_SPLITS} splits, "
-            "such as train and test; name another column with --data.split_column"
-        )
+        received = f"column '{column}' of {source} has {len(parts)} different values"
+        raise UserError(f"{received}, expected at most {MAX_SPLITS} splits (--data.split_column)")
     return parts
 
 
 def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None], reading: Reading) -> Labelled:
-    """Return the labels of all splits together; those of a split without a label column are missing."""
+    """Return the labels of all splits together; those of a split without a label column are missing.
+
+    Raises:
+        UserError: the splits number their classes differently, or there is a separator but no texts.
+    """
     kinds = {split: tables[split].features[name] for split, name in names.items() if name is not None}
     if not kinds:
-        columns = ", ".join(next(iter(tables.values())).features)
-        known = f"no column of the table is called {' or '.join((*LABELS, *OTHER_LABELS))}"
-        note = f"no labels, because {known} (--data.label_column NAME; its columns are {columns})"
+        columns, known = ", ".join(next(iter(tables.values())).features), " or ".join((*LABELS, *OTHER_LABELS))
+        note = f"no labels: no column is called {known} (--data.label_column NAME; its columns are {columns})"
         return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
     what = f"column '{next(name for name in names.values() if name is not None)}'"
-    named = {split: class_names(kind) for split, kind in kinds.items()}
+    numbered = {class_names(kind) for kind in kinds.values()} - {()}
+    if len(numbered) > 1 or (numbered and any(_has(_element(kind), "string") for kind in kinds.values())):
+        raise UserError(f"the splits of {tables.keys()} name the classes of {what} differently; write them with one")
+    values = [value for split, table in tables.items() for value in _values(table, names[split])]
     if (separator := reading.label_separator) is not None:
-        texts = all(_has(kind, "string", "int", "uint") for kind in kinds.values())
-        if not separator or not texts:
+        if not separator or not all(_has(kind, "string", "int", "uint") for kind in kinds.values()):
             raise UserError(f"data.label_separator is '{separator}', but {what} has no texts to split; leave it out")
-    differing = {named[split] for split, kind in kinds.items() if named[split] or _has(_element(kind), "string")}
-    values: list[Any] = []
-    for split, table in tables.items():
-        part = _values(table, names[split])
-        if separator is not None:
-            part = [None if cell is None else [each.strip() for each in f"{cell}".split(separator)] for cell in part]
-            part = [cell and [label for label in cell if label] for cell in part]
-        if len(differing) > 1:  # the splits name or number their classes in different ways
-            part = [_named(cell, named.get(split, ())) for cell in part]
-        values += part
-    return read_labels(
-        values,
-        what,
-        names=tuple(map(printable, differing.pop())) if len(differing) == 1 else (),
-        requested=reading.label_column is not None,
-        sure=separator is not None or any(named.values()),
-    )
+        cells = [None if value is None else f"{value}".split(separator) for value in values]
+        values = [cell and [label.strip() for label in cell if label.strip()] for cell in cells]
+    classes, requested = tuple(map(printable, next(iter(numbered), ()))), reading.label_column is not None
+    return read_labels(values, what, names=classes, requested=requested, sure=bool(separator or classes))
 
 
-def _named(cell: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those of a list; None for no label."""
-    if isinstance(cell, list):
-        return [_named(label, names) for label in cell]
-    if not isinstance(cell, int):
-        return cell
-    return None if cell < 0 else names[cell] if cell < len(names) else str(cell)
+def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:
+    """Return the images of each split of a data set of the hub.
+
+    Files that the rows name are read only in the copy of the data set and in what it unpacked.
+    """
+    repository = name.partition(":")[0].replace("/", "--")
+    roots = tuple(map(os.path.realpath, (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")))
+    return table_splits(source, load_from_hub(name), roots=roots, reading=reading)
+
+
+def load_from_hub(name: str, **options: Any) -> Any:
+    """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
+
+    Raises:
+        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a
+            cached copy.
+    """
+    path, _, configuration = name.partition(":")
+    try:
+        return datasets.load_dataset(path, configuration or None, **options)
+    except (ValueError, RuntimeError, OSError, DatasetsError) as error:
+        remedy = "check hf:OWNER/NAME:CONFIG, your access (`hf auth login`) and the network, or give parquet:PATH"
+        raise UserError(f"cannot load 'hf:{name}' ({first_line(error)}); {remedy}") from error
 
 
 def open_tables(source: str, kind: str, root: Path, files: list[str], reading: Reading) -> dict[str, Images]:
@@ -275,22 +277,15 @@ def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
         check_file(Path(path))
         with open(path, "rb") as file:
             head = file.readline(2**20)
+        types = {name: pa.string() for name in texts if name is not None}
         delimiter = max(",;\t", key=lambda mark: head.count(mark.encode()))
         table = pc.read_csv(
             path,
             parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pc.ConvertOptions(
-                column_types={name: pa.string() for name in texts if name is not None},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
+            convert_options=pc.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
         )
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
-        reason = printable(getattr(error, "strerror", None) or first_line(error))
-        raise UserError(
-            f"cannot read the table '{path}': {reason}; give a CSV file in UTF-8, a line an image"
-        ) from error
+        raise UserError(f"cannot read the table '{path}': {first_line(error)}; give a CSV file in UTF-8") from error
     names = table.column_names
     image = next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None)
     for wrong, received, remedy in (

@@ -114,10 +114,8 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     """
     n = len(images)
     if n < 5:
-        raise UserError(
-            f"{images.source} has {n} images, expected at least 5 to hold out a fifth; give more images, "
-            "or name a test split: --data.test of fullrank pretrain, --test of fullrank evaluate"
-        )
+        remedy = "give more images, or name a test split: --data.test"
+        raise UserError(f"{images.source} has {n} images, expected at least 5 to hold out a fifth; {remedy}")
     units = group_images(images)
     held = np.zeros(len(units.labels), dtype=bool)
     position, due = 0, 0  # every fifth position is due; a unit is held out when more than half of its images are
@@ -131,9 +129,7 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     if not held.any():  # a few large groups
         held[units.sizes.argmin()] = True
     if held.all():
-        raise UserError(
-            f"all {n} images of {images.source} are one group, expected at least two to hold one out; name a test split"
-        )
+        raise UserError(f"all {n} images of {images.source} are one group, expected two or more; name a test split")
     is_held_out = held[units.unit]
     return images.subset(np.flatnonzero(~is_held_out)), images.subset(np.flatnonzero(is_held_out))
 
@@ -216,10 +212,8 @@ def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0)
     images, test, statements = splits.train, splits.test, [splits.statement]
     n, held_out = len(images), round(validation * len(images))
     if validation and not 0 < held_out < n:
-        raise UserError(
-            f"data.validation is {validation:g}, which is {held_out} of the {n:,} training images of {images.source}; "
-            f"give a share that leaves some for both, such as {max(0.1, 1 / n):.2g}, or 0"
-        )
+        received = f"data.validation is {validation:g}, which is {held_out} of the {n:,} training images"
+        raise UserError(f"{received} of {images.source}; give a share that leaves some for both, or 0")
     units, rest = group_images(images), n - held_out
     order_of_units = stratified_order(units.labels)
     order = np.argsort(np.argsort(order_of_units)[units.unit], kind="stable")
@@ -234,9 +228,8 @@ def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0)
         raise UserError(f"data.subset is {subset:,}, but {images.source} {remain}; give at most {rest}, or 0 for all")
     if held_out:
         test = replace(images.subset(np.sort(order[rest:])), source=f"{images.source} (validation)")
-        statements.append(
-            f"{held_out:,} of {n:,} training images held out for validation; the test images are not used"
-        )
+        held = f"{held_out:,} of {n:,} training images held out for validation"
+        statements.append(f"{held}; the test images are not used")
     if subset:
         statements.append(f"training on a subset of {subset:,} of {rest:,} images")
     chosen = order[: subset or rest]
