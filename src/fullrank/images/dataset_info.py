@@ -21,7 +21,6 @@ Size = tuple[int, int]  # width, height
 GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of Pillow's grayscale modes
 CHUNK = 4096  # number of images in memory per histogram
 DEPTHS = (8, 10, 12, 14, 16)
-FEW_LEVELS = 32
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     >>> find_bit_depth(open_images("digits")["all"])
     BitDepth(bits=0, notes=())
     """
-    largest, levels, colours, blended, several = -1, set(), 0, 0, 0
+    largest, colours, blended, several = -1, 0, 0, 0
     for index in evenly_spaced(len(images), sample):
         with suppress(ImageDecodeError), convert_errors(images.name(index)):  # counted when the images are decoded
             image = images.open(index)
@@ -160,20 +159,17 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
                 continue
             is_tiff = image.format == "TIFF" and image.mode == "RGBA" and not unnamed_bands(image)
             blended += is_tiff and channels in (1, 3)
-            reduced = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))  # Pillow reads the upper 8 bits
             if image.mode.startswith("I"):
                 largest = max(largest, int(np.asarray(image).clip(0, 65535).max()))
-            elif reduced:
+            elif any(";16" in str(tile[3]) for tile in getattr(image, "tile", ())):  # what Pillow reads as 8 bits
                 image.load()
-                levels.update(np.unique(np.asarray(image)).tolist())
                 colours += 1
-    few = f"; they have only {len(levels)} levels" if len(levels) < FEW_LEVELS else ""
     found = 0 if largest < 0 else next(depth for depth in DEPTHS if largest < 2**depth)
     notes = {
         f"{several} of the sampled files hold several images, of which only the first is used": several,
         f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended "
         "with white (--data.channels 4 keeps it as a band)": blended,
-        f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8{few}; to "
+        f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8; to "
         "keep 16 bits, store .npy (H, W, 3)": colours,
         f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)": (
             found and not bits

@@ -45,8 +45,6 @@ def convert_errors(name: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "Pillow cannot identify the image format"
-    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
-        return "the image has more pixels than data.max_pixels allows"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # this message has no path, because the name already contains it
     return " ".join(f"{error}".split()) or type(error).__name__

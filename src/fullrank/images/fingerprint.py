@@ -3,11 +3,9 @@
 import hashlib
 
 import numpy as np
-from PIL import Image
 
 from fullrank.config import config
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.decode import RawImage
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.source import Images
@@ -63,16 +61,12 @@ def compared_indices(count: int) -> list[int]:
 
 
 def _content(images: Images, index: int) -> bytes:
+    """Return the content of the image file, which is not decoded, or the pixels if there is no file."""
     try:
-        return encoded(images.open(index))
+        image = images.open(index)
     except (ImageDecodeError, OSError, ValueError):
         return b"unreadable"
-
-
-def encoded(image: RawImage) -> bytes:
-    """Return the content of the image file, which is not decoded, or the pixels if there is no file."""
-    file = getattr(image, "fp", None) if isinstance(image, Image.Image) else None
-    if file is None:
+    if (file := getattr(image, "fp", None)) is None:
         return np.ascontiguousarray(np.asarray(image)).tobytes()
     file.seek(0)
     return file.read()

@@ -20,12 +20,9 @@ from fullrank.images.labels import MAX_CLASSES, Labelled, read_labels, unlabelle
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import MAX_PIXELS, Reading
-from fullrank.images.source import MEMORY, ArrayRows, Cell, FileRows, Images
+from fullrank.images.source import MEMORY, SINGLE, FileRows, Images, ItemRows, to_pixels
 from fullrank.images.source_uri import open_images
 
-IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
-ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
-SINGLE = "a path, a Pillow image, an array (H, W, C) or a tensor (C, H, W)"
 SOURCES = (
     "expected a folder or another source URI, a list of paths, a uint8 tensor or array (n, C, H, W), one of floats in "
     "[0, 1], a data set of torch or of the datasets library, or Images"
@@ -70,7 +67,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
             raise UserError(f"'{data}' has the splits {', '.join(splits)}; choose one with open_images(…)[SPLIT]")
         return next(iter(splits.values()))
     if isinstance(data, MemoryImages):
-        rows = ArrayRows(data.pixels.permute(0, 2, 3, 1).cpu().numpy(), data.names)
+        rows = ItemRows(data.pixels.permute(0, 2, 3, 1).cpu().numpy(), data.names)
         several = None if data.multi_labels is None else data.multi_labels.cpu().numpy()
         return Images(MEMORY, rows, data.labels.cpu().numpy(), data.classes, several, data.groups.cpu().numpy())
     if isinstance(data, Tensor | np.ndarray):
@@ -78,7 +75,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         if len(shape) != 4 or 0 in shape or shape[1] > 4 >= shape[3]:
             raise UserError(f"data has shape {shape}, expected (n, C, H, W), at least one image; {SOURCES}")
         tensor = data if isinstance(data, Tensor) else torch.from_numpy(np.ascontiguousarray(data))
-        return Images(MEMORY, ArrayRows(to_pixels(tensor)))
+        return Images(MEMORY, ItemRows(to_pixels(tensor)))
     hub = sys.modules.get("datasets")  # if nobody has imported `datasets`, `data` is none of its data sets
     if hub and isinstance(data, hub.Dataset):
         from fullrank.images.table import table_splits
@@ -94,10 +91,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         raise UserError(f"data is {describe(data)}; {SOURCES}")
     labels = _find_labels(data)
     found = unlabelled(len(data), "no labels, because the data set has no targets with one integer per image")
-    found = found if labels is None else Labelled(labels)
-    return Images(
-        MEMORY, ObjectRows(data), **vars(replace(found, classes=tuple(map(str, getattr(data, "classes", ())))))
-    )
+    if labels is not None:
+        found = Labelled(labels, tuple(map(str, getattr(data, "classes", ()))))
+    return Images(MEMORY, ItemRows(data), **vars(found))
 
 
 def given_images(images: Any) -> Images:
@@ -120,7 +116,9 @@ def given_images(images: Any) -> Images:
         found = None
     if found is None or not len(found := list(found)):
         raise UserError(f"images is {'empty' if found == [] else describe(images)}, expected {SINGLE}, or several")
-    return Images("images", ObjectRows(found, what="image"))
+    if all(isinstance(item, str | os.PathLike) for item in found):
+        return Images("images", FileRows([os.fspath(path) for path in found]))
+    return Images("images", ItemRows(found, what="image"))
 
 
 def read_pixels(images: Images, index: int, preprocess: Preprocess) -> Tensor:
@@ -134,68 +132,6 @@ def read_pixels(images: Images, index: int, preprocess: Preprocess) -> Tensor:
     except ImageDecodeError as error:
         message = f"'{error.name}' cannot be read: {error.reason}; leave out or repair this image"
         raise UserError(message) from error
-
-
-class ObjectRows:
-    """A data set with random access, such as torch's: `dataset[i]` is an image, (image, label) or a dict with an
-    image; an image is a path, a Pillow image, an array (H, W, C) or a tensor (C, H, W).
-    """
-
-    def __init__(self, dataset: Any, *, what: str = "") -> None:
-        self.dataset, self.what = dataset, what
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def name(self, index: int) -> str:
-        """Return the path of an image that a user gives, or `"memory[3]"`."""
-        item = self.dataset[index] if self.what else None
-        return os.fspath(item) if isinstance(item, str | os.PathLike) else f"{self.what or MEMORY}[{index}]"
-
-    def cell(self, index: int) -> Cell:
-        """Return the path or the pixels."""
-        item = self.dataset[index]
-        if isinstance(item, dict):
-            item = next((item[key] for key in IMAGE_KEYS if key in item), None)
-        elif isinstance(item, tuple | list) and item:
-            item = item[0]
-        if isinstance(item, str | os.PathLike) and self.what:
-            return os.path.expanduser(os.fspath(item))
-        if isinstance(item, Tensor) and item.ndim in (2, 3):
-            return to_pixels(item)
-        if isinstance(item, np.ndarray) and item.dtype.kind == "f" and item.size:
-            return whole_levels(item)
-        if isinstance(item, Image.Image | np.ndarray):
-            return item
-        raise ImageDecodeError(self.name(index), f"{describe(item)}, expected {SINGLE}")
-
-
-def to_pixels(images: Tensor) -> np.ndarray:
-    """Return images (…, C, H, W), or one image (H, W), as an array (…, H, W, C) of uint8, uint16 or float32.
-
-    Raises:
-        UserError: the type or the range is wrong.
-    """
-    if images.dtype not in (torch.uint8, torch.uint16) and not images.is_floating_point():
-        raise UserError(f"the images have the type {images.dtype}, expected uint8, or floats in [0, 1]; convert them")
-    images = images.detach().cpu()
-    pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy()  # numpy has no bfloat16
-    pixels = np.ascontiguousarray(np.moveaxis(pixels, -3, -1)) if pixels.ndim > 2 else pixels
-    return whole_levels(pixels) if pixels.dtype.kind == "f" else pixels
-
-
-def whole_levels(pixels: np.ndarray) -> np.ndarray:
-    """Return floats in [0, 1] as uint8 if they are whole 255ths, else as float32.
-
-    Raises:
-        UserError: the range is wrong.
-    """
-    if not (pixels.min() >= 0 and pixels.max() <= 1):  # also true for NaN
-        found = f"{pixels.dtype} values from {pixels.min():.4g} to {pixels.max():.4g}"
-        raise UserError(f"the images have {found}, expected [0, 1] or uint8, without normalisation")
-    levels = pixels.astype(np.float64) * 255
-    rounded = np.round(levels)
-    return rounded.astype(np.uint8) if np.abs(levels - rounded).max() < ROUNDING else pixels.astype(np.float32)
 
 
 def _are_labels(values: Any) -> bool:

@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
+from fullrank.errors import UserError
 from fullrank.files import check_file
+from fullrank.images.decode import ROUNDING as UNIT_ROUNDING
 from fullrank.images.decode import RawImage, open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.formats import BYTES_PER_PIXEL
 from fullrank.images.reading import MAX_PIXELS
 
 MEMORY = "memory"  # the source of images that were given as Python objects
+IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
+ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
+SINGLE = "a path, a Pillow image, an array (H, W, C) or a tensor (C, H, W)"
 
 
 class Piece(NamedTuple):
@@ -214,22 +221,64 @@ class FileRows:
         return os.path.expanduser(os.path.join(self.root, self.name(index)))
 
 
-class ArrayRows:
-    """Images in one array (n, H, W, C), or a list of arrays; without names, `what` and a number."""
+class ItemRows:
+    """Images in a sequence: an array (n, H, W, C), a list, a data set of torch; without names, `what` and a number.
 
-    def __init__(self, pixels: Sequence[Any] | np.ndarray, names: Sequence[str] = (), *, what: str = MEMORY) -> None:
-        self.pixels, self.names, self.what = pixels, names, what
+    An item is a cell, a tensor (C, H, W), (image, label), or a dict with an image.
+    """
+
+    def __init__(self, items: Any, names: Sequence[str] = (), *, what: str = MEMORY) -> None:
+        self.items, self.names, self.what = items, names, what
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return len(self.items)
 
     def name(self, index: int) -> str:
         """Return the given name, or `"memory[3]"`."""
         return self.names[index] if self.names else f"{self.what}[{index}]"
 
     def cell(self, index: int) -> Cell:
-        """Return the pixels."""
-        return self.pixels[index]
+        """Return the image of an item, of which floats may become uint8 (`whole_levels`)."""
+        item = self.items[index]
+        if isinstance(item, dict):
+            item = next((item[key] for key in IMAGE_KEYS if key in item), item)
+        elif isinstance(item, tuple | list) and item:
+            item = item[0]
+        if isinstance(item, Tensor) and item.ndim in (2, 3):
+            return to_pixels(item)
+        if isinstance(item, np.ndarray) and item.dtype.kind == "f" and item.size:
+            return whole_levels(item)
+        if not isinstance(item, Image.Image | np.ndarray | dict | bytes):
+            raise ImageDecodeError(self.name(index), f"{type(item).__name__}, expected {SINGLE}")
+        return item
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Return images (…, C, H, W), or one image (H, W), as an array (…, H, W, C) of uint8, uint16 or float32.
+
+    Raises:
+        UserError: the type or the range is wrong.
+    """
+    if images.dtype not in (torch.uint8, torch.uint16) and not images.is_floating_point():
+        raise UserError(f"the images have the type {images.dtype}, expected uint8, or floats in [0, 1]; convert them")
+    images = images.detach().cpu()
+    pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy()  # numpy has no bfloat16
+    pixels = np.ascontiguousarray(np.moveaxis(pixels, -3, -1)) if pixels.ndim > 2 else pixels
+    return whole_levels(pixels) if pixels.dtype.kind == "f" else pixels
+
+
+def whole_levels(pixels: np.ndarray) -> np.ndarray:
+    """Return floats in [0, 1] as uint8 if they are whole 255ths, else as float32.
+
+    Raises:
+        UserError: the range is wrong.
+    """
+    if not (pixels.min() >= 0 and pixels.max() <= 1 + UNIT_ROUNDING):  # also true for NaN
+        found = f"{pixels.dtype} values from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise UserError(f"the images have {found}, expected [0, 1] or uint8, without normalisation")
+    levels = pixels.astype(np.float64) * 255
+    rounded = np.round(levels)
+    return rounded.astype(np.uint8) if np.abs(levels - rounded).max() < ROUNDING else pixels.astype(np.float32)
 
 
 def digits() -> Images:
@@ -239,4 +288,4 @@ def digits() -> Images:
     data: Any = load_digits()
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]  # (1797, 8, 8, 1)
     classes = tuple(map(str, data.target_names))
-    return Images("digits", ArrayRows(pixels, what="digits"), labels=data.target.astype(np.int64), classes=classes)
+    return Images("digits", ItemRows(pixels, what="digits"), labels=data.target.astype(np.int64), classes=classes)

@@ -15,7 +15,7 @@ from fullrank.errors import UserError, pick, printable
 from fullrank.images.decode import RawImage
 from fullrank.images.labels import MAX_CLASSES
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
-from fullrank.images.source import ArrayRows, Images, open_cell
+from fullrank.images.source import Images, ItemRows, open_cell
 from fullrank.images.source_uri import find_files, parse_uri
 from fullrank.images.splits import rows_of_splits, split_of_file
 
@@ -67,7 +67,7 @@ class StreamedImages:
         rows = enumerate(self._shuffled(seed, ()).take(count))
         images = [self._to_image(row, f"{self.source} image {index}") for index, row in rows]
         labels = np.array([image.label for image in images], dtype=np.int64)
-        cells = ArrayRows([image.cell for image in images], [image.name for image in images])
+        cells = ItemRows([image.cell for image in images], [image.name for image in images])
         return Images(self.source, cells, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
 
     def _shuffled(self, seed: int, key: tuple[int, ...]) -> Any:
