@@ -39,7 +39,7 @@ def test_all_images_are_loaded_into_one_tensor(workers):
     images = open_images("digits")["all"]
     memory = load_images(images, channels=1, workers=workers)
     assert memory.pixels.dtype == torch.uint8
-    assert np.array_equal(memory.pixels[:, 0].numpy(), images.rows.pixels[..., 0])
+    assert np.array_equal(memory.pixels[:, 0].numpy(), images.rows.items[..., 0])
     assert memory.labels.tolist() == images.labels.tolist()
     assert memory.names[:2] == ("digits[0]", "digits[1]")
     assert memory.classes == images.classes
