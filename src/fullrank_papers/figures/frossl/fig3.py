@@ -30,7 +30,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.evaluation.evaluate import Scoring, score_networks
 from fullrank.evaluation.features import Network
-from fullrank.images import Device, MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
@@ -182,7 +182,7 @@ def train_once(
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     order: dict[str, Any] = {"seed": seed, "batch_size": recipe.batch_size, "start": 0}
     stop = size.sweep_steps if probe else size.steps
-    batches = dataloader(train.to(fabric.device), parts.views, **order, stop=stop)
+    batches = dataloader(train.to(fabric.device), parts.views, Steps(**order, stop=stop))
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
