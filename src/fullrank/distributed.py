@@ -48,9 +48,8 @@ def rank_slice(n: int) -> slice:
     """
     count, remainder = divmod(n, world_size())
     if remainder:
-        raise UserError(
-            f"a batch of {n} is not divisible by {world_size()} processes; choose a multiple of {world_size()}"
-        )
+        multiple = f"{world_size()} processes; choose a multiple of {world_size()}"
+        raise UserError(f"a batch of {n} is not divisible by {multiple}")
     return slice(rank() * count, (rank() + 1) * count)
 
 
@@ -92,9 +91,7 @@ def require_equal_shapes(*tensors: Tensor) -> None:
     if world_size() == 1:
         return
     device = "cpu" if "cpu:" in dist.get_backend_config() else tensors[0].device
-    sizes = torch.zeros(
-        len(tensors), 8, dtype=torch.int64, device=device
-    )  # a row: number of axes + 1, then their lengths
+    sizes = torch.zeros(len(tensors), 8, dtype=torch.int64, device=device)  # a row: axes + 1, then their lengths
     for row, Z in zip(sizes, tensors, strict=True):
         row[: 1 + Z.ndim] = torch.tensor([1 + Z.ndim, *Z.shape])
     of_all = [torch.empty_like(sizes) for _ in range(world_size())]
@@ -258,14 +255,8 @@ def _to_sync_batchnorm(old: _BatchNorm) -> nn.Module:
     elif type(old).forward is _BatchNorm.forward:
         new = SyncBatchNorm(*arguments)
     else:
-        raise UserError(
-            f"cannot convert {type(old).__name__} to SyncBatchNorm; "
-            "expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d"
-        )
-    new.weight, new.bias = old.weight, old.bias
-    new.running_mean, new.running_var, new.num_batches_tracked = (
-        old.running_mean,
-        old.running_var,
-        old.num_batches_tracked,
-    )
+        expected = "expected nn.BatchNorm1d, 2d, 3d or timm's BatchNormAct2d"
+        raise UserError(f"cannot convert {type(old).__name__} to SyncBatchNorm; {expected}")
+    for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+        setattr(new, name, getattr(old, name))
     return new.train(old.training)

@@ -40,11 +40,10 @@ def frossl(
         ℒ = variance · Σ_v log ‖Z_vᵀZ_v‖_F² + invariance · (1/N) Σ_{v<w} ‖Z_v − Z_w‖_F²
 
     Without the logarithms (`log=False`) the variance term is Σ_v F_v with F_v = ‖Z_vᵀZ_v‖_F². Since d log F = dF/F, its
-    gradient is F times
-    larger: raw, with variance = 1, it is 1,700 times as long as that of the invariance term at N = 256, D = 1024 on
-    random embeddings (with logarithms 0.33 times), and the views hardly count. With variance = min(D, N − 1)/D², the
-    inverse of the smallest F, the terms weigh as with logarithms at the optimum, and F/F_min times more elsewhere; the
-    logarithm removes this factor, which Section 3.1 of the paper calls self-regulation.
+    gradient is F times larger: raw, with variance = 1, it is 1,700 times as long as that of the invariance term at N =
+    256, D = 1024 on random embeddings (with logarithms 0.33 times), and the views hardly count. With variance = min(D,
+    N − 1)/D², the inverse of the smallest F, the terms weigh as with logarithms at the optimum, and F/F_min times more
+    elsewhere; the logarithm removes this factor, which Section 3.1 of the paper calls self-regulation.
 
     A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant
     column, and the gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two

@@ -72,9 +72,8 @@ def sinkhorn(S: Float[Tensor, "*V N K"], *, epsilon: float, iterations: int) -> 
     N/K in the limit.
 
     Each iteration scales first the prototypes, then the samples; only the factors a and b change. exp(S/epsilon) could
-    underflow in a
-    complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows are normalised
-    by softmax: every row and every column then has an entry of at least 1/K. The codes have no gradient.
+    underflow in a complete row or column. So the maximum of each column is subtracted from its logarithms, and the rows
+    are normalised by softmax: every row and every column then has an entry of at least 1/K. The codes have no gradient.
 
     Args:
         S: similarities of N samples and K prototypes; leading dimensions are assigned separately.

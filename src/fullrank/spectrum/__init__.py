@@ -3,8 +3,8 @@
 `Moments` stores count, mean and scatter of embeddings; moments of batches and processes merge exactly. A `Spectrum`
 holds the eigenvalues of the covariance. Embeddings, `Moments` or a `StreamingSpectrum` yield a `Spectrum`;
 `StreamingSpectrum.update` takes one batch after another, and `StreamingSpectrum.compute` returns the `Spectrum` of all
-embeddings. `compute_metrics(spectrum)` evaluates the table `METRICS`
-and returns one `MetricValue` per `Metric`: the value, the convention, and a warning if there are too few samples.
+embeddings. `compute_metrics(spectrum)` evaluates the table `METRICS` and returns one `MetricValue` per `Metric`: the
+value, the convention, and a warning if there are too few samples.
 """
 
 from fullrank.spectrum.hypersphere import alignment, intraclass_correlation, uniformity

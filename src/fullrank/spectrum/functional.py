@@ -200,12 +200,11 @@ def participation_ratio_corrected(eigenvalues: Float[Tensor, "*T D"], *, n: int)
         E[A] = (tr Σ)² + (2/ν) tr Σ²        E[B] = (1 + 1/ν) tr Σ² + (1/ν) (tr Σ)²
 
     so b = (B − A/ν) ν²/((ν − 1)(ν + 2)) and a = A − 2b/ν are unbiased for tr Σ² and (tr Σ)². The function returns their
-    ratio a/b,
-    clamped between the uncorrected value and D. A ratio of unbiased estimates is not unbiased: the relative bias is of
-    the order tr Σ⁴/(tr Σ²)²/ν, instead of PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 % instead of
-    28 % with 20 samples, and 1.5 % instead of 3 % with 200. With very few samples it is large. Embeddings that are not
-    Gaussian leave more: if Var‖z‖² exceeds the Gaussian value 2 tr Σ² (heavy tails), a bias of the excess times PR/(ν
-    (tr Σ)²) remains. Clamping at D adds a bias of a few per cent if PR is D.
+    ratio a/b, clamped between the uncorrected value and D. A ratio of unbiased estimates is not unbiased: the relative
+    bias is of the order tr Σ⁴/(tr Σ²)²/ν, instead of PR/ν without the correction: for λ_j = 1/j in 20 dimensions, 9 %
+    instead of 28 % with 20 samples, and 1.5 % instead of 3 % with 200. With very few samples it is large. Embeddings
+    that are not Gaussian leave more: if Var‖z‖² exceeds the Gaussian value 2 tr Σ² (heavy tails), a bias of the excess
+    times PR/(ν (tr Σ)²) remains. Clamping at D adds a bias of a few per cent if PR is D.
 
     Args:
         eigenvalues: eigenvalues of the covariance of n embeddings, centred by the sample mean.

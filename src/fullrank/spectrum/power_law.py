@@ -39,8 +39,7 @@ def power_law(eigenvalues: Float[Tensor, " D"], *, first: int = 1, last: int | N
         eigenvalues: λ in descending order.
         first: index of the first eigenvalue of the fit, counted from 1.
         last: largest index of the fit; by default the index of the last positive eigenvalue. The last eigenvalues of a
-            finite sample
-            decay faster than the true eigenvalues: n samples resolve about n/10 eigenvalues.
+            finite sample decay faster than the true eigenvalues: n samples resolve about n/10 eigenvalues.
 
     Raises:
         UserError: `first` is not between 1 and D, `last` is not above `first`, or the eigenvalues are not finite, ≥ 0

@@ -12,9 +12,8 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     """Return the first index from which each curve stays at or above `share` of its final value.
 
     min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that
-    it rises above the
-    threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve that ends at zero has
-    index 0, so a collapsed eigenvalue seems to saturate early; check the final value too.
+    it rises above the threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve
+    that ends at zero has index 0, so a collapsed eigenvalue seems to saturate early; check the final value too.
 
     Args:
         curves: eigenvalues ≥ 0 during training, one evaluation per row.

@@ -244,9 +244,9 @@ def rounding_bound(
     """Return the largest eigenvalue that rounding of the embeddings alone can cause in their covariance.
 
     Independent errors of variance s² have eigenvalues up to s²(1 + √(D/n))², the edge of Marchenko and Pastur. The
-    errors of a
-    column vary at most as much as the column: the rounding error of a constant is constant. The mean has an error of a
-    few units in the last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are equal.
+    errors of a column vary at most as much as the column: the rounding error of a constant is constant. The mean has an
+    error of a few units in the last place of float64, which contributes (8 ε)² ‖mean‖² even if all embeddings are
+    equal.
 
     >>> rounding_bound(*torch.tensor([[1e-6, 1e-6], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64), n=200)
     1.21e-06

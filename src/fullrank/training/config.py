@@ -21,8 +21,7 @@ class OptimizerConfig:
         lr: Peak learning rate; it is not scaled with the batch size.
         weight_decay: Weight decay of the weights; biases and norms have no weight decay unless `decay_all`.
         last_weight_decay: Weight decay at the end of the run, which it reaches along half a cosine, as in DINO's
-            training of vision transformers (0.04 to 0.4).
-            None: the weight decay stays the same.
+            training of vision transformers (0.04 to 0.4). None: the weight decay stays the same.
         decay_all: Weight decay of biases and norms too, as in many public recipes with SGD. LARS then adapts their
             steps too.
         momentum: Momentum of LARS and SGD; the first beta of Adam and AdamW. 0.9 is usual.

@@ -69,8 +69,7 @@ def fit(
         micro_batch: Maximum number of images in one forward pass of a process; 0: the whole share of the batch. The
             objective is always computed on the whole batch.
         clip_norm: Largest norm c of the gradient g of all parameters together, on the whole batch: g ← g · min(1,
-            c/(‖g‖ + 10⁻⁶)) before
-            the step of the optimizer. 0: no clipping.
+            c/(‖g‖ + 10⁻⁶)) before the step of the optimizer. 0: no clipping.
 
     Raises:
         UserError: the objective returns other terms than in the steps before, or the processes have unequal shares of

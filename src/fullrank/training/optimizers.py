@@ -36,10 +36,9 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
     With `last_weight_decay`, β of the weights follows a schedule too (`set_weight_decay`).
 
     Source: LARS: You et al. 2017, Large Batch Training of Convolutional Networks, eq. 6; the clip is from NVIDIA's
-    LARC. Adam: Kingma and
-    Ba 2015, Algorithm 1. AdamW: Loshchilov and Hutter 2019, Algorithm 2. Layer-wise rates: Clark et al. 2020, ELECTRA,
-    and Bao et al. 2022,
-    BEiT. Constant predictor: Chen and He 2021, Exploring Simple Siamese Representation Learning, Table 1.
+    LARC. Adam: Kingma and Ba 2015, Algorithm 1. AdamW: Loshchilov and Hutter 2019, Algorithm 2. Layer-wise rates: Clark
+    et al. 2020, ELECTRA, and Bao et al. 2022, BEiT. Constant predictor: Chen and He 2021, Exploring Simple Siamese
+    Representation Learning, Table 1.
 
     The steps of Adam and AdamW are fused: one pass over each parameter, in half of the time. On a GPU, SGD and LARS
     work on lists of parameters.
