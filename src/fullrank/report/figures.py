@@ -77,22 +77,18 @@ def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
     """Return some eigenvalues of both locations over the steps, on a logarithmic axis."""
     panels: list[Panel] = []
     for location in LOCATIONS:
-        shown = {
-            i: run.spectra.eigenvalues[location] for i, run in _with_spectra(runs, location).items() if run.spectra
-        }
-        width = max((table.shape[1] for table in shown.values()), default=0)
+        found = _tables(runs, location)
+        width = max((table.shape[1] for _, table in found.values()), default=0)
         indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= width]
         opacities = np.linspace(1.0, 0.45, max(len(indices), 1)).round(2).tolist()
         curves = [
-            _line(i, runs, f"λ{j}", run.spectra.steps.tolist(), mask_rounding_errors(shown[i])[:, j - 1], form=".3~g")
-            | {"opacity": opacity}
+            _line(i, runs, f"λ{j}", steps, mask_rounding_errors(table)[:, j - 1], form=".3~g") | {"opacity": opacity}
             for j, opacity in zip(indices, opacities, strict=False)
-            for i, run in _with_spectra(runs, location).items()
-            if run.spectra and j <= shown[i].shape[1]
+            for i, (steps, table) in found.items()
+            if j <= table.shape[1]
         ]
-        axis = LOG | {
-            "range": log_range(table[:, [j - 1 for j in indices if j <= table.shape[1]]] for table in shown.values())
-        }
+        shown = (table[:, [j - 1 for j in indices if j <= table.shape[1]]] for _, table in found.values())
+        axis = LOG | {"range": log_range(shown)}
         panels.append((f"eigenvalues {', '.join(map(str, indices))}, {location}", axis, curves))
     return _over_steps(runs, panels)
 
@@ -104,18 +100,18 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
     another step. Several runs are matched by the share of their training: the positions are those of the run with the
     most spectra.
     """
-    known = {i: run.spectra for i, run in enumerate(runs) if run.spectra}
+    known = {i: run.spectra.steps for i, run in enumerate(runs) if run.spectra}
     if not known:
         return None
-    shares = {i: spectra.steps / max(1, spectra.steps[-1]) for i, spectra in known.items()}
+    shares = {i: steps / max(1, steps[-1]) for i, steps in known.items()}
     longest = max(shares.values(), key=len)
     positions = spread(len(longest), MAX_POSITIONS)
     at_most = min(MAX_EIGENVALUES, MAX_NUMBERS // (len(LOCATIONS) * len(positions) * len(runs)))
     panels: list[Panel] = []
     frames: list[list[list[float | None]]] = [[] for _ in positions]
     faint, ranges = [], []
-    for location in [name for name in LOCATIONS if any(name in spectra.eigenvalues for spectra in known.values())]:
-        shown = {i: spectra.eigenvalues[location] for i, spectra in known.items() if location in spectra.eigenvalues}
+    for location in [name for name in LOCATIONS if _tables(runs, name)]:
+        shown = {i: table for i, (_, table) in _tables(runs, location).items()}
         curves = []
         for i, table in shown.items():
             indices = spread(table.shape[1], at_most)
@@ -126,13 +122,11 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
             faint.append(first | {"yaxis": _axis("y", len(panels))})
             for frame, position in zip(frames, positions, strict=True):
                 frame.append(_rounded(table[int(np.abs(shares[i] - longest[position]).argmin())], 4))
-        relative = [table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in shown.values()]
-        axis = LOG | {"range": log_range(shown.values())}
-        ranges.append(log_range(relative))
-        panels.append((f"eigenvalues, {location}", axis, curves))
+        ranges.append(log_range(table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in shown.values()))
+        panels.append((f"eigenvalues, {location}", LOG | {"range": log_range(shown.values())}, curves))
     figure = _stack(runs, panels, height=2 * PANEL, gap=GAP + BOTTOM)
     assert figure is not None
-    steps = next(iter(known.values())).steps
+    steps = next(iter(known.values()))
     names = [f"{steps[k]:,}" if len(runs) == 1 else f"{100 * longest[k]:.0f} %" for k in positions]
     jump = {"mode": "immediate", "transition": {"duration": 0}, "frame": {"duration": 0, "redraw": True}}
     slider = {
@@ -290,8 +284,10 @@ def _axis(letter: str, k: int) -> str:
     return letter if k == 0 else f"{letter}{k + 1}"
 
 
-def _with_spectra(runs: Sequence[RunSummary], location: str) -> dict[int, RunSummary]:
-    return {i: run for i, run in enumerate(runs) if run.spectra and location in run.spectra.eigenvalues}
+def _tables(runs: Sequence[RunSummary], location: str) -> dict[int, tuple[list[int], Float[np.ndarray, "T D"]]]:
+    """Return the steps and the eigenvalues at a location of each run that has them."""
+    spectra = {i: run.spectra for i, run in enumerate(runs) if run.spectra and location in run.spectra.eigenvalues}
+    return {i: (found.steps.tolist(), found.eigenvalues[location]) for i, found in spectra.items()}
 
 
 def plain(text: str) -> str:
