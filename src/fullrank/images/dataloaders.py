@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count, cycle, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -220,7 +220,8 @@ class _CropBatch:
         crops, labels, errors = [], [], []
         for j in range(len(keys)):
             sample = params.select_samples(slice(j, j + 1))
-            for key in islice(self._candidates(keys, j), MAX_ATTEMPTS):
+            for attempt in range(MAX_ATTEMPTS):
+                key = self._candidate(keys, j, attempt)
                 try:
                     image, name = self.images.open(key), self.images.name(key)
                     crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
@@ -233,10 +234,10 @@ class _CropBatch:
         sizes = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
         return sizes, torch.tensor(labels), errors
 
-    def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
-        """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source
-        is a stream.
+    def _candidate(self, keys: list[Any], j: int, attempt: int) -> Any:
+        """Return the j-th image, or one of its replacements: the next images of the source, or of the batch if the
+        source is a stream.
         """
         if isinstance(self.images, Images):
-            return ((keys[j] + k) % len(self.images) for k in count())
-        return islice(cycle(keys), j, None)
+            return (keys[j] + attempt) % len(self.images)
+        return keys[(j + attempt) % len(keys)]
