@@ -98,10 +98,6 @@ class Images:
         sets = np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
         return np.where(self.multi_labels[:, 0] < 0, -1, sets)
 
-    def label(self, index: int) -> int:
-        """Return the label of one image."""
-        return int(self.labels[index])
-
     def name(self, index: int) -> str:
         """Return the name of one image."""
         return self.rows.name(int(index))
