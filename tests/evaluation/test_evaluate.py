@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fullrank.evaluation.stored import FILE, read_evaluations
 from PIL import Image
 from rich.console import Console
 from torch import nn
@@ -18,7 +19,6 @@ from fullrank.evaluation import Evaluation, calibrate_batchnorm, extract_feature
 from fullrank.evaluation.evaluate import Scoring, accuracy_during_training, score_model
 from fullrank.evaluation.features import subset
 from fullrank.evaluation.protocol import resolve_protocols
-from fullrank.evaluation.stored import FILE, read_evaluations
 from fullrank.images import open_images
 from fullrank.images.reading import Device
 from fullrank.methods import BackboneConfig
