@@ -21,7 +21,7 @@ from fullrank.images.parallel import refuse_reimported_script
 from fullrank.images.source_uri import open_once
 from fullrank.images.uri import MEMORY
 from fullrank.methods import Method
-from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
+from fullrank.models.initial_weights import initial_weights, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import (
     Assembly,
@@ -95,7 +95,7 @@ def pretrain(
             datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
         init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its
-            normalisation are those of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A
+            normalisation are those of the model, the learning rate is a tenth (`fullrank.recipes.rules.with_start`). A
             file of another library needs the network: `backbone="resnet50"`.
         labelled: source of labelled images from another place. A linear probe is trained and scored on them during
             training (`probe.labelled`); no label reaches the backbone. With `resume`, their new place if they have
@@ -165,7 +165,7 @@ def pretrain(
     labelled = None if labelled is None else str(labelled)
     given = None
     if old is None or recipe is not None:
-        start = None if init is None else read_start(init, backbone=named_backbone(changes))
+        start = None if init is None else read_start(init, changes)
         named = {} if old else {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
         changes |= {name: value for name, value in named.items() if value is not None}
         words = images if images is not None and recipe in (None, "photos") else recipe
