@@ -46,8 +46,8 @@ def passes_of(
     images: Images | MemoryImages,
     preprocess: Preprocess,
     protocol: GradientProtocol,
-    *,
     seed: int,
+    *,
     device: torch.device | str = "cpu",
     batch_size: int = 512,
     **decoding: Any,
@@ -71,7 +71,7 @@ def passes_of(
     >>> from fullrank.evaluation.protocol import SgdProtocol
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"].subset(range(8))
-    >>> passes_of(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), SgdProtocol(), seed=0)(1).shape
+    >>> passes_of(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), SgdProtocol(), 0)(1).shape
     torch.Size([8, 64])
     """
     images, transform = keep_decoded(images, preprocess, **decoding), crop_and_flip(preprocess, protocol)

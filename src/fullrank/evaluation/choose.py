@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -190,6 +191,6 @@ def compare_orders(
     scores, comparisons = judge(outcomes, sets[0].target, seed=scoring.seed)
     best = (scores[0].features, *(each.against for each in comparisons if each.low <= 0))
     values = [each.values[DECISIVE] for each in candidates]
-    tau, chance = kendalltau(values, [accuracies[each.name] for each in candidates], alternative="greater")
-    tau, chance = (0.0, 1.0) if np.isnan(tau) else (float(tau), float(chance))  # all values are equal
+    found: Any = kendalltau(values, [accuracies[each.name] for each in candidates], alternative="greater")
+    tau, chance = (0.0, 1.0) if np.isnan(found.statistic) else map(float, found)  # NaN: all values are equal
     return LabelledOrder(task.splits.data, scores, best, tau, chance)

@@ -83,7 +83,8 @@ def evaluate(
         raise UserError("data and labelled both name the labelled images; give one of them")
     if isinstance(probes := scoring.get("probes"), str):
         raise UserError(f"probes is '{probes}', expected a list of names: probes=['{probes}']")
-    choices = Scoring(**scoring | {"protocols": resolve_protocols(scoring.get("protocols"))})
+    given: dict[str, Any] = scoring | {"protocols": resolve_protocols(scoring.get("protocols"))}
+    choices = Scoring(**given)
     if labelled is not None and choices.protocols.few_shot.labels == FewShotProtocol.labels:
         few_shot = replace(choices.protocols.few_shot, labels=CURVE)
         choices = replace(choices, protocols=replace(choices.protocols, few_shot=few_shot))
@@ -156,8 +157,8 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
         settings = settings_of(course.protocol)
         outcomes += score_predictions(SUPERVISED, "supervised", settings, [prediction], course.target)
     first = sets[0]
-    sizes = {"train_images": len(first.train.X), "test_images": len(first.test.X)}
-    found = task.evaluation(model, outcomes, first.target, seed=choices.seed, **sizes)
+    read = len(first.train.X), len(first.test.X)
+    found = task.evaluation(model, outcomes, first.target, read, seed=choices.seed)
     left_out = [f"{name}: the images have several labels each, which it cannot score" for name in unused]
     shots = [s for s in found.scores if (s.probe, s.features, s.metric) == ("few-shot", first.name, "accuracy")]
     curve = {int(str(score.settings["labels"])): score.value for score in shots}
@@ -185,6 +186,8 @@ def networks_of(model: Model, others: Sequence[Model], task: Task, choices: Scor
         yield Network(other.name, other.backbone, preprocess_of(other))
     if choices.baselines:
         yield raw_pixels(preprocess)
-        options = task.options | {"generator": torch.Generator().manual_seed(choices.seed)}
-        untrained = calibrate_batchnorm(model.untrained(), task.splits.train, preprocess, **options)
+        generator = torch.Generator().manual_seed(choices.seed)
+        untrained = calibrate_batchnorm(
+            model.untrained(), task.splits.train, preprocess, generator=generator, **task.options
+        )
         yield Network(f"untrained backbone{suffix}", untrained, preprocess, choices.selected)

@@ -97,10 +97,14 @@ def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Itera
         )
 
         def augmented(protocol: GradientProtocol, network: Network = network) -> Callable[[int], Tensor]:
-            task.notify(f"features of augmented images: {network.name}, {protocol.views} passes")
-            options = task.again().options | {"seed": seed}
-            one_pass = passes_of(network.module, task.splits.train, network.preprocess, protocol, **options)
-            return lambda number: one_pass(number)[:, network.dimensions]
+            again = task.again()
+            one_pass = passes_of(network.module, task.splits.train, network.preprocess, protocol, seed, **again.options)
+
+            def features(number: int) -> Tensor:
+                task.notify(f"features of augmented images: {network.name}, pass {number + 1}")
+                return one_pass(number)[:, network.dimensions]
+
+            return features
 
         labels = labels_of(test)[test.labelled].numpy()
         labels = labels if test.multi_labels is None else labels == 1

@@ -115,7 +115,7 @@ def finetune(
         for name, predictions in trained.items()
         for outcome in score_predictions(name, "finetune", settings, predictions, target)
     ]
-    evaluation = task.evaluation(loaded, outcomes, target, seed=seed, seeds=True, **course.read)
+    evaluation = task.evaluation(loaded, outcomes, target, course.read, seed=seed, seeds=True)
     evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
     if out is not None:
         network, head = first

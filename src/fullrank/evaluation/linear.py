@@ -277,7 +277,8 @@ def gradient_probe(
         if limit < max(rates):
             notes.append(f"the learning rate was limited to {limit:.2g}, the largest stable one")
         rates = tuple(dict.fromkeys(min(rate, limit) for rate in rates))
-    classes, everything, candidates = int(y.max()) + 1, torch.arange(len(y), device=X.device), {}
+    classes, everything = int(y.max()) + 1, torch.arange(len(y), device=X.device)
+    candidates: dict[float, _Head] = {}
     held_out = held_out_tenths(y, seed=seed) == 0
     if len(rates) > 1:
         if not held_out.any():
@@ -289,7 +290,7 @@ def gradient_probe(
         features = X if passes is None else passes(epoch)
         for head in (*candidates.values(), *finals.values()):
             head.train_epoch(features, y, generator)
-    best = rates[0]
+    best = next(iter(finals))
     if candidates:
         values = {rate: _quality(head.logits(X[held_out]), y[held_out]) for rate, head in candidates.items()}
         best = max(values, key=lambda rate: (values[rate], -rate))  # for ties, the smaller rate

@@ -136,10 +136,10 @@ def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) 
         areas = MeanOfClasses(area, positive[:, both], scores[:, present][:, both])
         return found | ({AUROC: areas} if both.any() else {})
     missing = max(y.max() + 1 - scores.shape[1], 0)  # classes that only test images have
-    best = logits.topk(min(5, logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]
-    found = {ACCURACY: weighted_mean(best[:, 0].astype(float))}
+    best = (logits.topk(min(5, logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]).astype(float)
+    found = {ACCURACY: weighted_mean(best[:, 0])}
     if scores.shape[1] + missing > MANY_CLASSES:
-        found[TOP5] = weighted_mean(best.any(1).astype(float))
+        found[TOP5] = weighted_mean(best.max(1))
     if by_class:
         found[BALANCED] = MeanOfClasses(recall, positive, np.repeat(best[:, :1], len(present), 1))
         shares = softmax(np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf), axis=1)[:, present]

@@ -241,7 +241,9 @@ def _score_table(evaluation: Evaluation) -> Table:
 def _class_table(evaluation: Evaluation) -> Table:
     """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
     main, cells = evaluation.main, {}
-    for s in evaluation.scores if main else ():
+    if main is None:
+        return Table()
+    for s in evaluation.scores:
         if s.probe not in ("supervised", "finetune") and (s.probe, s.settings) != (main.probe, main.settings):
             continue
         column = f"{s.features}, fine-tuning" if s.probe == "finetune" != main.probe else s.features
@@ -251,7 +253,7 @@ def _class_table(evaluation: Evaluation) -> Table:
             what = f"average precision, {name} (n = {s.positives[name]})" if s.positives else f"recall, {name}"
             cells[what, column] = f"{100 * value:.1f}"
     areas_first = sorted(cells, key=lambda place: place[0] not in (BALANCED, AUROC))
-    return _table(main.name if main else "", {place: cells[place] for place in areas_first})
+    return _table(main.name, {place: cells[place] for place in areas_first})
 
 
 @config

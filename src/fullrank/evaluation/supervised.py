@@ -33,7 +33,7 @@ class Course:
 
     train: MemoryImages
     test: MemoryImages
-    read: dict[str, int]
+    read: tuple[int, int]
     preprocess: Preprocess
     protocol: SupervisedProtocol
     device: torch.device | str = "cpu"
@@ -49,7 +49,7 @@ class Course:
         if model.recipe is not None and not all(view.flip for view in model.recipe.views):
             protocol = replace(protocol, flip=0.0)
         preprocess = replace(model.preprocess, resize=0)  # the pixels are resized already
-        return cls(train, test, {"train_images": read, "test_images": read_test}, preprocess, protocol, device)
+        return cls(train, test, (read, read_test), preprocess, protocol, device)
 
     @property
     def target(self) -> Target:

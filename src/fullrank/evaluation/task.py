@@ -58,10 +58,17 @@ class Task:
         return how(self.device, self.errors)
 
     def evaluation(
-        self, model: Model, outcomes: Sequence[Outcome], target: Target, *, seed: int, seeds: bool = False, **sizes: int
+        self,
+        model: Model,
+        outcomes: Sequence[Outcome],
+        target: Target,
+        read: tuple[int, int],
+        *,
+        seed: int,
+        seeds: bool = False,
     ) -> Evaluation:
-        """Return the scores with their intervals and comparisons; `seed` and `seeds` are those of `judge`, `sizes` the
-        numbers of images.
+        """Return the scores with their intervals and comparisons; `read` are the numbers of training and of test images
+        that could be read, `seed` and `seeds` are those of `judge`.
         """
         scores, comparisons = judge(outcomes, target, seed=seed, seeds=seeds)
         left_out = [
@@ -70,9 +77,18 @@ class Task:
             if (missing := int((one_label(images) < 0).sum()))
         ]
         left_out += [f"{len(self.errors.reasons)} images: unreadable"] if self.errors.reasons else []
-        about = {"data": self.splits.data, "statement": self.splits.statement, "left_out": tuple(left_out)}
-        result = {"scores": scores, "comparisons": comparisons, "chance": target.chance}
-        return Evaluation(model=model.name, step=model.step, **about, **result, **sizes)
+        return Evaluation(
+            model=model.name,
+            step=model.step,
+            data=self.splits.data,
+            statement=self.splits.statement,
+            train_images=read[0],
+            test_images=read[1],
+            chance=target.chance,
+            scores=scores,
+            comparisons=comparisons,
+            left_out=tuple(left_out),
+        )
 
 
 def how(device: Device, errors: DecodeErrors | None = None) -> dict[str, Any]:
