@@ -3,7 +3,6 @@ outliers and likely label errors.
 """
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,9 +25,9 @@ from fullrank.errors import UserError, printable
 from fullrank.evaluation.task import AnyImages, Notify, how, silent
 from fullrank.files import atomic_write
 from fullrank.images import MemoryImages, Preprocess, as_images, open_images
+from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
-from fullrank.images.user_images import read_pixels, split_images
 from fullrank.models import Model, load
 from fullrank.models.features import preprocessed_batches, verify_frozen
 from fullrank.models.model import ModelLike, with_depth
@@ -330,9 +329,10 @@ def open_parts(
 
 def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor]:
     """Return the names and the preprocessed pixels of the queries."""
-    images = list(split_images(query))
-    names = [os.fspath(image) if isinstance(image, str | Path) else f"query {i}" for i, image in enumerate(images)]
-    return names, torch.stack(same_form([read_pixels(x, model.preprocess, number=i) for i, x in enumerate(images)]))
+    images = given_images(query)
+    rows = range(len(images))
+    pixels = same_form([read_pixels(images, row, model.preprocess) for row in rows])
+    return [images.name(row) for row in rows], torch.stack(pixels)
 
 
 def label_texts(labels: Sequence[int], classes: tuple[str, ...]) -> list[str | None]:

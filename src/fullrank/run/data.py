@@ -25,6 +25,7 @@ from fullrank.images import (
     Images,
     MemoryImages,
     MixedSizesError,
+    Steps,
     StreamedImages,
     batch_indices,
     channel_statistics,
@@ -317,14 +318,9 @@ def load_batches(
     return dataloader(
         data.train,
         views,
-        seed=recipe.seed,
-        batch_size=recipe.batch_size,
-        start=start,
-        stop=stop,
+        Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size()),
         device=device,
         workers=resolve_num_workers(recipe.data.workers),
-        rank=rank(),
-        world_size=world_size(),
         bits=recipe.data.bits or 16,
         decode_errors=data.decode_errors,
     )

@@ -18,8 +18,8 @@ from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.files import FULL, NoSpaceError, atomic_write, write_json
 from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import open_once
-from fullrank.images.uri import MEMORY
 from fullrank.methods import Method
 from fullrank.models.initial_weights import initial_weights, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL

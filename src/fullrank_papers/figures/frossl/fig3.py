@@ -31,20 +31,19 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Scoring, Task
 from fullrank.evaluation.evaluate import score_networks
 from fullrank.evaluation.features import Network
-from fullrank.images import Device, MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
 from fullrank.models.model_images import LabelledSplits
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.report.plot_style import subplots
 from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import holds_for_all
-from fullrank_papers.plot_style import color_scale
+from fullrank_papers.plot_style import color_scale, subplots
 
 TOP = 14
 SWEEP_EPOCHS = 100  # after which the paper's sweep is judged
@@ -189,7 +188,7 @@ def train_once(
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     order: dict[str, Any] = {"seed": seed, "batch_size": recipe.batch_size, "start": 0}
     stop = size.sweep_steps if probe else size.steps
-    batches = dataloader(train.to(fabric.device), parts.views, **order, stop=stop)
+    batches = dataloader(train.to(fabric.device), parts.views, Steps(**order, stop=stop))
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
@@ -357,8 +356,6 @@ TINY, NARROW = (
 # ResNet-18 and the paper's D = 1024 on CIFAR-10; five epochs are 975 steps, and the sweep takes 20 epochs.
 WIDE = replace(RECIPES["cifar10"], projector=ProjectorConfig(widths=(2048, 1024)))
 
-TITLE = "Fig. 3 of Skean et al. 2024, FroSSL"
-CLAIM = "At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation."
 SIZES = {
     "smoke": Size(
         TINY, images=512, held_out=256, samples=128, steps=6, sweep_steps=8, spectra=3, learning_rates=(1e-1,), seeds=2
@@ -369,4 +366,3 @@ SIZES = {
         RECIPES["stl10"], images=105_000, held_out=0, samples=2048, steps=2050, sweep_steps=41_000, spectra=200
     ),
 }
-IMAGES = "CIFAR-10 at sizes small and gpu, STL-10 with its unlabelled images as in the paper"
