@@ -75,8 +75,10 @@ class LogisticRegression:
             self.variance = X.var(0, correction=0).double()
             return
         # the solution lies in the span of the centred features, which has few dimensions for few images
-        span = torch.linalg.qr((X - X.mean(0)).mT).Q if n < D else None
-        variance, axes = torch.linalg.eigh(torch.cov((X if span is None else X @ span).mT, correction=0))
+        centred = X - X.mean(0)
+        span = torch.linalg.qr(centred.mT).Q if n < D else None
+        centred = centred if span is None else centred @ span
+        variance, axes = torch.linalg.eigh(centred.mT @ centred / n)
         self.variance, self.axes = variance.double(), (axes if span is None else span @ axes).double()
 
     def fit(

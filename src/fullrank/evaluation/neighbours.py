@@ -140,37 +140,30 @@ class Neighbours:
         """
 
         def texts(values: Sequence[str | None], rows: Any) -> pa.Array:
-            return pa.array([values[i] for i in rows], pa.string())
+            return pa.array([values[i] for i in rows], pa.string())  # the type also of an empty column
 
         names, everything = self.names, range(len(self))
-        images = {
-            "name": texts(names, everything),
-            "split": texts(self.splits, everything),
-            "label": texts(self.labels, everything),
-            "neighbours": list(self.indices),
-            "neighbour_names": [[names[i] for i in row] for row in self.indices],
-            "similarities": list(self.similarities),
-            "outlier_score": self.outlier_score,
-            "label_agreement": pa.array(self.label_agreement, pa.float64(), from_pandas=True),  # null for NaN
-            "usual_label": pa.array([self.usual_label(i)[0] for i in everything], pa.string()),
-        }
-        first, second = ([pair[side] for pair in self.duplicates] for side in (0, 1))
-        duplicates = {
-            "first": pa.array(first, pa.int64()),
-            "second": pa.array(second, pa.int64()),
-            **{f"first_{name}": texts(values, first) for name, values in (("name", names), ("split", self.splits))},
-            **{f"second_{name}": texts(values, second) for name, values in (("name", names), ("split", self.splits))},
-            "correlation": pa.array([pair.correlation for pair in self.duplicates], pa.float32()),
-            "equal": pa.array([pair.equal for pair in self.duplicates], pa.bool_()),
-        }
+        images: dict[str, Any] = {"name": names, "split": self.splits, "label": texts(self.labels, everything)}
+        images |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
+        images |= {"neighbour_names": [[names[i] for i in row] for row in self.indices]}
+        images |= {"outlier_score": self.outlier_score, "usual_label": [self.usual_label(i)[0] for i in everything]}
+        images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
+        duplicates: dict[str, Any] = {}
+        for side, place in (("first", 0), ("second", 1)):
+            rows = [pair[place] for pair in self.duplicates]
+            duplicates[side] = pa.array(rows, pa.int64())
+            duplicates |= {f"{side}_name": texts(names, rows), f"{side}_split": texts(self.splits, rows)}
+        duplicates["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
+        duplicates["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
         tables = {"images": pa.table(images), "duplicates": pa.table(duplicates)}
         if self.queries:
             asked, indices, similarities = self.queries
             rows, k = indices.ravel(), indices.shape[1]
             answers: dict[str, Any] = {"query": np.repeat(asked, k), "rank": np.tile(np.arange(1, k + 1), len(indices))}
             answers |= {"row": rows, "name": texts(names, rows), "split": texts(self.splits, rows)}
-            answers |= {"label": texts(self.labels, rows), "similarity": similarities.ravel()}
-            tables["queries"] = pa.table(answers)
+            tables["queries"] = pa.table(
+                answers | {"label": texts(self.labels, rows), "similarity": similarities.ravel()}
+            )
         return tables
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
