@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.recipes import Recipe
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy, describe_cause, describe_observation
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import (
     CollapseDetector,
     collapsed_share,
@@ -67,7 +67,7 @@ def test_alarms_equal_the_recorded_alarms(name):
             "alarm": alarm.alarm,
             "where": alarm.where,
             "cause": alarm.cause,
-            "message": terms_and_numbers(" ".join((*describe_observation(alarm), describe_cause(alarm)))),
+            "message": terms_and_numbers(alarm_message(alarm)),
             "remedy": re.findall(r"--[\w.]+|now [\d. ]*\d", alarm_remedy(alarm)),
         }
         for alarm in alarms

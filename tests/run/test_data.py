@@ -84,7 +84,7 @@ def test_a_small_dataset_of_one_size_is_loaded_into_memory(even):
     assert (data.num_images, len(data.train)) == (12, 12)
     assert data.train.pixels.shape == (12, 3, 10, 12)
     assert data.held_out.shape == (12, 3, 8, 8)
-    assert (data.classes, data.num_classes) == (("cat", "dog"), 2)
+    assert (data.sample.classes, data.num_classes) == (("cat", "dog"), 2)
     assert "12 images" in lines[0]
     assert parts.preprocess.mean == complete.data.mean
 
@@ -197,12 +197,11 @@ def test_the_online_probe_is_scored_on_all_labelled_readable_test_images(even, t
     given = {"probe": ProbeConfig(epochs=(1.0,)), "spectrum": SpectrumConfig(samples=3), "max_error_fraction": 0.5}
     _, _, data, _ = opened(even, **given)
     assert data.test is not None
-    decoded = replace(data.test, stored=())  # as for images that do not fit in memory
-    for images in (data.test, decoded):
-        assert sorted(name for batch in images.batches() for name in batch.names) == [
+    for _ in range(2):
+        assert sorted(name for batch in data.test() for name in batch.names) == [
             f"test/{('cat', 'dog')[k % 2]}/{k:03}.png" for k in sorted(range(1, 12), key=lambda k: (k % 2, k))
         ]
-        assert all((batch.labels >= 0).all() for batch in images.batches())
+        assert all((batch.labels >= 0).all() for batch in data.test())
     assert opened(even, max_error_fraction=0.5)[2].test is None
 
 
@@ -219,7 +218,7 @@ def test_images_of_floats_need_four_bytes_per_value(tmp_path, even, monkeypatch)
     given = {"probe": ProbeConfig(epochs=(1.0,))}
     kept = [opened(source, **given)[2] for source in (even, str(tmp_path / "floats"))]
     assert [len(data.held_out) for data in kept] == [12, 6]
-    assert [bool(data.test.stored) for data in kept] == [True, False]
+    assert [data.test() is data.test() for data in kept] == [True, False]
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])

@@ -6,8 +6,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fullrank.errors import UserError
-from fullrank.run import Metrics, MetricsWriter
-from fullrank.run.metrics import scalars
+from fullrank.run import Metrics
+from fullrank.run.metrics import MetricsWriter, scalars
 from fullrank.run.rows import AlarmRow, OnlineRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
 from fullrank.run.wandb_log import check_wandb
 

@@ -9,8 +9,8 @@ from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, bu
 from fullrank.objectives import frossl, total
 from fullrank.run import monitor
 from fullrank.run.monitor import (
-    evaluate_held_out_views,
     evaluate_spectra,
+    evaluate_views,
     variance_within_views,
     view_deviations,
 )
@@ -47,7 +47,7 @@ def make_transform(*custom_transforms, configs=None):
 
 def evaluate(method, transform=None, *, pixels=PIXELS, with_loss=True, seed=3):
     views = transform or make_transform()
-    return evaluate_held_out_views(method, pixels, views, seed=seed, batch_size=N, with_loss=with_loss)
+    return evaluate_views(method, pixels, views, seed=seed, batch_size=N, with_loss=with_loss)
 
 
 @pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 512), (10, 4)])  # 10 images are fewer than dimensions
@@ -120,11 +120,11 @@ def test_the_loss_is_that_of_the_objective_on_views_of_the_first_images_in_any_p
     views = transform(PIXELS[:N], transform.make_params(mix(3, monitor.HELD_OUT_STREAM), 0, N))
     with torch.no_grad():
         expected = total(method.terms(method(views))).item()
-    assert evaluate(trained).loss == expected
+    assert evaluate(trained)["held_out_loss"] == expected
     monkeypatch.setattr(monitor, "CHUNK", 7)
-    assert evaluate(trained).loss == pytest.approx(expected, rel=1e-5)
+    assert evaluate(trained)["held_out_loss"] == pytest.approx(expected, rel=1e-5)
     configs = (ViewConfig(size=8), ViewConfig(size=4, count=3))
-    assert evaluate(trained, make_transform(configs=configs)).loss is not None
+    assert evaluate(trained, make_transform(configs=configs))["held_out_loss"] is not None
 
 
 def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
@@ -134,12 +134,12 @@ def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
         raise ValueError("too few images")
 
     method.objective = refuse
-    assert evaluate(method, pixels=PIXELS[:10]).loss is None
+    assert evaluate(method, pixels=PIXELS[:10])["held_out_loss"] is None
     with pytest.raises(ValueError, match="too few"):
         evaluate(method)
     method = deepcopy(trained)
     nn.init.constant_(method.projector[0].weight, float("nan"))
-    assert evaluate(method).loss is None
+    assert evaluate(method)["held_out_loss"] is None
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,6 @@ def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
 )
 def test_views_without_variance_have_no_deviation(trained, transform, over_images, over_pixels):
     found = evaluate(trained, make_transform(transform), with_loss=False)
-    assert found.loss is None
-    assert (found.image_deviation > 1e-3, found.pixel_deviation > 1e-3) == (over_images, over_pixels)
+    assert found["held_out_loss"] is None
+    assert (found["image_deviation"] > 1e-3, found["pixel_deviation"] > 1e-3) == (over_images, over_pixels)
     assert view_deviations([torch.randn(2, 1, 1, 8, 8)])[0] is None  # a single image

@@ -26,7 +26,7 @@ from fullrank.run import Run
 from fullrank.run import data as run_data
 from fullrank.run import pretrain as pretraining
 from fullrank.run.logger import RunLogger
-from fullrank.run.pretrain import preview
+from fullrank.run.preview import preview
 from fullrank.run.resume import with_absolute_source
 
 ROOT = Path(__file__).parents[2]

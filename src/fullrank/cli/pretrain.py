@@ -21,7 +21,8 @@ from fullrank.recipes.resolve import PHOTOS, find_recipe, with_view_groups
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
 from fullrank.report import write_report
 from fullrank.run import Run
-from fullrank.run.pretrain import pretrain, preview
+from fullrank.run.pretrain import pretrain
+from fullrank.run.preview import preview
 from fullrank.run.terminal import stderr
 
 USAGE = """usage: fullrank pretrain SOURCE | RECIPE [flags]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from fullrank.distributed import all_reduce_max, world_size
-from fullrank.errors import UserError
 from fullrank.recipes import Recipe, resolve
 from fullrank.recipes.recipe import view_sizes
 
@@ -19,7 +18,6 @@ from fullrank.recipes.recipe import view_sizes
 WARM_UP, MEASURED = 2, 3
 # Time of a run divided by that of its steps: evaluations of spectra, checkpoints, logs.
 REST = 1.05
-MAX_HOURS = 10_000
 
 # Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training.
 EVALUATION_SHARE = 0.015
@@ -30,7 +28,7 @@ MIN_SAMPLES = 64
 
 
 class Pace:
-    """The time of a step, measured on the first steps after `WARM_UP`.
+    """The time of a step, `step_seconds`, measured on the first steps after `WARM_UP`; None while it is measured.
 
     Args:
         device: the device of the training.
@@ -39,7 +37,6 @@ class Pace:
 
     def __init__(self, device: torch.device, *, least: float = 1.0) -> None:
         self.step_seconds: float | None = None
-        """The time of a step; None while it is measured."""
         self._device, self._least, self._steps, self._began = device, least, 0, 0.0
 
     def tick(self, elsewhere: float = 0.0) -> bool:
@@ -70,16 +67,6 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
         if all_reduce_max(int(pace.step_seconds is None)) == 0:
             break
     return all_reduce_max(round(1e6 * (pace.step_seconds or 0))) / 1e6
-
-
-def check_hours(hours: object) -> None:
-    """Check a number of hours.
-
-    Raises:
-        UserError: it is no positive number, or too large.
-    """
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 < hours <= MAX_HOURS:
-        raise UserError(f"hours is {hours!r:.60}, expected a number above 0 and at most {MAX_HOURS:,}")
 
 
 def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> int:

@@ -4,13 +4,14 @@ list of cells. The same call goes on where it was stopped.
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
+from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import named_backbone, read_start
 from fullrank.recipes import Recipe, import_code, resolve
 from fullrank.run.directory import as_path, run_lock
@@ -151,6 +152,7 @@ def _as_setting(value: Any) -> Setting:
     return value if isinstance(value, str | int | float) else str(value)
 
 
+@open_once()
 def run_sweep(
     plan: Plan,
     folder: Path,
@@ -185,20 +187,21 @@ def run_sweep(
         if only is not None:
             cells = [_find_cell(cells, only)]
             missing = [cell for cell in cells if cell in missing]
-        names = {cell.name.casefold() for cell in cells}
-        if len(names) < len(cells):
+        if len({cell.name.casefold() for cell in cells}) < len(cells):
             raise UserError("two cells have the same name, expected a name of its own for each; rename one")
         if not missing:
             return [rows[cell.name] for cell in cells]
         check_cells(missing, folder)
-        _create(folder)
-        console.print(
-            f"{folder}: {len(missing)} of {len(cells)} cells to run; the output of each is in {folder / 'logs'}"
-        )
+        try:
+            (folder / "logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
+        left = f"{len(missing)} of {len(cells)} cells to run"
+        console.print(f"{folder}: {left}; the output of each is in {folder / 'logs'}")
 
         def on_end(cell: Cell, reason: str, total: int = len(cells)) -> None:
             row = None if reason else read_row(folder / cell.name)
-            rows[cell.name] = row or _failed_row(cell, reason or "its job wrote no row")
+            rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
             console.print(f"[{len(rows)}/{total}] {cell.name}: {rows[cell.name].summary()}")
 
         busy = [cell for cell in missing if _is_busy(folder / cell.name)]
@@ -237,17 +240,6 @@ def _is_busy(path: Path) -> bool:
     except UserError:
         return True
     return False
-
-
-def _create(folder: Path) -> None:
-    try:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
-
-
-def _failed_row(cell: Cell, reason: str) -> Row:
-    return replace(new_row(cell), status="failed", error=reason)
 
 
 def collect_rows(plan: Plan, folder: Path) -> tuple[list[Row], list[Cell]]:

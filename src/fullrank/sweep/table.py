@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, write_text
 from fullrank.report import write_report
 from fullrank.report.plot_style import COLORS, subplots
 from fullrank.run.directory import is_run
@@ -25,7 +25,7 @@ from fullrank.sweep.row import Row, Setting, require_same_images
 if TYPE_CHECKING:
     import matplotlib.figure
 
-LESS_IMPORTANT = ("seconds", "CPU seconds", "effective rank")
+MAX_WIDTH = 1000  # of a table that is not printed to a terminal
 # The report compares at most this many runs; a page of more runs is too large to open.
 MOST_REPORTED = 60
 Combination = tuple[tuple[str, Setting], ...]
@@ -154,23 +154,14 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
-    """Print the table without cutting a cell. A narrow terminal gets it without the columns `LESS_IMPORTANT`; files and
-    pipes get all.
-    """
+    """Print the table: in a narrow terminal long cells are folded; nothing is cut. Files and pipes get wide lines."""
     titles, lines = table_cells(rows)
-    dropped: list[str] = []
-    for name in ("", *(name for name in LESS_IMPORTANT if name in titles)):
-        dropped += [name]
-        kept = [i for i, each in enumerate(titles) if each not in dropped]
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-        for i in kept:
-            table.add_column(titles[i], no_wrap=True)
-        for line in lines:
-            table.add_row(*(Text(line[i]) for i in kept))
-        width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-        if width <= console.width or not console.is_terminal:
-            break
-    Console(file=console.file, width=max(width, console.width), force_terminal=console.is_terminal).print(table)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in titles:
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    console.print(table, width=None if console.is_terminal else MAX_WIDTH)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -204,9 +195,12 @@ def csv_table(rows: Sequence[Row]) -> str:
         values = [column.value(row) if row.is_done else None for column in columns]
         numbers = ["" if value is None else f"{value:.6g}" for value in values]
         settings = [row.settings.get(name, "") for name in names]
-        status = "diverged" if row.diverged else row.status
-        writer.writerow([row.cell, *settings, row.seed, status, *numbers, row.error])
+        writer.writerow([row.cell, *settings, row.seed, _status(row), *numbers, row.error])
     return file.getvalue()
+
+
+def _status(row: Row) -> str:
+    return "diverged" if row.diverged else row.status
 
 
 def choices_text(rows: Sequence[Row]) -> str:
@@ -218,16 +212,13 @@ def choices_text(rows: Sequence[Row]) -> str:
     names = [name for name in found[0].settings if name not in (STAGE, CHOSEN)]
     others = [name for name in names if name != chosen]
     best = choose(found, chosen, others, lambda row: row.score(probe))
-    tried: dict[tuple[Setting, ...], list[Setting]] = {}
-    for row in found:
-        tried.setdefault(tuple(row.settings[name] for name in others), []).append(row.settings[chosen])
     lines = []
     for row in found:
         group, value, score = tuple(row.settings[name] for name in others), row.settings[chosen], row.score(probe)
-        text = "diverged" if row.diverged else "failed" if score is None else f"{100 * score:.1f}"
-        edge = edge_of_grid(value, tried[group])
-        mark = "" if best.get(group) != value else f"yes, the {edge}" if edge else "yes"
-        lines.append([*(str(row.settings[name]) for name in names), text, mark])
+        tried = [each.settings[chosen] for each in found if all(each.settings[n] == row.settings[n] for n in others)]
+        yes = ", the ".join(filter(None, ("yes", edge_of_grid(value, tried)))) if best.get(group) == value else ""
+        text = _status(row) if score is None or row.diverged else f"{100 * score:.1f}"
+        lines.append([*(str(row.settings[name]) for name in names), text, yes])
     table = format_markdown([*names, f"{probe} % on validation images", "chosen"], lines)
     return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n{table}\n"
 
@@ -247,17 +238,14 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
     figure, axes = subplots(width=7.5, height=4.2)
     ax = axes[0, 0]
     for i, (combination, found) in enumerate(groups.items()):
-        points: dict[float, list[float]] = {}
-        for score in (score for row in found for score in row.online):
-            points.setdefault(score.epoch, []).append(100 * score.accuracy)
-        curve = [(epoch, points[epoch]) for epoch in sorted(points) if len(points[epoch]) == len(found)]
-        epochs, means = [epoch for epoch, _ in curve], [statistics.fmean(values) for _, values in curve]
-        sds = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in curve]
+        scores = [{score.epoch: 100 * score.accuracy for score in row.online} for row in found]
+        epochs = sorted(set.intersection(*map(set, scores)))
+        values = np.array([[each[epoch] for epoch in epochs] for each in scores])
+        mean, sd = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(epochs))
         color, style = COLORS[i % len(COLORS)], ("-", "--", ":", "-.")[i // len(COLORS) % 4]
         label = ", ".join(str(value) for _, value in combination) or rows[0].recipe
-        ax.plot(epochs, means, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
-        low, high = ([m + sign * s for m, s in zip(means, sds, strict=True)] for sign in (-1, 1))
-        ax.fill_between(epochs, low, high, color=color, alpha=0.12, lw=0)
+        ax.plot(epochs, mean, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
+        ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
     most = max(len(found) for found in groups.values())
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
     ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
@@ -285,8 +273,7 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
         "table.csv": csv_table(rows),
     }
     for name, text in texts.items():
-        with atomic_write(folder / name, overwrite=True) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     paths = [folder / name for name in texts]
     if figure := accuracy_figure(rows, title):
         for suffix in ("svg", "png"):
