@@ -58,7 +58,7 @@ def test_input_names_exclude_the_state():
 
     method = WithState(two_tensors)
     assert method.input_names == ("P", "T")
-    assert method.terms({"P": torch.ones(3), "T": torch.ones(3)})["loss"].item() == pytest.approx(0.6)
+    assert method.terms({"P": torch.ones(1, 3), "T": torch.ones(1, 3)})["loss"].item() == pytest.approx(0.6)
 
 
 # The buffers of a state

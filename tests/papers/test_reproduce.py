@@ -11,13 +11,14 @@ import pytest
 from fullrank.cli import main
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.recipes import DataConfig, with_objective
-from fullrank.report.plot_style import subplots, to_svg
+from fullrank.report.plot_style import subplots
 from fullrank.sweep import Cell, EvaluationPlan, Row, identify
 from fullrank_papers import cli
 from fullrank_papers.figures import FIGURES, CampaignRuns, Result, load_committed, load_figure, reproduce
 from fullrank_papers.figures import figure as figure_module
 from fullrank_papers.figures.figure import claim_texts, summarize_claims, verdict
 from fullrank_papers.figures.result import round_numbers
+from fullrank_papers.plot_style import to_svg
 
 METHODS = ("frossl", "vicreg")
 

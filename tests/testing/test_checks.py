@@ -9,7 +9,6 @@ from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import OBJECTIVES, directclr, moco, swav, vicreg
 from fullrank.testing import CHECKS, check, objective_case, optimize_free_embeddings
 from fullrank.testing.checks import check_finite_differences, relative_changes
-from fullrank.testing.measurements import measure_saved_bytes, measure_seconds
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -76,7 +75,6 @@ def normalises_rounding(Z):
         ("float32", double, "float32", "float64"),
         ("bfloat16", overflows, "bfloat16 network", "not finite"),
         ("host synchronisation", broken_losses.item_inside, "no host synchronisation", "reads a value on the host"),
-        ("host synchronisation", branches, "no host synchronisation", "reads a value on the host"),
         ("compile", branches, "compiles into one graph", "Unsupported"),
         ("compile", other_when_compiled, "compiles into one graph", "differs by"),
     ],
@@ -114,14 +112,6 @@ def test_a_whole_report():
     assert [progress[0], progress[-1]] == ["terms", "free embeddings"]
     assert len({result.name for result in report.results}) == len(report.results)
     assert "mine:correct passes" in str(report)
-
-
-def test_costs_are_measured():
-    def pairs(Z):
-        return {"loss": (Z[0] @ Z[1].mT).exp().sum()}
-
-    assert measure_saved_bytes(objective_case(pairs), N=50, D=3) == 50 * 50 * 4
-    assert measure_seconds(objective_case(pairs), N=50, D=3) > 0
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
@@ -164,7 +154,7 @@ def test_the_number_of_views_fits_the_objective(loss, views):
     [
         (broken_losses.unknown_tensor, r"'unknown_tensor' takes 'z1' by position.* Z \(V, N, D\)"),
         (broken_losses.number_without_default, "no default for temperature"),
-        (lambda *, weight=1.0: {}, "takes no tensor by position"),
+        (lambda *, weight=1.0: {}, "takes no embeddings by position"),
     ],
 )
 def test_a_signature_that_no_method_supplies_raises(loss, words):

@@ -70,7 +70,7 @@ def explain(
     """Test an objective, yours or one of the library, in less than a minute.
 
     The checks are: value and gradient on 1, 2 and 4 processes, gradcheck, collapse, precision, torch.compile,
-    invariances, cost, and the spectrum of free embeddings compared with FroSSL.
+    invariances, time, and the spectrum of free embeddings compared with FroSSL.
 
     Exit status 0: all checks passed; 1: a check failed; 2: the objective cannot be tested. The objective's
     hyperparameters are flags: --hyper.NAME.

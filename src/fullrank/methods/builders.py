@@ -4,7 +4,7 @@ hyperparameters.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from torch import nn
@@ -12,9 +12,8 @@ from torch import nn
 from fullrank.config import Share
 from fullrank.errors import UserError
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
-from fullrank.methods.joint_embedding import JointEmbedding
+from fullrank.methods.joint_embedding import JointEmbedding, QueuedJointEmbedding
 from fullrank.methods.method import Method, StateBuffers
-from fullrank.methods.queued import QueuedJointEmbedding
 from fullrank.methods.teacher_student import TeacherStudent
 from fullrank.objectives import OBJECTIVES, Objective, find_state
 from fullrank.objectives.signature import hyperparameters, optional_tensor_names, tensor_names
@@ -38,16 +37,15 @@ class Encoder(NamedTuple):
     dimensions: int
 
 
-EncoderFactory = Callable[[], Encoder]
-"""A function that builds an encoder with new weights."""
-
+# A function that builds an encoder with new weights.
+MakeEncoder = Callable[[], Encoder]
+# A function (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method)
+# → method.
 Builder = Callable[..., Method]
-"""A function (make_encoder, objective with bound hyperparameters, number of views V, *, hyperparameters of the method)
-→ method."""
 
 
 def build_siamese(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+    make_encoder: MakeEncoder, objective: Objective, views: int, *, shared: bool = True
 ) -> JointEmbedding:
     """Build the method of an objective that takes Z or R, with one encoder for all views or one per view.
 
@@ -58,7 +56,7 @@ def build_siamese(
 
 
 def build_spectral_contrastive(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+    make_encoder: MakeEncoder, objective: Objective, views: int, *, shared: bool = True
 ) -> JointEmbedding:
     """Build the method of the spectral contrastive loss, with Z clipped to the unit ball as in the authors' code, to
     bound the loss below.
@@ -70,7 +68,7 @@ def build_spectral_contrastive(
 
 
 def build_swav(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -94,24 +92,16 @@ def build_swav(
         UserError: there is a queue, but the objective takes none.
     """
     if queue and "queue" not in optional_tensor_names(objective):
-        raise UserError(
-            f"method.queue is {queue}, but the objective takes no `queue=None` by position; give --method.queue 0"
-        )
+        takes = "but the objective takes no `queue=None` by position"
+        raise UserError(f"method.queue is {queue}, {takes}; give --method.queue 0")
     full = hyperparameters(objective).get("full", views)
     kind = partial(QueuedJointEmbedding, full=full, size=queue, start=queue_start) if queue else JointEmbedding
-    return _joint_embedding(
-        make_encoder,
-        objective,
-        views,
-        shared=shared,
-        head=lambda D: Prototypes(D, prototypes, freeze=freeze),
-        kind=kind,
-        K=prototypes,
-    )
+    head = partial(Prototypes, number=prototypes, freeze=freeze)
+    return _joint_embedding(make_encoder, objective, views, shared=shared, head=head, kind=kind, K=prototypes)
 
 
 def build_corinfomax(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, shared: bool = True
+    make_encoder: MakeEncoder, objective: Objective, views: int, *, shared: bool = True
 ) -> JointEmbedding:
     """Build the method of CorInfoMax, which supplies Z with L2-normalised rows, and the running covariances R and means
     mu of both views.
@@ -123,7 +113,7 @@ def build_corinfomax(
 
 
 def build_simsiam(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -143,7 +133,7 @@ def build_simsiam(
 
 
 def build_byol(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -161,7 +151,7 @@ def build_byol(
 
 
 def build_moco(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -178,7 +168,7 @@ def build_moco(
 
 
 def build_dino(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -208,13 +198,10 @@ def build_dino(
     if temperature_warmup:
         last = hyperparameters(objective).get("teacher_temperature")
         if last is None:
-            raise UserError(
-                f"method.temperature_warmup is {temperature_warmup}, but the objective has no teacher_temperature; "
-                "give --method.temperature_warmup 0"
-            )
-        method.schedules = {
-            "teacher_temperature": partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)
-        }
+            has_none = "but the objective has no teacher_temperature; give --method.temperature_warmup 0"
+            raise UserError(f"method.temperature_warmup is {temperature_warmup}, {has_none}")
+        warmup = partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)
+        method.schedules = {"teacher_temperature": warmup}
     return method
 
 
@@ -233,7 +220,7 @@ def linear_warmup(epoch: float, *, length: float, first: float, last: float) -> 
 
 
 def build_tico(
-    make_encoder: EncoderFactory, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)
+    make_encoder: MakeEncoder, objective: Objective, views: int, *, momentum: Momentum = (0.99, 1.0)
 ) -> TeacherStudent:
     """Build the method of TiCo, which supplies embeddings Z, targets T from an EMA, and the running covariance C of Z.
 
@@ -244,7 +231,7 @@ def build_tico(
 
 
 def _joint_embedding(
-    make_encoder: EncoderFactory,
+    make_encoder: MakeEncoder,
     objective: Objective,
     views: int,
     *,
@@ -268,25 +255,11 @@ def _joint_embedding(
 
 
 def _teacher_student(
-    encoder: Encoder,
-    objective: Objective,
-    views: int,
-    *,
-    head: nn.Module | None = None,
-    momentum: Momentum | None = None,
-    teacher_head: bool = False,
-    **sizes: int,
+    encoder: Encoder, objective: Objective, views: int, *, K: int = 0, size: int = 0, **options: Any
 ) -> TeacherStudent:
-    state = build_state(objective, V=views, D=encoder.dimensions, **sizes)
-    return TeacherStudent(
-        encoder.backbone,
-        encoder.projector,
-        objective,
-        head=head,
-        momentum=momentum,
-        teacher_head=teacher_head,
-        state=state,
-    )
+    """Build a `TeacherStudent`; K and size are the sizes of the state's axes other than V and D."""
+    state = build_state(objective, V=views, D=encoder.dimensions, K=K, size=size)
+    return TeacherStudent(encoder.backbone, encoder.projector, objective, state=state, **options)
 
 
 def build_state(objective: Objective, **sizes: int) -> StateBuffers | None:
@@ -295,6 +268,7 @@ def build_state(objective: Objective, **sizes: int) -> StateBuffers | None:
     return StateBuffers(state, objective, **sizes) if state else None
 
 
+# Names of an objective's tensors, with or without those of its state → the builder of its method.
 BY_TENSORS: dict[tuple[str, ...], Builder] = {
     ("Z",): build_siamese,
     ("R",): build_siamese,
@@ -305,10 +279,8 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
     ("S", "T"): build_dino,
     ("Z", "T"): build_tico,
 }
-"""Names of an objective's tensors, with or without those of its state → the builder of its method."""
-
+# Name of an objective → the builder of its method, if its tensors would select another one.
 BY_NAME: dict[str, Builder] = {"byol": build_byol, "spectral_contrastive": build_spectral_contrastive}
-"""Name of an objective → the builder of its method, if its tensors would select another one."""
 
 
 def method_builder(name: str, objective: Objective) -> Builder:
@@ -334,5 +306,5 @@ def method_builder(name: str, objective: Objective) -> Builder:
     )
 
 
+# Name of a library objective → the builder of its method.
 METHODS: dict[str, Builder] = {name: method_builder(name, objective) for name, objective in OBJECTIVES.items()}
-"""Name of a library objective → the builder of its method."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -35,34 +34,10 @@ Json = Annotated[
 ]
 # Arguments of `timm.create_model` and `build_model_with_cfg`, which load files, fill the network with weights or change
 # global settings, and arguments that the recipe itself sets.
-NOT_ARCHITECTURE = set(
-    [
-        "model_name",
-        "pretrained",
-        "pretrained_cfg",
-        "pretrained_cfg_overlay",
-        "checkpoint_path",
-        "cache_dir",
-        "scriptable",
-        "exportable",
-        "no_jit",
-        "kwargs",
-        "model_cls",
-        "variant",
-        "model_cfg",
-        "feature_cfg",
-        "pretrained_strict",
-        "pretrained_filter_fn",
-        "kwargs_filter",
-        "num_classes",
-        "in_chans",
-        "device",
-        "dtype",
-        "out_indices",
-        "feature_cls",
-    ]
+NOT_ARCHITECTURE = re.compile(
+    r"^(model_name|scriptable|exportable|no_jit|kwargs|model_cls|variant|model_cfg|feature_cfg|kwargs_filter|num_classes"
+    r"|in_chans|device|dtype|out_indices|feature_cls)$|pretrained|checkpoint_|cache|weights|url|file|(^|_)hub(_|$)"
 )
-LOADS = re.compile(r"pretrained|checkpoint_|cache|weights|url|file|(^|_)hub(_|$)")
 WORD = re.compile(r"[\w-]{0,40}", re.ASCII)
 
 
@@ -95,31 +70,21 @@ def _check_argument(name: str, value: Any) -> None:
     Raises:
         UserError: it does not.
     """
-    what = f"backbone.arguments: '{name}'"
-    if name in NOT_ARCHITECTURE or LOADS.search(name):
-        raise UserError(
-            f"{what} is not an argument of an architecture, such as channels, layers or img_size; remove it"
-        )
+    what, (low, high) = f"backbone.arguments: '{name}'", (0, 1) if "drop" in name else (-65536, 65536)
+    if NOT_ARCHITECTURE.search(name):
+        raise UserError(f"{what} is not an argument of an architecture, such as channels or img_size; remove it")
     for leaf in _leaves(value):
         if isinstance(leaf, str) and not WORD.fullmatch(leaf):
-            raise UserError(
-                f"{what} is {leaf!r}, expected a word of letters, digits, '_' and '-', or numbers; change it"
-            )
-        if isinstance(leaf, int | float) and not isinstance(leaf, bool):
-            high = 1 if "drop" in name else 65536
-            if not (0 if "drop" in name else -high) <= leaf <= high:
-                raise UserError(
-                    f"{what} is {leaf}, expected a number from {0 if 'drop' in name else -high} to {high}; change it"
-                )
+            raise UserError(f"{what} is {leaf!r}, expected a number, or a word of letters, digits, '_' and '-'")
+        if isinstance(leaf, int | float) and not isinstance(leaf, bool) and not low <= leaf <= high:
+            raise UserError(f"{what} is {leaf}, expected a number from {low} to {high}; change it")
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    branches = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
-    if branches is None:
-        yield value
-    else:
-        for branch in branches:
-            yield from _leaves(branch)
+def _leaves(value: Any) -> list[Any]:
+    branches = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list | tuple):
+        return [leaf for branch in branches for leaf in _leaves(branch)]
+    return [value]
 
 
 def _fits(widths: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,6 +96,11 @@ def _fits(widths: tuple[int, ...]) -> tuple[int, ...]:
 Width = Annotated[int, Field(ge=1, le=65536)]
 # The widths of an mlp that fits into memory.
 Widths = Annotated[tuple[Width, ...], AfterValidator(_fits)]
+
+
+ProjectorKind = Literal[
+    "mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"
+]
 
 
 @config
@@ -155,9 +125,7 @@ class ProjectorConfig:
         groups: Number of groups of dimensions for 'groups'.
     """
 
-    kind: Literal[
-        "mlp", "diagonal", "orthogonal", "low-rank", "low-rank-diagonal", "sub-vector", "dropout", "groups"
-    ] = "mlp"
+    kind: ProjectorKind = "mlp"
     widths: Widths = (2048, 2048, 1024)
     batchnorm: bool = True
     output_batchnorm: bool = False

@@ -20,47 +20,35 @@ from fullrank.methods.backbones import last_block
 from fullrank.methods.method import Method, StepModule, TrainingLength
 from fullrank.objectives import Terms, find_state, total
 
+# Extra seed that separates the random numbers of `permutation` from all others that depend on (seed, step).
 DIMENSIONS_KEY = 1
-"""Extra seed that separates the random numbers of `permutation` from all others that depend on (seed, step)."""
 
 
 class Diagonal(nn.Module):
-    """The projector z = s r, element by element; s is trained if it is a parameter, and fixed if it is a tensor.
+    """The projector z = s r, element by element; s is fixed unless it is `trained`.
 
     >>> Diagonal(torch.tensor([1.0, 0.0]))(torch.tensor([[3.0, 4.0]]))
     tensor([[3., 0.]])
     """
 
-    weight: Tensor
-
-    def __init__(self, s: Tensor) -> None:
+    def __init__(self, s: Float[Tensor, " D_b"], *, trained: bool = False) -> None:
         super().__init__()
-        if isinstance(s, nn.Parameter):
-            self.weight = s
-        else:
-            self.register_buffer("weight", s)
+        self.weight = nn.Parameter(s, requires_grad=trained)
 
     def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D_b"]:
         """Scale each dimension."""
         return R * self.weight
 
 
-class FixedLinear(nn.Module):
-    """The projector z = W r with a matrix W that is not trained.
+def fixed_linear(W: Float[Tensor, "D D_b"]) -> nn.Linear:
+    """Build the projector z = W r with a matrix W that is not trained.
 
-    >>> FixedLinear(torch.tensor([[0.0, 1.0]]))(torch.tensor([[3.0, 4.0]]))
+    >>> fixed_linear(torch.tensor([[0.0, 1.0]]))(torch.tensor([[3.0, 4.0]]))
     tensor([[4.]])
     """
-
-    weight: Tensor
-
-    def __init__(self, W: Float[Tensor, "D D_b"]) -> None:
-        super().__init__()
-        self.register_buffer("weight", W)
-
-    def forward(self, R: Float[Tensor, "n D_b"]) -> Float[Tensor, "n D"]:
-        """Multiply each row by W."""
-        return nn.functional.linear(R, self.weight)
+    linear = nn.Linear(*W.mT.shape, bias=False)
+    linear.weight = nn.Parameter(W, requires_grad=False)
+    return linear
 
 
 def random_low_rank_matrix(d0: int, D_b: int) -> Float[Tensor, "D_b D_b"]:
@@ -116,9 +104,8 @@ def permutation(seed: int, step: int, n: int) -> Int64[Tensor, " n"]:
     >>> torch.equal(permutation(0, 3, 8), permutation(0, 3, 8)), torch.equal(permutation(0, 3, 8), permutation(0, 4, 8))
     (True, False)
     """
-    return torch.from_numpy(
-        np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(step, DIMENSIONS_KEY))).permutation(n)
-    )
+    sequence = np.random.SeedSequence(seed, spawn_key=(step, DIMENSIONS_KEY))
+    return torch.from_numpy(np.random.default_rng(sequence).permutation(n))
 
 
 class RandomDropout(StepModule):
@@ -202,10 +189,8 @@ class Grouped(StepModule):
         axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
         axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
         groups = permutation(self.seed, self.step, D).to(tensors[0].device, non_blocking=True).tensor_split(self.groups)
-        results = [
-            self.objective(*(_select(X, at, group) for X, at in zip(tensors, axes, strict=False)), **keywords)
-            for group in groups
-        ]
+        parts = [[_select(X, at, group) for X, at in zip(tensors, axes, strict=False)] for group in groups]
+        results = [self.objective(*part, **keywords) for part in parts]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 
 
@@ -241,21 +226,12 @@ def channel_gradients(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -
     """
     method = deepcopy(method).train().requires_grad_(False)
     block = last_block(method.backbone, type(method.backbone).__name__)
-    r: list[Tensor] = []
-    h: list[Tensor] = []
-
-    def save_output(_: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        r.append(output)
-
-    def save_input(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        h.append(inputs[0].requires_grad_())  # the graph starts here
-        return (h[-1],)
-
-    method.backbone.register_forward_hook(save_output)
-    block.register_forward_pre_hook(save_input)
-    gradients = torch.autograd.grad(total(method.terms(method(views))), r + h)
-    rows = [G.movedim(1, -1).flatten(0, -2) for G in gradients]
-    return {"representation": torch.cat(rows[: len(r)]), "block": torch.cat(rows[len(r) :])}
+    tensors: dict[str, list[Any]] = {"representation": [], "block": []}
+    method.backbone.register_forward_hook(lambda _, inputs, output: tensors["representation"].append(output))
+    block.register_forward_pre_hook(lambda _, inputs: tensors["block"].append(inputs[0].requires_grad_()))  # a leaf
+    loss = total(method.terms(method(views)))
+    gradients = {name: torch.autograd.grad(loss, found, retain_graph=True) for name, found in tensors.items()}
+    return {name: torch.cat([G.movedim(1, -1).flatten(0, -2) for G in found]) for name, found in gradients.items()}
 
 
 def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, tuple[int, int]]:
@@ -288,6 +264,5 @@ def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> d
     >>> gradient_ranks(method, [torch.randn(2, 16, 3, 16, 16, dtype=torch.float64)])["representation"]
     (2, 4)
     """
-    return {
-        name: (int(torch.linalg.matrix_rank(G)), G.shape[1]) for name, G in channel_gradients(method, views).items()
-    }
+    gradients = channel_gradients(method, views)
+    return {name: (int(torch.linalg.matrix_rank(G)), G.shape[1]) for name, G in gradients.items()}

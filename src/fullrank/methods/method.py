@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
-from fullrank.objectives.signature import GENERATOR, optional_tensor_names, takes_generator, tensor_names
+from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
 from fullrank.training.seeding import mix
 
 # Extra hash input that separates the random numbers of the objective from those of the views and of dropout.
@@ -148,17 +149,12 @@ class Method(nn.Module):
         """
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
-            tensors = inputs | self.state_tensors()
-            optional = (
-                self.optional_tensors(next(iter(inputs.values())).shape[1])
-                if optional_tensor_names(self.objective)
-                else ()
-            )
-            random = {GENERATOR: self.generator()} if takes_generator(self.objective) else {}
-            scheduled = {name: value(self.epoch) for name, value in self.schedules.items()}
-            return self.objective(
-                *(tensors[name] for name in tensor_names(self.objective)), *optional, **random, **scheduled
-            )
+            tensors = [(inputs | self.state_tensors())[name] for name in tensor_names(self.objective)]
+            optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
+            numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
+            if takes_generator(self.objective):
+                numbers[GENERATOR] = self.generator()
+            return self.objective(*tensors, *optional, **numbers)
 
     def generator(self) -> torch.Generator:
         """Return the random numbers of this step: a CPU generator, seeded by (seed, step), so that all processes draw

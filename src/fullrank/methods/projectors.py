@@ -2,7 +2,7 @@
 objective takes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import torch
@@ -12,9 +12,9 @@ from fullrank.errors import UserError
 from fullrank.methods.config import ProjectorConfig
 from fullrank.methods.directclr_projectors import (
     Diagonal,
-    FixedLinear,
     RandomDropout,
     SubVector,
+    fixed_linear,
     orthogonal_linear,
     random_low_rank_matrix,
 )
@@ -46,24 +46,17 @@ def build_projector(config: ProjectorConfig, features: int, *, seed: int = 0) ->
     if config.kind in ("low-rank", "low-rank-diagonal", "sub-vector", "dropout") and not 1 <= d0 <= D_b:
         remedy = f"choose 1 to {D_b}, for example projector.d0 = {max(D_b // 4, 1)}"
         raise UserError(f"projector.d0 is {d0}, but representations have {D_b} dimensions; {remedy}")
-    match config.kind:
-        case "mlp":
-            layers = _mlp_layers(config, (D_b, *config.widths))
-        case "diagonal":
-            layers = [Diagonal(nn.Parameter(torch.ones(D_b)))]
-        case "orthogonal":
-            layers = [orthogonal_linear(D_b)]
-        case "low-rank":
-            layers = [FixedLinear(random_low_rank_matrix(d0, D_b))]
-        case "low-rank-diagonal":
-            layers = [Diagonal((torch.arange(D_b) < d0).float())]
-        case "sub-vector":
-            layers = [SubVector(d0)]
-        case "dropout":
-            layers = [RandomDropout(D_b, d0, seed=seed)]
-        case "groups":
-            layers = []
-    return nn.Sequential(*layers)
+    build: dict[str, Callable[[], Iterable[nn.Module]]] = {
+        "mlp": lambda: _mlp_layers(config, (D_b, *config.widths)),
+        "diagonal": lambda: [Diagonal(torch.ones(D_b), trained=True)],
+        "orthogonal": lambda: [orthogonal_linear(D_b)],
+        "low-rank": lambda: [fixed_linear(random_low_rank_matrix(d0, D_b))],
+        "low-rank-diagonal": lambda: [Diagonal((torch.arange(D_b) < d0).to(torch.get_default_dtype()))],
+        "sub-vector": lambda: [SubVector(d0)],
+        "dropout": lambda: [RandomDropout(D_b, d0, seed=seed)],
+        "groups": lambda: [],
+    }
+    return nn.Sequential(*build[config.kind]())
 
 
 def _mlp_layers(config: ProjectorConfig, widths: tuple[int, ...]) -> Iterator[nn.Module]:

@@ -3,9 +3,7 @@ gradient.
 """
 
 import math
-from collections.abc import Callable
 from copy import deepcopy
-from itertools import chain
 from typing import Any
 
 import torch
@@ -16,12 +14,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from fullrank.methods.method import Method, StateBuffers
-from fullrank.objectives import Terms
+from fullrank.methods.method import Method
 from fullrank.objectives.signature import tensor_names
 
+# Layers that drop something at random → the attribute with their probability.
 DROPOUTS = {_DropoutNd: "p", DropPath: "drop_prob", PatchDropout: "prob"}
-"""Layers that drop something at random → the attribute with their probability."""
 
 
 class EMA(nn.Module):
@@ -59,17 +56,17 @@ class EMA(nn.Module):
     @torch.no_grad()
     def update(self, *modules: nn.Module, momentum: float) -> None:
         """Update the average with the current weights of the modules."""
-        averages = chain.from_iterable((*m.parameters(), *m.buffers()) for m in self.network)
-        values = chain.from_iterable((*m.parameters(), *m.buffers()) for m in modules)
-        floats: tuple[list[Tensor], list[Tensor]] = [], []
+        averages = [t for m in self.network for t in (*m.parameters(), *m.buffers())]
+        values = [t for m in modules for t in (*m.parameters(), *m.buffers())]
+        floats = []
         for average, value in zip(averages, values, strict=True):
             if average.is_floating_point():
-                floats[0].append(average)
-                floats[1].append(value.detach().to(average.dtype))
+                floats.append((average, value.detach().to(average.dtype)))
             else:
                 average.copy_(value)  # BatchNorm's number of batches
-        if floats[0]:
-            get_ema_multi_avg_fn(momentum)(*floats, 0)  # a few kernels on a GPU instead of one for each tensor
+        if floats:
+            means, news = map(list, zip(*floats, strict=True))
+            get_ema_multi_avg_fn(momentum)(means, news, 0)  # a few kernels on a GPU instead of one for each tensor
 
 
 def cosine_momentum(step: int, total: int, start: float, end: float) -> float:
@@ -94,14 +91,12 @@ class TeacherStudent(Method):
              gradient, for full-size views only: (V_0, n, …)
 
     Args:
-        backbone: images (n, C, S, S) to representations (n, D_b).
-        projector: representations (n, D_b) to embeddings (n, D).
-        objective: the objective, a function of the student's tensor, the teacher's tensor, and the state.
-        head: the student's head, a predictor or prototypes.
+        networks: backbone, projector and objective, as in `Method`; the objective is a function of the student's
+            tensor, the teacher's tensor, and the state.
         momentum: (first, last) momentum of the EMA, with a half-cosine schedule over the run; None: the teacher is the
             student.
         teacher_head: whether the teacher has a head too.
-        state: the buffers of the objective's state.
+        keywords: `head`, the student's predictor or prototypes, and `state`, as in `Method`.
 
     >>> from fullrank.methods.heads import build_predictor
     >>> from fullrank.objectives import byol
@@ -112,17 +107,9 @@ class TeacherStudent(Method):
     """
 
     def __init__(
-        self,
-        backbone: nn.Module,
-        projector: nn.Module,
-        objective: Callable[..., Terms],
-        *,
-        head: nn.Module | None = None,
-        momentum: tuple[float, float] | None = None,
-        teacher_head: bool = False,
-        state: StateBuffers | None = None,
+        self, *networks: Any, momentum: tuple[float, float] | None = None, teacher_head: bool = False, **keywords: Any
     ) -> None:
-        super().__init__(backbone, projector, objective, head=head, state=state)
+        super().__init__(*networks, **keywords)
         self.momentum = momentum
         self.teacher_head = teacher_head
         self.teacher = None if momentum is None else EMA(*self._averaged_modules())
@@ -133,15 +120,12 @@ class TeacherStudent(Method):
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first."""
         student_name, teacher_name = tensor_names(self.objective)[:2]
+        full = len(views[0])
         representations = [self.backbone(view) for group in views for view in group]
         Z = torch.stack([self.projector(r) for r in representations])
-        T = (
-            Z[: len(views[0])].detach()
-            if self.teacher is None
-            else torch.stack([self.teacher(view) for view in views[0]])
-        )
+        T = torch.stack([self.teacher(view) for view in views[0]]) if self.teacher else Z[:full].detach()
         student = torch.stack([self.head(z) for z in Z])
-        return {"R": torch.stack(representations[: len(views[0])]), "Z": Z, student_name: student, teacher_name: T}
+        return {"R": torch.stack(representations[:full]), "Z": Z, student_name: student, teacher_name: T}
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Update the teacher, then the state."""

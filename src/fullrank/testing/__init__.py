@@ -2,20 +2,9 @@
 
 from fullrank.testing.case import ObjectiveCase, objective_case
 from fullrank.testing.check import CHECKS, check, run_check
-from fullrank.testing.measurements import FreeEmbeddings, optimize_free_embeddings
-from fullrank.testing.processes import Exactness, measure_exactness
+from fullrank.testing.measurements import optimize_free_embeddings
+from fullrank.testing.processes import measure_exactness
 from fullrank.testing.report import CheckResult, Report
 
-__all__ = [
-    "CHECKS",
-    "CheckResult",
-    "Exactness",
-    "FreeEmbeddings",
-    "ObjectiveCase",
-    "Report",
-    "check",
-    "measure_exactness",
-    "objective_case",
-    "optimize_free_embeddings",
-    "run_check",
-]
+__all__ = ["CHECKS", "CheckResult", "ObjectiveCase", "Report", "check", "measure_exactness", "objective_case"]
+__all__ += ["optimize_free_embeddings", "run_check"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError, suggest
 from fullrank.methods.builders import BY_TENSORS
-from fullrank.objectives import OBJECTIVES, Objective, ObjectiveState, Terms, find_state, total
+from fullrank.objectives import Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
 
@@ -29,7 +29,6 @@ EMBEDDINGS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
     "U_neg": ("(N, D) their negatives", lambda X: X[2]),
 }
 TARGETS = {"T": "(V, N, D) targets, without gradient", "K": "(V, N, D) keys, without gradient"}
-_AS_Z = ("(V, N, D)", lambda X: X)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,32 +51,28 @@ class ObjectiveCase:
         return find_state(self.objective)
 
     @property
-    def tensor_names(self) -> tuple[str, ...]:
-        """Names of all tensors that the objective takes, in the order of the signature."""
-        return tensor_names(self.objective)
-
-    @property
     def state_names(self) -> tuple[str, ...]:
         """Names of the state tensors, which are the same on every process."""
-        return tuple(name for name in self.tensor_names if self.state and name in self.state.tensors)
+        return tuple(self.state.tensors) if self.state else ()
 
     @property
     def target_names(self) -> tuple[str, ...]:
         """Names of the per-sample tensors that do not require a gradient."""
-        return tuple(name for name in self.tensor_names if name in TARGETS and name not in self.state_names)
+        names = tensor_names(self.objective)
+        return tuple(name for name in names if name in TARGETS and name not in self.state_names)
 
     @property
     def embedding_names(self) -> tuple[str, ...]:
         """Names of the per-sample tensors that require a gradient."""
-        return tuple(name for name in self.tensor_names if name not in self.state_names + self.target_names)
+        return tuple(name for name in tensor_names(self.objective) if name not in (*TARGETS, *self.state_names))
 
     def tensors(
         self, X: Float[Tensor, "V N D"], T: Float[Tensor, "V N D"], state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the tensors that the objective takes, computed from embeddings X, targets T and a state."""
-        samples = {name: EMBEDDINGS.get(name, _AS_Z)[1](X) for name in self.embedding_names}
-        every = samples | {name: T.detach() for name in self.target_names} | dict(state)
-        return {name: every[name] for name in self.tensor_names}
+        make = {name: EMBEDDINGS.get(name, EMBEDDINGS["Z"])[1] for name in self.embedding_names}
+        constants = dict.fromkeys(self.target_names, T.detach()) | dict(state)
+        return {name: make[name](X) if name in make else constants[name] for name in tensor_names(self.objective)}
 
     def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
         """Return the state before the first batch; `size` is the number of rows of a queue."""
@@ -121,37 +116,35 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
     ('vicreg', 2, {'Z': (2, 12, 5)})
     """
     name = name or getattr(objective, "__name__", type(objective).__name__)
-    bound = partial(objective, **hyper) if hyper else objective
-    if not tensor_names(bound):
-        example = f"def {name.split(':')[-1]}(Z, *, …)"
-        raise UserError(f"'{name}' takes no tensor by position, expected embeddings Z (V, N, D); write {example}")
-    case = ObjectiveCase(name=name, objective=bound, views=2)
-    states = {key for f in OBJECTIVES.values() if (state := find_state(f)) for key in state.tensors}
-    registered = {tensor for names in BY_TENSORS for tensor in names} - states
-    for tensor in case.embedding_names:
-        if tensor not in EMBEDDINGS and tensor not in registered:
-            known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
-            raise UserError(
-                f"'{name}' takes '{tensor}' by position, but no method supplies it{suggest(tensor, known)}; make "
-                "hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in "
-                f"BY_TENSORS, or use one of {', '.join(f'{key} {shape}' for key, shape in known.items())}"
-            )
-    if missing := [key for key, default in hyperparameters(bound).items() if default is inspect.Parameter.empty]:
+    case = ObjectiveCase(name=name, objective=partial(objective, **hyper) if hyper else objective, views=3)
+    known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
+    supplied = {*known, *(tensor for names in BY_TENSORS for tensor in names)}
+    if unknown := [tensor for tensor in case.embedding_names if tensor not in supplied]:
+        raise UserError(
+            f"'{name}' takes '{unknown[0]}' by position, but no method supplies it{suggest(unknown[0], known)}; make "
+            "hyperparameters keyword-only (after `*`), declare a state with `@stateful`, register a method in "
+            f"BY_TENSORS, or use one of {', '.join(f'{key} {shape}' for key, shape in known.items())}"
+        )
+    if not case.embedding_names:
+        raise UserError(f"'{name}' takes no embeddings by position; write def {name.split(':')[-1]}(Z, *, …)")
+    numbers = hyperparameters(case.objective)
+    if missing := [key for key, default in numbers.items() if default is inspect.Parameter.empty]:
         remedy = f"give it in the signature, or set hyper.{missing[0]}"
         raise UserError(f"'{name}' has no default for {', '.join(missing)}; {remedy}")
-    three = ObjectiveCase(name=name, objective=bound, views=3)
-    return three if required_views(bound) is None and _uses_every_view(three) else case
+    if required_views(case.objective) is None and _uses_every_view(case):
+        return case
+    return ObjectiveCase(name=name, objective=case.objective, views=2)
 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:
     """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
-    name = case.embedding_names[0] if case.embedding_names else ""
-    tensors = case.random_tensors(torch.Generator())
-    if not name or tensors[name].ndim < 3:
+    name, tensors = case.embedding_names[0], case.random_tensors(torch.Generator())
+    if tensors[name].ndim < 3:
         return True
     try:
-        tensors[name].requires_grad_()
-        (gradient,) = torch.autograd.grad(loss_of(case, tensors), [tensors[name]])
+        (gradient,) = torch.autograd.grad(
+            loss_of(case, tensors | {name: tensors[name].requires_grad_()}), tensors[name]
+        )
     except Exception:  # of any type, from a function of two views
         return False
     return bool(gradient[-1].any())

@@ -1,21 +1,21 @@
 """All checks of one objective."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line
 from fullrank.objectives import Objective, frossl
 from fullrank.testing import checks
 from fullrank.testing.case import ObjectiveCase, objective_case
 from fullrank.testing.measurements import compare_costs, compare_free_embeddings
 from fullrank.testing.processes import exactness_results, measure_exactness
-from fullrank.testing.report import CheckResult, Report, exception_result
+from fullrank.testing.report import CheckResult, Report, required
 
-Check = Callable[[ObjectiveCase], list[CheckResult]]
+Check = Callable[[ObjectiveCase], Iterable[CheckResult]]
 
 # Name → check that runs in this process. All others run only if the first one passes.
 CHECKS: dict[str, Check] = {
@@ -40,11 +40,11 @@ def run_check(name: str, check: Check, case: ObjectiveCase) -> list[CheckResult]
             fit.
     """
     try:
-        return check(case)
+        return list(check(case))
     except Exception as error:  # of any type, from the user's function
         if isinstance(error, UserError) and check is checks.check_terms:
             raise
-        return [exception_result(name, error)]
+        return [replace(required("terms", False, exception_line(error)), name=name)]
 
 
 def check(
@@ -75,20 +75,21 @@ def check(
     >>> report.passed, report.tensors
     (True, 'Z (2, 12, 5)')
     """
-    start = time.perf_counter()
+    start, results = time.perf_counter(), []
     case = objective_case(objective, name=name, hyper=hyper)
     reference = replace(objective_case(frossl), views=case.views)
-    progress("terms")
-    results = run_check("terms", checks.check_terms, case)
-    if any(result.name == "differentiable" and result.status == "passed" for result in results):
-        if max(processes, default=1) > 1:
-            progress(f"{max(processes)} processes")  # first, because a function that cannot be imported is a UserError
+    steps: dict[str, Check] = {
+        **CHECKS,
+        "cost": lambda case: compare_costs(case, reference),
+        "free embeddings": lambda case: compare_free_embeddings(case, reference),
+    }
+    for label, function in steps.items():
+        progress(label)
+        results += run_check(label, function, case)
+        if label == "terms":
+            if not any(result.name == "differentiable" and result.status == "passed" for result in results):
+                break
+            # Now, because a function that cannot be imported is a UserError.
             results += exactness_results(measure_exactness([case], processes=processes)[case.name])
-        others = {label: function for label, function in CHECKS.items() if function is not checks.check_terms}
-        others["cost"] = lambda case: compare_costs(case, reference)
-        others["free embeddings"] = lambda case: compare_free_embeddings(case, reference)
-        for label, function in others.items():
-            progress(label)
-            results += run_check(label, function, case)
     tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
     return Report(name=case.name, tensors=tensors, results=tuple(results), seconds=time.perf_counter() - start)

@@ -1,6 +1,5 @@
 """The checks that run in one process: terms, gradient, precision, invariances, and the computation graph."""
 
-import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +22,9 @@ from fullrank.testing.processes import build_network, embed, images
 from fullrank.testing.report import CheckResult, info, required
 
 Tensors = Mapping[str, Tensor]
-# A function of all tensors of an objective, in float64.
-Transform = Callable[[ObjectiveCase, Tensors, torch.Generator], Tensors]
+Results = Iterator[CheckResult]
+# A function of a tensor in float64 and the names of its axes, such as "V N D" or "D D".
+Transform = Callable[[Tensor, str, torch.Generator], Tensor]
 # Largest rounding difference of two calls, in units of the largest term; products round differently at other memory
 # addresses.
 SAME = 1e-12
@@ -36,80 +36,70 @@ def _tensors(case: ObjectiveCase, **sizes: int) -> dict[str, Tensor]:
     return case.random_tensors(torch.Generator().manual_seed(0), **sizes)
 
 
-def check_terms(case: ObjectiveCase) -> list[CheckResult]:
+def check_terms(case: ObjectiveCase) -> Results:
     """Check that the objective returns named, finite, differentiable scalars in the precision of the embeddings, and
     that it is pure.
     """
     tensors = _tensors(case)
     returned: Any = call(case, {name: t.clone().requires_grad_() for name, t in tensors.items()})
     error = form_error(returned)
-    results = [required("returns terms", not error, error or ", ".join(returned))]
+    yield required("returns terms", not error, error or ", ".join(returned))
     if error and not (isinstance(returned, Tensor) and returned.ndim == 0):  # the other checks accept a bare scalar
-        return results
+        return
     values = list(returned.values()) if isinstance(returned, dict) else [returned]
-    terms = torch.stack(values)
-    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in values})
-    attached = terms.requires_grad
-    results += [
-        required("finite", bool(terms.sum().isfinite()), f"loss {terms.sum().item():.4g}"),
-        required("keeps the precision", dtypes == ["float64"], ", ".join(dtypes)),
-        required("differentiable", attached, "has a gradient" if attached else "is detached from the embeddings"),
-        _check_purity(case, tensors, terms.detach()),
-    ]
+    terms, dtypes = torch.stack(values), sorted({str(value.dtype).removeprefix("torch.") for value in values})
+    attached = "has a gradient" if terms.requires_grad else "is detached from the embeddings"
+    yield required("finite", bool(terms.sum().isfinite()), f"loss {terms.sum().item():.4g}")
+    yield required("keeps the precision", dtypes == ["float64"], ", ".join(dtypes))
+    yield required("differentiable", terms.requires_grad, attached)
+    errors = "; ".join(_impurities(case, tensors, terms.detach()))
+    yield required("pure", not errors, errors or "the same value twice")
     if takes_generator(case.objective):
         losses = torch.stack([loss_of(case, tensors, seed=seed).detach() for seed in range(8)])
         spread = f"the loss is {losses.mean().item():.4g} ± {losses.std().item():.2g} over eight seeds"
-        results.append(info("random numbers", f"from `generator`: {spread}"))
-    return results
+        yield info("random numbers", f"from `generator`: {spread}")
 
 
-def _check_purity(case: ObjectiveCase, tensors: Tensors, first: Tensor) -> CheckResult:
-    """Check that a second call gives the same terms, draws no random numbers, and changes no argument."""
-    copies = {name: t.clone() for name, t in tensors.items()}
-    state = GlobalRandomState()
+def _impurities(case: ObjectiveCase, tensors: Tensors, first: Tensor) -> Iterator[str]:
+    """Find whether a second call gives other terms, draws random numbers, or changes an argument."""
+    copies, state = {name: t.clone() for name, t in tensors.items()}, GlobalRandomState()
     second = torch.stack(list(terms_of(case, copies).values()))
-    changed = [name for name, t in tensors.items() if not torch.equal(t, copies[name])]
-    difference = (second - first).abs().max().item()
-    drawn = state.changed()
-    errors = [f"draws from the global generator of {' and '.join(drawn)}"] if drawn else []
-    errors += [f"changes {', '.join(changed)} in place"] if changed else []
-    errors += [] if difference <= SAME * max_abs([first]) else [f"differs by {difference:.2g} at the second call"]
-    return required("pure", not errors, "; ".join(errors) or "the same value twice")
+    if drawn := state.changed():
+        yield f"draws from the global generator of {' and '.join(drawn)}"
+    if changed := [name for name, t in tensors.items() if not torch.equal(t, copies[name])]:
+        yield f"changes {', '.join(changed)} in place"
+    if not (difference := max_abs([second - first])) <= SAME * max_abs([first]):
+        yield f"differs by {difference:.2g} at the second call"
 
 
-def check_weights(case: ObjectiveCase) -> list[CheckResult]:
+def check_weights(case: ObjectiveCase) -> Results:
     """Check that a hyperparameter with the name of a term is its weight: doubling the weight doubles this term and no
     other.
     """
     tensors = _tensors(case)
-    terms = terms_of(case, tensors)
-    results = []
-    for name, weight in hyperparameters(case.objective).items():
-        if name in terms:
-            doubled = terms_of(replace(case, objective=partial(case.objective, **{name: 2 * weight})), tensors)
-            expected = {term: (2 if term == name else 1) * value for term, value in terms.items()}
-            wrong = [t for t in terms if not torch.isclose(doubled[t], expected[t], rtol=SAME, atol=0)]
-            measured = f"changes {', '.join(wrong)}" if wrong else "doubles only its term"
-            results.append(required(f"weight {name}", not wrong, measured))
-    return results
+    terms, numbers = terms_of(case, tensors), hyperparameters(case.objective)
+    for name in (name for name in numbers if name in terms):
+        doubled = terms_of(replace(case, objective=partial(case.objective, **{name: 2 * numbers[name]})), tensors)
+        expected = terms | {name: 2 * terms[name]}
+        wrong = [term for term in terms if not torch.isclose(doubled[term], expected[term], rtol=SAME, atol=0)]
+        yield required(f"weight {name}", not wrong, f"changes {', '.join(wrong)}" if wrong else "doubles only its term")
 
 
-def check_gradient_flow(case: ObjectiveCase) -> list[CheckResult]:
+def check_gradient_flow(case: ObjectiveCase) -> Results:
     """Check that each view of the embeddings gets a finite gradient, and that targets and state get none."""
     gradients = value_and_grad(case, _tensors(case)).gradients
-    names = case.embedding_names
+    names, constants = case.embedding_names, case.target_names + case.state_names
     errors = [f"none for a view of {name}" for name in names if not all(view.any() for view in gradients[name])]
     errors += [f"not finite for {name}" for name in names if not gradients[name].isfinite().all()]
     largest = f"largest component {max_abs(gradients[name] for name in names):.2g}"
-    results = [required("reaches every view", not errors, "; ".join(errors) or largest)]
-    if constants := case.target_names + case.state_names:
+    yield required("reaches every view", not errors, "; ".join(errors) or largest)
+    if constants:
         leaks = [name for name in constants if gradients[name].any()]
         measured = f"a gradient for {', '.join(leaks)}" if leaks else "no gradient"
-        results.append(required("no gradient for targets and state", not leaks, measured))
-    return results
+        yield required("no gradient for targets and state", not leaks, measured)
 
 
-def check_finite_differences(case: ObjectiveCase) -> list[CheckResult]:
+def check_finite_differences(case: ObjectiveCase) -> Results:
     """Check that autograd's gradient equals central differences, in float64; of an objective with stop-gradients, that
     of the function without them.
     """
@@ -127,8 +117,9 @@ def check_finite_differences(case: ObjectiveCase) -> list[CheckResult]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if gradcheck(function, points, raise_exception=False):
-                return [required("equals finite differences", True, measured)]
-    return [required("equals finite differences", False, "no")]
+                yield required("equals finite differences", True, measured)
+                return
+    yield required("equals finite differences", False, "no")
 
 
 class NoStopGradient(TorchFunctionMode):
@@ -160,40 +151,36 @@ COLLAPSES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def check_collapse(case: ObjectiveCase) -> list[CheckResult]:
+def check_collapse(case: ObjectiveCase) -> Results:
     """Check for a finite loss and a bounded gradient at collapsed embeddings; dividing by a rounding error gives a
     gradient of 1/ε.
     """
 
-    def gradient(result: LossAndGradients) -> float:
-        return max_abs(result.gradients[name] for name in case.embedding_names)
+    def gradient(*results: LossAndGradients) -> float:
+        return max_abs(result.gradients[name] for result in results for name in case.embedding_names)
 
     tensors, samples = _tensors(case), case.embedding_names + case.target_names
     limit = 100 * max(10.0, gradient(value_and_grad(case, tensors)))  # at random embeddings
-    results = []
     for name, collapse in COLLAPSES.items():
         collapsed = {key: collapse(t) if key in samples else t for key, t in tensors.items()}
         single, double = (value_and_grad(case, collapsed, dtype=dtype) for dtype in (torch.float32, torch.float64))
-        largest = max(gradient(single), gradient(double), key=lambda g: math.inf if math.isnan(g) else g)
-        finite = bool(single.loss.isfinite() and double.loss.isfinite())
+        finite, largest = bool((single.loss + double.loss).isfinite()), gradient(single, double)
         found = f"loss {double.loss.item():.4g}, largest gradient {largest:.2g}, limit {limit:.2g}"
-        passed = finite and largest < limit  # False for NaN
-        results.append(required(f"collapse: {name}", passed, found if finite else "the loss is not finite"))
-    return results
+        # A gradient of NaN is not below the limit.
+        yield required(f"collapse: {name}", finite and largest < limit, found if finite else "the loss is not finite")
 
 
-def check_float32(case: ObjectiveCase) -> list[CheckResult]:
+def check_float32(case: ObjectiveCase) -> Results:
     """Check that value and gradient in float32 are close to those in float64."""
-    tensors = _tensors(case)
-    exact, single = value_and_grad(case, tensors), value_and_grad(case, tensors, dtype=torch.float32)
+    exact, single = (value_and_grad(case, _tensors(case), dtype=dtype) for dtype in (torch.float64, torch.float32))
     value = abs(single.loss.item() - exact.loss.item()) / max(exact.scale, 1.0)
     pairs = [(single.gradients[name], exact.gradients[name]) for name in case.embedding_names]
     gradient = max(((g - e).norm() / e.norm()).item() for g, e in pairs)
     passed = value <= 1e-5 and gradient <= 1e-4 and single.loss.dtype == torch.float32
-    return [required("float32", passed, f"{single.loss.dtype}, value off by {value:.1e}, gradient by {gradient:.1e}")]
+    yield required("float32", passed, f"{single.loss.dtype}, value off by {value:.1e}, gradient by {gradient:.1e}")
 
 
-def check_bfloat16(case: ObjectiveCase) -> list[CheckResult]:
+def check_bfloat16(case: ObjectiveCase) -> Results:
     """Check that the loss is within 1 % of float32 if the network is under bfloat16 autocast and the embeddings are
     cast to float32.
     """
@@ -205,20 +192,18 @@ def check_bfloat16(case: ObjectiveCase) -> list[CheckResult]:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             X, T = (embed(network, images(case.views, 256).float()) for network in (student, teacher))
         tensors = case.tensors(X.float(), T.float(), state)
-        loss = loss_of(case, tensors)
+        losses.append(loss := loss_of(case, tensors))
         finite &= all(bool(g.isfinite().all()) for g in torch.autograd.grad(loss, list(student.parameters())))
-        losses.append(loss.item())
         scale = value_and_grad(case, tensors).scale
-    error = abs(losses[0] - losses[1]) / scale
+    error = abs(losses[0].item() - losses[1].item()) / scale
     measured = f"loss off by {error:.1%}" if finite else "a gradient is not finite"
-    return [required("bfloat16 network", finite and error <= 0.01, measured)]
+    yield required("bfloat16 network", finite and error <= 0.01, measured)
 
 
-def check_invariances(case: ObjectiveCase) -> list[CheckResult]:
+def check_invariances(case: ObjectiveCase) -> Results:
     """Report for each transform whether the value changes; no invariance is required."""
-    changes = relative_changes(case).items()
-    answers = {name: "yes" if change <= ROUNDING else f"no: value changes by {change:.2g}" for name, change in changes}
-    return [info(f"invariant under {name}", answer) for name, answer in answers.items()]
+    for name, change in relative_changes(case).items():
+        yield info(f"invariant under {name}", "yes" if change <= ROUNDING else f"no: value changes by {change:.2g}")
 
 
 def relative_changes(case: ObjectiveCase) -> dict[str, float]:
@@ -231,22 +216,18 @@ def relative_changes(case: ObjectiveCase) -> dict[str, float]:
     """
     tensors = _tensors(case)
     before = value_and_grad(case, tensors)
-    moved = {name: move(case, tensors, torch.Generator().manual_seed(1)) for name, move in TRANSFORMS.items()}
-    return {name: ((loss_of(case, t) - before.loss).abs() / before.scale).item() for name, t in moved.items()}
+    axes = {name: " ".join("VND"[-t.ndim :]) for name, t in tensors.items()}
+    axes |= {name: of_state for name, (of_state, _) in case.state.tensors.items()} if case.state else {}
+    changes = {}
+    for name, move in TRANSFORMS.items():  # with the same random numbers for each tensor
+        moved = {key: move(t, axes[key], torch.Generator().manual_seed(1)) for key, t in tensors.items()}
+        changes[name] = ((loss_of(case, moved) - before.loss).abs() / before.scale).item()
+    return changes
 
 
 def _of_samples(transform: Callable[[Tensor, torch.Generator], Tensor]) -> Transform:
-    """Return a transform of all embeddings and targets, with the same random numbers for each tensor."""
-
-    def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
-        state, samples = generator.get_state(), case.embedding_names + case.target_names
-        return {name: transform(t, generator.set_state(state)) if name in samples else t for name, t in tensors.items()}
-
-    return apply
-
-
-def _axes_of_state(case: ObjectiveCase) -> dict[str, str]:
-    return {name: axes for name, (axes, _) in case.state.tensors.items()} if case.state else {}
+    """Return a transform of all embeddings and targets, not of the state."""
+    return lambda t, axes, g: transform(t, g) if "N" in axes else t
 
 
 def _of_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transform:
@@ -254,18 +235,11 @@ def _of_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transform:
     matrix.
     """
 
-    def apply(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
-        A, axes = matrix(next(iter(tensors.values())).shape[-1], generator), _axes_of_state(case)
-        return {name: A.mT @ t @ A if axes.get(name, "").endswith("D D") else t @ A for name, t in tensors.items()}
+    def apply(t: Tensor, axes: str, g: torch.Generator) -> Tensor:
+        A = matrix(t.shape[-1], g)
+        return A.mT @ t @ A if axes.endswith("D D") else t @ A
 
     return apply
-
-
-def _flip_views(case: ObjectiveCase, tensors: Tensors, generator: torch.Generator) -> Tensors:
-    """Reverse the views, and the state tensors that have one entry per view."""
-    axes = _axes_of_state(case)
-    has_views = {name: axes[name].startswith("V") if name in axes else t.ndim == 3 for name, t in tensors.items()}
-    return {name: t.flip(0) if has_views[name] else t for name, t in tensors.items()}
 
 
 def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
@@ -280,7 +254,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 TRANSFORMS: dict[str, Transform] = {
     "order of samples": _of_samples(lambda t, g: t[..., torch.randperm(t.shape[-2], generator=g), :]),
     "order of dimensions": _of_space(lambda D, g: torch.eye(D).double()[torch.randperm(D, generator=g)]),
-    "order of views": _flip_views,
+    "order of views": lambda t, axes, g: t.flip(0) if axes.startswith("V") else t,
     "rotation": _of_space(lambda D, g: torch.linalg.qr(_normal(g, D, D)).Q),
     "scale": _of_samples(lambda t, g: 1.7 * t),
     "scale of each dimension": _of_samples(lambda t, g: _uniform(g, t.shape[-1]) * t),
@@ -289,45 +263,46 @@ TRANSFORMS: dict[str, Transform] = {
 }
 
 
-def check_compile(case: ObjectiveCase) -> list[CheckResult]:
+def check_compile(case: ObjectiveCase) -> Results:
     """Check that `torch.compile(fullgraph=True)` accepts the function, and that the compiled function gives the same
     terms.
     """
-    name = "compiles into one graph"
+    name, tensors = "compiles into one graph", _tensors(case)
     if takes_generator(case.objective):
-        return [info(name, "not tested: torch.compile accepts no generator")]
-    tensors = _tensors(case)
+        yield info(name, "not tested: torch.compile accepts no generator")
+        return
     expected = terms_of(case, tensors)
     with _no_shape_checks():
         try:
             compiled = torch.compile(lambda tensors: terms_of(case, tensors), fullgraph=True, backend="eager")(tensors)
         except Exception as error:  # of any type, from dynamo or from the function
-            return [required(name, False, exception_line(error))]
+            yield required(name, False, exception_line(error))
+            return
     difference = max_abs((compiled[term] - expected[term]) / expected[term].abs().clamp_min(1) for term in expected)
     same = difference <= SAME  # a compiled function may sum in another order
-    return [required(name, same, "the same terms" if same else f"differs by {difference:.2g}")]
+    yield required(name, same, "the same terms" if same else f"differs by {difference:.2g}")
 
 
-def check_host_sync(case: ObjectiveCase) -> list[CheckResult]:
+def check_host_sync(case: ObjectiveCase) -> Results:
     """Check that loss and gradient read no value of a tensor on the host. (On CUDA, eigvalsh and Cholesky always
     synchronise.)
     """
-    tensors, sync = _tensors(case), ""
+    sync = ""
     with FakeTensorMode() as mode, _no_shape_checks():
-        fake = {name: mode.from_tensor(t).requires_grad_(name in case.embedding_names) for name, t in tensors.items()}
+        fake = {name: mode.from_tensor(t) for name, t in _tensors(case).items()}
+        points = [fake[name].requires_grad_() for name in case.embedding_names]
         try:
-            torch.autograd.grad(loss_of(case, fake), [fake[name] for name in case.embedding_names])
+            torch.autograd.grad(loss_of(case, fake), points)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             sync = f"reads a value on the host ({exception_line(error)})"
-    return [required("no host synchronisation", not sync, sync or "reads none")]
+    yield required("no host synchronisation", not sync, sync or "reads none")
 
 
 @contextmanager
 def _no_shape_checks() -> Iterator[None]:
     """Disable jaxtyping's checks, which break a graph."""
-    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         yield
     finally:
-        jaxtyping.config.update("jaxtyping_disable", before)
+        jaxtyping.config.update("jaxtyping_disable", False)

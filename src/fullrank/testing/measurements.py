@@ -1,10 +1,9 @@
 """The cost of an objective and the spectrum that it reaches on free embeddings, compared with FroSSL's."""
 
-import time
+import timeit
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,76 +16,32 @@ from fullrank.testing.report import CheckResult, info, required
 
 # (N, D) of the times; D is below N, so that whitening is defined.
 SIZES = ((1024, 64), (512, 256))
-REPEATS = 5
 # Rank of the initial embeddings without noise, and standard deviation of the noise, which is independent for each view.
 INITIAL_RANK, NOISE = 4, 0.1
 
 
-def compare_costs(case: ObjectiveCase, reference: ObjectiveCase) -> list[CheckResult]:
-    """Report the time of loss and gradient in float32 on one thread, and the memory saved for the backward pass."""
-    results = []
-    with one_thread():
-        for N, D in SIZES:
-            seconds, frossl = (measure_seconds(each, N=N, D=D) for each in (case, reference))
-            results.append(
-                info(f"time at N = {N}, D = {D}", f"{1e3 * seconds:.3g} ms, {seconds / frossl:.2g} times FroSSL's")
-            )
-    N, D = SIZES[0]
-    saved, frossl = (measure_saved_bytes(each, N=N, D=D) / 1e6 for each in (case, reference))
-    return [*results, info(f"saved for backward at N = {N}, D = {D}", f"{saved:.3g} MB; FroSSL {frossl:.3g} MB")]
-
-
-def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
-    """Return the median time of loss and gradient in seconds, without the first call."""
-    tensors, times = _tensors(case, N=N, D=D), []
-    for _ in range(REPEATS + 1):
-        start = time.perf_counter()
-        torch.autograd.grad(loss_of(case, tensors), [tensors[name] for name in case.embedding_names])
-        times.append(time.perf_counter() - start)
-    return median(times[1:])
-
-
-def measure_saved_bytes(case: ObjectiveCase, *, N: int, D: int) -> int:
-    """Return the bytes of the tensors that the forward pass saves for the backward pass, without the arguments of the
-    function.
-
-    >>> from fullrank.testing import objective_case
-    >>> energy = objective_case(lambda Z: {"energy": Z.exp().sum()}, name="energy")
-    >>> measure_saved_bytes(energy, N=8, D=4) == 3 * 8 * 4 * 4
-    True
-    """
-    tensors = _tensors(case, N=N, D=D)
-    storages: dict[int, int] = {}
-
-    def pack(t: Tensor) -> Tensor:
-        storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        loss = loss_of(case, tensors)  # the graph stays alive until the end, so that no address is used twice
-    del loss
-    arguments = {t.untyped_storage().data_ptr() for t in tensors.values()}
-    return sum(size for address, size in storages.items() if address not in arguments)
-
-
-def _tensors(case: ObjectiveCase, *, N: int, D: int) -> dict[str, Tensor]:
-    tensors = case.random_tensors(torch.Generator().manual_seed(0), N=N, D=D)
-    return {name: t.float().requires_grad_(name in case.embedding_names) for name, t in tensors.items()}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread."""
+def compare_costs(case: ObjectiveCase, reference: ObjectiveCase) -> Iterator[CheckResult]:
+    """Report the time of loss and gradient in float32 on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        for N, D in SIZES:
+            seconds, frossl = (measure_seconds(each, N=N, D=D) for each in (case, reference))
+            measured = f"{1e3 * seconds:.3g} ms, {seconds / frossl:.2g} times FroSSL's"
+            yield info(f"time at N = {N}, D = {D}", measured)
     finally:
         torch.set_num_threads(threads)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreeEmbeddings:
+def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
+    """Return the median time of loss and gradient in seconds, without the first call."""
+    tensors = case.random_tensors(torch.Generator().manual_seed(0), N=N, D=D)
+    tensors = {name: t.float().requires_grad_(name in case.embedding_names) for name, t in tensors.items()}
+    points = [tensors[name] for name in case.embedding_names]
+    return median(timeit.repeat(lambda: torch.autograd.grad(loss_of(case, tensors), points), repeat=6, number=1)[1:])
+
+
+class FreeEmbeddings(NamedTuple):
     """Spectra of the first view's embeddings before and after the optimisation.
 
     Attributes:
@@ -121,8 +76,7 @@ def optimize_free_embeddings(
     (True, True)
     """
     X = initial_embeddings(case.views, N, D, seed=seed).requires_grad_()
-    before = Spectrum.from_embeddings(X[0].detach())
-    state = case.initial_state(D=D, size=N, seed=1)
+    before, state = Spectrum.from_embeddings(X[0].detach()), case.initial_state(D=D, size=N, seed=1)
     optimizer = torch.optim.Adam([X], lr=learning_rate)
     for step in range(steps):
         tensors = case.tensors(X, X.detach(), state)
@@ -132,15 +86,15 @@ def optimize_free_embeddings(
         with torch.no_grad():
             state = case.next_state(tensors)
     try:
-        return FreeEmbeddings(before=before, after=Spectrum.from_embeddings(X[0].detach()))
+        return FreeEmbeddings(before, Spectrum.from_embeddings(X[0].detach()))
     except UserError:
-        return FreeEmbeddings(before=before, after=None)
+        return FreeEmbeddings(before, None)
 
 
 def compare_free_embeddings(case: ObjectiveCase, reference: ObjectiveCase) -> list[CheckResult]:
     """Report the effective rank of free embeddings; only embeddings that are not finite are a failure."""
-    found, frossl = optimize_free_embeddings(case), optimize_free_embeddings(reference)
-    ranks = [f"{spectrum.effective_rank():.1f}" for spectrum in (found.before, found.after, frossl.after) if spectrum]
-    finite = found.after is not None
-    measured = f"effective rank {' → '.join(ranks[:2])} of 32; FroSSL {ranks[-1]}" if finite else "not finite"
-    return [required("free embeddings", finite, measured)]
+    (before, after), (_, frossl) = (optimize_free_embeddings(each) for each in (case, reference))
+    if after is None or frossl is None:
+        return [required("free embeddings", False, "not finite")]
+    start, end, usual = (f"{spectrum.effective_rank():.1f}" for spectrum in (before, after, frossl))
+    return [required("free embeddings", True, f"effective rank {start} → {end} of 32; FroSSL {usual}")]

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
-from fullrank.report.plot_style import MATPLOTLIB_STYLE, THEORY_LINE
+from fullrank.report.plot_style import MATPLOTLIB_STYLE
+from fullrank_papers.plot_style import THEORY_LINE
 
 if TYPE_CHECKING:
     import matplotlib.figure

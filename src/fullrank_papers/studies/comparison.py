@@ -9,10 +9,10 @@ path/to/mnist --out results` makes it. Methods are sorted by the accuracy of the
 import statistics
 from pathlib import Path
 
-from fullrank.report.plot_style import to_svg
 from fullrank_papers.figures import Result
 from fullrank_papers.figures.frossl import comparison, table2, table3
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.plot_style import to_svg
 
 MARKS = (1.0, 5.0, 20.0)
 

@@ -13,10 +13,11 @@ from statistics import linear_regression, mean
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import THEORY_LINE, color_scale
 from fullrank_papers.theory.augmentation_strength import gaussian_equilibrium
 from fullrank_papers.theory.infonce import train_infonce
 from fullrank_papers.theory.infonce_alignment import svd

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import (
     DIMENSIONS,
     ToySize,
@@ -23,6 +23,7 @@ from fullrank_papers.figures.directclr.toy_models import (
 )
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, quantiles, spread
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.flow import gradient
 from fullrank_papers.theory.infonce import imbalances, linear_vector_field
 from fullrank_papers.theory.infonce_alignment import (

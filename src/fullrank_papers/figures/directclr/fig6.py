@@ -12,7 +12,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import (
     DIMENSIONS,
     ToySize,
@@ -28,6 +28,7 @@ from fullrank_papers.figures.figure import (
     verdict,
 )
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import THEORY_LINE, color_scale
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd
 

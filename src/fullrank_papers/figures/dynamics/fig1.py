@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient_descent
 from fullrank_papers.theory.optimum import minimum_loss

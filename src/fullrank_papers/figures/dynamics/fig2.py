@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives import total
-from fullrank.report.plot_style import THEORY_LINE, color_scale, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
 from fullrank_papers.figures.figure import (
     MplFigure,
@@ -28,6 +28,7 @@ from fullrank_papers.figures.figure import (
     verdict,
 )
 from fullrank_papers.figures.numerics import log_slope, median_interval, ratios, spread
+from fullrank_papers.plot_style import THEORY_LINE, color_scale
 from fullrank_papers.theory.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
 from fullrank_papers.theory.objectives import contrastive_linear
 from fullrank_papers.theory.trace import orthonormal_weights, projected_gradient_descent

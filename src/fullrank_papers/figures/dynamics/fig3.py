@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, plot_runs, verdict
 from fullrank_papers.figures.numerics import median_interval, spread
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from fullrank.objectives import spectral_contrastive
 from fullrank.objectives.terms import total
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.contrastive_pairs import pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient_descent, gradient_flow
 from fullrank_papers.theory.objectives import contrastive_linear, infonce_squared

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.terms import total
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import (
     MplFigure,
     Rows,
@@ -25,6 +25,7 @@ from fullrank_papers.figures.figure import (
     verdict,
 )
 from fullrank_papers.figures.numerics import normal, uncentered_rank
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.fixed_projector import collapsed_weights, projected_weights
 from fullrank_papers.theory.flow import gradient, gradient_descent, gradient_descent_iterates

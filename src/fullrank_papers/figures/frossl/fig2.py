@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import (
     MplFigure,
     Rows,
@@ -30,6 +30,7 @@ from fullrank_papers.figures.figure import (
 )
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory.small_initialization import (
     SmallInitialization,
     barlow_small_initialization,

@@ -35,13 +35,14 @@ from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.report.plot_style import color_scale, subplots
+from fullrank.report.plot_style import subplots
 from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import color_scale
 
 TOP = 14
 SWEEP_EPOCHS = 100  # after which the paper's sweep is judged

@@ -14,10 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.report.plot_style import THEORY_LINE, subplots
+from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.figures.pixels import load_pixels, random_crops
+from fullrank_papers.plot_style import THEORY_LINE
 from fullrank_papers.theory import stepwise
 from fullrank_papers.theory.flow import gradient_flow
 from fullrank_papers.theory.stepwise import contrastive_kernel
