@@ -23,7 +23,6 @@ LONG = {
     "fullrank/images/table.py",
     "fullrank/models/loading.py",
     "fullrank/report/tables.py",
-    "fullrank/run/data.py",
     "fullrank_papers/figures/dynamics/remark3.py",
     "fullrank_papers/figures/frossl/ablations.py",
     "fullrank_papers/figures/frossl/fig3.py",

@@ -161,7 +161,7 @@ def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
         table.add_column(name, overflow="fold")
     for line in lines:
         table.add_row(*map(Text, line))
-    console.print(table, width=None if console.is_terminal else MAX_WIDTH)
+    (console if console.is_terminal else Console(file=console.file, width=MAX_WIDTH)).print(table)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
