@@ -21,8 +21,6 @@ LONG = {
     "fullrank/evaluation/choose.py",
     "fullrank/evaluation/neighbours.py",
     "fullrank/images/table.py",
-    "fullrank/models/loading.py",
-    "fullrank/report/tables.py",
     "fullrank_papers/figures/dynamics/remark3.py",
     "fullrank_papers/figures/frossl/ablations.py",
     "fullrank_papers/figures/frossl/fig3.py",

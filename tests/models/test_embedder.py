@@ -104,8 +104,8 @@ def test_lists_of_paths_are_split_into_folds(paths):
 @pytest.mark.parametrize(
     ("X", "problem"),
     [
-        ("one.png", "expected several images"),
-        (3, "expected several images"),
+        ("one.png", "X is 'one.png', expected a list"),
+        (3, "X is 3, expected a list"),
         (np.zeros((5, 64)), r"shape \(5, 64\)"),
         ([], "is empty"),
         (["no such file.png"], "no such file.png"),

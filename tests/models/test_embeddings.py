@@ -10,9 +10,14 @@ from torch import nn
 from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, open_images
-from fullrank.models.embed import write_embeddings
+from fullrank.models.embed import write_embeddings as write
+from fullrank.models.features import stream_features
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
+
+
+def write_embeddings(backbone, images, preprocess, out, *, overwrite=False, **options):
+    return write(stream_features(backbone, images, preprocess, **options), out, overwrite=overwrite)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-import builtins
 import json
+import sys
 
 import pytest
 import timm
@@ -9,8 +9,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fullrank.errors import UserError
+from fullrank.images import Preprocess
+from fullrank.methods import BackboneConfig
+from fullrank.models import Model
 from fullrank.models.export import export_onnx, export_weights
-from fullrank.models.features import state_hash
+from fullrank.models.weights import hash_weights
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}
 METADATA = {
@@ -42,7 +45,7 @@ def test_plain_timm_loads_the_weights(tmp_path):
     assert metadata == METADATA
     again = timm.create_model(metadata["name"], num_classes=0, **json.loads(metadata["arguments"]))
     again.load_state_dict(load_file(path))
-    assert state_hash(again) == state_hash(backbone)
+    assert hash_weights(again.state_dict()) == hash_weights(backbone.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again.eval()(images), backbone.eval()(images))
 
@@ -58,37 +61,31 @@ def test_weights_are_not_overwritten_by_default(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
+def model_of(backbone):
+    spec, preprocess = BackboneConfig(name="resnet18"), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
+    return Model("a", backbone, preprocess, spec, untrained=lambda: backbone)
+
+
 @pytest.mark.parametrize("backbone", [network, vit])
 def test_onnx_runtime_equals_torch_for_any_batch_size(tmp_path, backbone):
     onnxruntime = pytest.importorskip("onnxruntime")
     backbone, path = backbone().train(), tmp_path / "backbone.onnx"
-    before = state_hash(backbone)
-    difference = export_onnx(backbone, path, 3, 32)
+    before = hash_weights(backbone.state_dict())
+    difference = export_onnx(model_of(backbone), path)
     assert 0 <= difference < 1e-4
-    assert state_hash(backbone) == before
+    assert hash_weights(backbone.state_dict()) == before
     assert backbone.training
     assert [file.name for file in tmp_path.iterdir()] == ["backbone.onnx"]  # weights included
-    images = torch.randn(5, 3, 32, 32)
-    (features,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
-        None, {"images": images.numpy()}
-    )
+    images, session = torch.randn(5, 3, 32, 32), onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (features,) = session.run(None, {"images": images.numpy()})
+    assert json.loads(session.get_modelmeta().custom_metadata_map["preprocess"])["size"] == 32
     with torch.inference_mode():
         torch.testing.assert_close(torch.from_numpy(features), backbone.eval()(images), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
-def test_onnx_without_the_extra_is_an_error(tmp_path, monkeypatch, missing):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name == missing:
-            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
-        return real(name, *rest)
-
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        UserError, match=rf"needs {missing}, which is not installed; run: pip install 'fullrank\[onnx\]'"
-    ):
-        export_onnx(nn.Flatten(), tmp_path / "a.onnx", 1, 8)
+def test_onnx_without_the_extra_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    pytest.importorskip("onnx")
+    with pytest.raises(UserError, match=r"needs onnxruntime, .* run: pip install 'fullrank\[onnx\]'"):
+        export_onnx(model_of(nn.Flatten()), tmp_path / "a.onnx")
     assert list(tmp_path.iterdir()) == []

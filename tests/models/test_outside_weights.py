@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from dataclasses import replace
 
 import pytest
 import timm
@@ -32,80 +33,41 @@ def prefixed(weights, prefix):
     return {f"{prefix}{name}": tensor for name, tensor in weights.items()}
 
 
-def random_like(weights):
-    return {
-        name: torch.rand(tensor.shape) if tensor.is_floating_point() else tensor.clone()
-        for name, tensor in weights.items()
-    }
+def noise(weights, prefix):
+    """Random tensors of the same shapes under another prefix, which must not be taken."""
+    return {f"{prefix}{name}": torch.rand(tensor.shape).to(tensor.dtype) for name, tensor in weights.items()}
 
 
-def as_lightly(network):
-    """The backbone of lightly's examples: the children of a ResNet, without the classifier."""
+def numbered(weights):
+    """The names of lightly's examples: the children of a ResNet, without the classifier."""
     head = {"conv1": 0, "bn1": 1, "layer1": 4, "layer2": 5, "layer3": 6, "layer4": 7}
-    return {
-        f"{head[name.split('.')[0]]}.{name.partition('.')[2]}": tensor for name, tensor in network.state_dict().items()
-    }
+    return {f"{head[name.split('.')[0]]}.{name.partition('.')[2]}": tensor for name, tensor in weights.items()}
 
 
-LAYOUTS = {
-    "plain": (lambda w, n: w, "without a prefix"),
-    "torchvision": (lambda w, n: w | {"fc.weight": torch.zeros(10, 16), "fc.bias": torch.zeros(10)}, "fc.weight"),
-    "solo-learn": (
-        lambda w, n: {"state_dict": prefixed(w, "backbone.") | {"projector.0.weight": torch.zeros(2, 2)}, "epoch": 3},
-        r"under the prefix 'backbone\.' \(as in solo-learn and lightly\).*projector.0.weight",
-    ),
-    "solo-learn, momentum": (
-        lambda w, n: {"state_dict": prefixed(random_like(w), "momentum_backbone.") | prefixed(w, "backbone.")},
-        r"under the prefix 'backbone\.' \(as in solo-learn",
-    ),
-    "MoCo": (
-        lambda w, n: {
-            "state_dict": prefixed(w, "module.encoder_q.") | {"module.encoder_k.conv1.weight": torch.zeros(1)}
-        },
-        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
-    ),
-    "MoCo, both encoders": (
-        lambda w, n: {"state_dict": prefixed(random_like(w), "module.encoder_k.") | prefixed(w, "module.encoder_q.")},
-        r"'module\.encoder_q\.' \(the query encoder of MoCo\)",
-    ),
-    "DINO": (
-        lambda w, n: {"student": prefixed(random_like(w), "module.backbone."), "teacher": prefixed(w, "backbone.")},
-        r"under the prefix 'backbone\.'",
-    ),
-    "DINO by lightly": (
-        lambda w, n: prefixed(random_like(w), "student_backbone.") | prefixed(w, "teacher_backbone."),
-        r"'teacher_backbone\.' \(the teacher, as in DINO\)",
-    ),
-    "LightlyTrain": (
-        lambda w, n: {
-            "state_dict": prefixed(random_like(w), "student_embedding_model.wrapped_model._model.")
-            | prefixed(w, "teacher_embedding_model.wrapped_model._model.")
-        },
-        r"\(the teacher of LightlyTrain\)",
-    ),
-    "VISSL": (
-        lambda w, n: {"classy_state_dict": {"base_model": {"model": {"trunk": prefixed(w, "_feature_blocks.")}}}},
-        r"under the prefix '_feature_blocks\.' \(as in VISSL\)",
-    ),
-    "lightly": (
-        lambda w, n: prefixed(as_lightly(n), "backbone."),
-        r"'backbone\.' \(the children of a ResNet, as in lightly\)",
-    ),
-    "no counters": (
-        lambda w, n: {name: tensor for name, tensor in w.items() if "num_batches" not in name},
-        "counters of BatchNorm",
-    ),
+TRAIN = "embedding_model.wrapped_model._model."
+# fmt: off
+LAYOUTS = {  # the content of the file for the weights w, and words of the line that says what was taken
+    "torchvision": (lambda w: w | {"fc.weight": torch.zeros(10, 16)}, r"no prefix; not used: 1 \(fc.weight\)"),
+    "solo-learn": (lambda w: {"state_dict": noise(w, "momentum_backbone.") | prefixed(w, "backbone."), "epoch": 3},
+                   r"in the entry 'state_dict', under the prefix 'backbone\.'"),
+    "MoCo": (lambda w: {"state_dict": noise(w, "module.encoder_k.") | prefixed(w, "module.encoder_q.")},
+             r"'module\.encoder_q\.'"),
+    "DINO": (lambda w: {"student": noise(w, "module.backbone."), "teacher": prefixed(w, "backbone.")}, "'teacher'"),
+    "LightlyTrain": (lambda w: {"state_dict": noise(w, f"student_{TRAIN}") | prefixed(w, f"teacher_{TRAIN}")},
+                     "prefix 'teacher_"),
+    "VISSL": (lambda w: {"classy_state_dict": {"base_model": {"model": {"trunk": prefixed(w, "_feature_blocks.")}}}},
+              r"under the prefix '_feature_blocks\.'"),
+    "lightly": (lambda w: prefixed(numbered(w), "backbone."), r"'backbone\.'"),
+    "no counters": (lambda w: {name: w[name] for name in w if "num_batches" not in name}, "no prefix"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_weights_of_another_library_give_its_features(network, tmp_path, layout):
     make, words = LAYOUTS[layout]
-    path = tmp_path / "weights"
-    if layout == "lightly":  # a file without entries
-        save_file(make(network.state_dict(), network), path)
-    else:
-        torch.save(make(network.state_dict(), network), path)
+    path, content = tmp_path / "weights", make(network.state_dict())
+    save_file(content, path) if layout == "lightly" else torch.save(content, path)
     model = fullrank.load(f"file:{path}", backbone=CONFIG, size=32)
     images = torch.rand(3, 3, 32, 32)
     with torch.inference_mode():
@@ -156,13 +118,9 @@ def test_torchvisions_own_network_has_equal_features(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda w: {name: tensor for name, tensor in w.items() if "layer3" not in name}, "missing: layer3"),
-        (
-            lambda w: w | {"layer4.0.conv1.weight": torch.zeros(3, 3)},
-            "of another shape: layer4.0.conv1.weight 3×3 instead of 16×16×3×3",
-        ),
-        (lambda w: w | {"conv1.weight": torch.zeros(8, 3, 3, 3)}, "--backbone.stem small"),
-        (lambda w: {"blocks.0.weight": torch.zeros(2)}, "0 of .* tensors .*the file begins with blocks.0.weight"),
+        (lambda w: {name: tensor for name, tensor in w.items() if "layer3" not in name}, r"layer3.* \(absent\)"),
+        (lambda w: w | {"conv1.weight": torch.zeros(8, 3, 3, 3)}, r"\(8×3×3×3 instead of 64×3×7×7\).*--backbone.stem"),
+        (lambda w: {"blocks.0.weight": torch.zeros(2)}, "the file begins with blocks.0.weight"),
         (lambda w: w | {"bn1.weight": torch.full((8,), torch.nan)}, "not finite"),
         (lambda w: {"epoch": 3}, "no state dict"),
     ],
@@ -217,32 +175,26 @@ def test_the_command_line_names_the_network_of_a_file(tmp_path, capsys):
     arguments = '{"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}'
     network = ("--backbone.name", "resnet18", "--backbone.stem", "small", "--backbone.arguments", arguments)
     flags = (*network, "--channels", "1", "--size", "8", "--mean", "0.3", "--std", "0.4")
-    out = tmp_path / "digits.npy"
-    assert main(["embed", f"file:{tmp_path / 'a.ckpt'}", "--data", "digits", "--out", str(out), *flags]) == 0
+    file, out = f"file:{tmp_path / 'a.ckpt'}", str(tmp_path / "a.npy")
+    assert main(["embed", file, "--data", "digits", "--out", out, *flags]) == 0
     assert "under the prefix 'backbone.'" in capsys.readouterr().err
-    assert out.exists()
-    assert main(["export", f"file:{tmp_path / 'a.ckpt'}", "--out", str(tmp_path / "a.safetensors"), *flags]) == 0
-    assert fullrank.load(f"file:{tmp_path / 'a.safetensors'}").preprocess.size == 8
-    assert (
-        main(
-            [
-                "embed",
-                f"file:{tmp_path / 'a.safetensors'}",
-                "--data",
-                "digits",
-                "--out",
-                str(tmp_path / "b.npy"),
-                *flags,
-            ]
-        )
-        == 2
-    )
-    assert "describes its own network" in capsys.readouterr().err
-    assert (
-        main(["embed", "timm-untrained:test_resnet", "--data", "digits", "--out", str(tmp_path / "b.npy"), *network])
-        == 2
-    )
-    assert "network of a file:PATH" in capsys.readouterr().err
+    assert main(["export", file, "--out", str(tmp_path / "a.safetensors"), *flags]) == 0
+    exported = f"file:{tmp_path / 'a.safetensors'}"
+    assert fullrank.load(exported).preprocess.size == 8
+    for model, problem in ((exported, "describes its own"), ("timm-untrained:test_resnet", "network of a file:PATH")):
+        assert main(["export", model, "--out", str(tmp_path / "b.safetensors"), *flags]) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_a_file_shows_the_channels_and_the_size_of_its_images(tmp_path):
+    vit = BackboneConfig(name="vit_tiny_patch16_224", arguments={"embed_dim": 48, "depth": 1, "num_heads": 3})
+    small = build_backbone(replace(vit, arguments={**vit.arguments, "img_size": 32}), channels=1)
+    torch.save(small.state_dict(), tmp_path / "vit.pt")
+    model = fullrank.load(f"file:{tmp_path / 'vit.pt'}", backbone=vit)
+    assert (model.preprocess.channels, model.preprocess.size) == (1, 32)
+    images = torch.rand(2, 1, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(model.backbone(images), small.eval()(images))
 
 
 def test_an_untrained_timm_model_is_equal_at_each_load():

@@ -6,7 +6,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import dataset_info, open_images
-from fullrank.recipes import check, from_dict, photos_recipe, to_dict
+from fullrank.recipes import check, from_dict, photos_recipe, resolve, to_dict
 from fullrank.recipes.assembling import check_num_images
 from fullrank.recipes.photos import explain_photos_recipe
 
@@ -31,16 +31,10 @@ def test_views_and_network_follow_the_images_and_the_machine(side, gpu, size, ba
     assert (found.views[0].blur.probability > 0) == (size >= 64)
 
 
-@pytest.mark.parametrize(("count", "batch"), [(32, 16), (127, 16), (128, 32), (1023, 128), (1024, 256), (10**7, 256)])
-def test_an_epoch_has_four_batches_if_possible(count, batch):
-    assert recipe(count).batch_size == batch
-
-
-@pytest.mark.parametrize(
-    ("count", "gpu", "epochs"), [(100, False, 800), (5000, False, 100), (10**6, False, 20), (100_000, True, 200)]
-)
-def test_epochs_follow_from_a_budget_of_images(count, gpu, epochs):
-    assert recipe(count, gpu=gpu).epochs == epochs
+def test_batches_and_epochs_follow_the_number_of_images():
+    assert [recipe(count).batch_size for count in (32, 127, 128, 1023, 1024, 10**7)] == [16, 16, 32, 128, 256, 256]
+    assert [recipe(count).epochs for count in (100, 5000, 10**6)] == [800, 100, 20]
+    assert recipe(100_000, gpu=True).epochs == 200
 
 
 @pytest.mark.parametrize("channels", [1, 3, 5])
@@ -49,13 +43,16 @@ def test_colours_change_only_for_rgb_images(channels):
     assert [bool(value) for value in (view.jitter.saturation, view.jitter.hue, view.grayscale)] == [channels == 3] * 3
 
 
-def test_rules_follow_the_choices():
-    assert recipe(batch_size=64).optimizer.lr == recipe(batch_size=1024).optimizer.lr / 4 == 1e-3
-    assert recipe(optimizer="lars", batch_size=128).optimizer.lr == 0.15
-    assert recipe(100, epochs=3).schedule.warmup == 0.6
-    assert recipe(epochs=1000).schedule.warmup == 50.0
-    transformer = recipe(backbone="vit_small_patch16_224", epochs=100)
-    assert (transformer.optimizer.clip_norm, transformer.schedule.warmup) == (3.0, 10.0)
+def test_other_values_follow_from_a_choice():
+    assert resolve(recipe(), {"batch_size": 64}).optimizer.lr == recipe().optimizer.lr / 2 == 1e-3
+    assert resolve(recipe(), {"optimizer": "lars", "batch_size": 128}).optimizer.lr == 0.15
+    assert resolve(recipe(100), {"epochs": 3}).schedule.warmup == 0.6
+    transformer = resolve(recipe(backbone="vit_small_patch16_224"), {"batch_size": 64})
+    assert (transformer.optimizer.clip_norm, transformer.optimizer.lr, transformer.schedule.warmup) == (
+        3.0,
+        2.5e-4,
+        5.0,
+    )
     assert (transformer.backbone.arguments, transformer.backbone.stem) == ({}, "standard")
     assert recipe(size=64).hyper["invariance"] == 4 * 256 / 256
 
@@ -70,16 +67,9 @@ def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
 
 
 def test_the_explanation_is_of_the_recipe_that_runs():
-    text = "\n".join(explain_photos_recipe(recipe(batch_size=48, epochs=3), info()))
-    for words in (
-        "10,000",
-        "batch size 48",
-        "3 epochs",
-        "narrow",
-        "--views.0.size",
-        "--backbone.name",
-        "--optimizer.lr",
-    ):
+    found = resolve(recipe(), {"batch_size": 48, "epochs": 3})
+    text = "\n".join(explain_photos_recipe(found, info()))
+    for words in ("10,000", "batch size 48", "3 epochs", "narrow", "--views.0.size", "--backbone.name"):
         assert words in text
 
 

@@ -11,7 +11,7 @@ from fullrank.errors import UserError
 from fullrank.images import as_images
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, DataConfig, Recipe, check, resolve, to_dict, with_fields, with_objective
-from fullrank.recipes.start import Start
+from fullrank.recipes.rules import Start
 from fullrank.training import OptimizerConfig
 from fullrank.views import ViewConfig
 
@@ -155,7 +155,7 @@ def test_images_get_the_general_recipe(photos):
     lines = []
     recipe = resolve(str(photos), {"epochs": 7, "views.0.size": 64, "seed": 3}, notify=lines.append)
     assert (recipe.name, recipe.data.source, recipe.data.channels) == ("photos", str(photos), 3)
-    assert (recipe.epochs, recipe.schedule.warmup, recipe.views[0].size, recipe.seed) == (7, 1.0, 64, 3)
+    assert (recipe.epochs, recipe.schedule.warmup, recipe.views[0].size, recipe.seed) == (7, 1.4, 64, 3)
     assert recipe.views[0].blur.probability == 0.5  # as photos_recipe says for this size
     assert recipe.batch_size == 16
     assert any("64 training images" in line for line in lines)

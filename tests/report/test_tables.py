@@ -3,6 +3,7 @@ import pytest
 from markupsafe import Markup
 
 from fullrank.report import read_run_summary, tables
+from fullrank.report.recipes import make_labels_unique
 
 
 def text(cell):
@@ -115,6 +116,6 @@ def test_recipes_are_compared_entry_by_entry(make_summary):
 def test_equal_labels_get_the_differences_of_their_recipes_or_a_number(make_summary):
     recipes = [{"objective": "frossl"}, {"objective": "vicreg"}, {"objective": "vicreg"}]
     runs = [make_summary(label="same", recipe=recipe) for recipe in recipes]
-    assert [run.label for run in tables.make_labels_unique([*runs, make_summary(label="other")])] == [
+    assert [run.label for run in make_labels_unique([*runs, make_summary(label="other")])] == [
         *("same: frossl", "same: vicreg (1)", "same: vicreg (2)", "other")
     ]

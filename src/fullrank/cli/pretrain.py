@@ -1,5 +1,6 @@
 """`fullrank pretrain`: train by the recipe of the command line, or continue a run, and write the report."""
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +14,12 @@ from fullrank.cli.flags import check_arguments, parse
 from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import named_backbone, read_start
+from fullrank.models.initial_weights import read_start
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
-from fullrank.recipes.recipe import leaves
-from fullrank.recipes.resolve import PHOTOS, find_recipe, with_view_groups
+from fullrank.recipes.fields import plain_fields, with_view_groups
+from fullrank.recipes.resolve import PHOTOS, find_recipe
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
-from fullrank.report import write_report
 from fullrank.run import Run
 from fullrank.run.pretrain import pretrain
 from fullrank.run.preview import preview
@@ -103,6 +103,10 @@ class Options:
     wandb_name: str | None = None
 
 
+# The options that are not arguments of `fullrank.pretrain` in this form.
+ELSEWHERE = ("objective", "method_builder", "split", "preview", "wandb", "wandb_project", "wandb_name")
+
+
 @open_once()
 def run(arguments: Sequence[str]) -> None:
     """Parse, train or write the preview, and report."""
@@ -113,14 +117,13 @@ def run(arguments: Sequence[str]) -> None:
     console = stderr()
     recipe, options, overrides = read_flags(arguments, console.print)
     if options.preview:
-        start = options.init and read_start(options.init, backbone=named_backbone(overrides))
-        recipe = resolve(recipe, overrides, start=start or None, notify=console.print)
+        start = read_start(options.init, overrides) if options.init else None
+        recipe = resolve(recipe, overrides, start=start, notify=console.print)
         path = preview(recipe, options.out, overwrite=options.overwrite, trust=options.trust, console=console)
         console.print(f"views: {path}")
         return
+    given = {name: value for name, value in vars(options).items() if name not in ELSEWHERE}
     wandb = {name: value for name in ("project", "name") if (value := getattr(options, f"wandb_{name}"))}
-    names = ("data", "init", "labelled", "hours", "out", "overwrite", "resume", "resume_or_start", "devices", "trust")
-    given = {name: getattr(options, name) for name in names}
     if options.resume and isinstance(recipe, Recipe):
         given["epochs"] = overrides.pop("epochs", None)
         recipe, overrides = (resolve(recipe, overrides) if overrides else None), {}
@@ -154,7 +157,7 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     for name in chosen.values():
         if ":" in name:
             import_function(name, notify=notify)
-    if base is None and {"help", "h"} & {argument.lstrip("-") for argument in arguments}:
+    if base is None and {"--help", "-h"} & {*arguments}:
         base = resolve(source, chosen, notify=notify)
     shape = resolve(base or Recipe(), chosen)  # has the flags of this objective, and of each group of views
     shape = import_code(replace(with_view_groups(shape, words), custom_transforms=()), "trust" in words, notify)
@@ -183,13 +186,20 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
         default=Flags(Options(), shape, Hyper(**shape.hyper), MethodOptions(**shape.method)),
         description=f"Pretrain with {shape.objective}. --objective NAME chooses another one, --resume RUN goes on.",
     )
-    values = dict(leaves(flags.recipe)) | dict(leaves(flags.hyper, "hyper.")) | dict(leaves(flags.method, "method."))
-    flags_of = {name: name.replace("data.reading.", "data.") for name in values if not hasattr(Options, name)}
-    overrides = {name: values[name] for name, flag in flags_of.items() if negated(flag) in words or flag in words}
+    given = plain_fields({re.sub(r"(^|\.)no_", r"\1", word): None for word in words})
+    overrides = {name: field_at(flags, name) for name in given if not hasattr(Options, name)}
     for name in overrides.get("custom_transforms", ()):
         import_function(name, notify=notify)
-    split = {} if flags.options.split is None else {"data.reading.train": flags.options.split}
+    split = {} if flags.options.split is None else {"data.train": flags.options.split}
     return source, flags.options, chosen | overrides | split
+
+
+def field_at(flags: Any, name: str) -> Any:
+    """Return the value of a field of the recipe, by its dotted name."""
+    part: Any = flags if name.startswith(("hyper.", "method.")) else flags.recipe
+    for key in name.split("."):
+        part = part[int(key)] if isinstance(part, tuple) else getattr(part, key)
+    return part
 
 
 def flag_words(arguments: Sequence[str]) -> dict[str, str]:
@@ -206,18 +216,10 @@ def flag_words(arguments: Sequence[str]) -> dict[str, str]:
     return words
 
 
-def negated(flag: str) -> str:
-    """Return the flag that switches another one off.
-
-    >>> negated("hyper.log"), negated("overwrite")
-    ('hyper.no_log', 'no_overwrite')
-    """
-    parent, dot, name = flag.rpartition(".")
-    return f"{parent}{dot}no_{name}"
-
-
 def finish(run: Run, notify: Callable[[str], Any]) -> None:
     """Write the report of a finished run, and say what to do next."""
+    from fullrank.report import write_report  # here, because it imports scikit-learn and scipy.stats: two seconds
+
     report = run.path / "report.html"
     write_report([run.path], report)
     labelled, rows = run.recipe.probe.labelled, run.metrics.spectrum

@@ -11,13 +11,13 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.files import atomic_write, check_suffix
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images import DecodeErrors
 from fullrank.images.reading import Device, Reading
-from fullrank.models.features import Features, extract_features, stream_features
+from fullrank.methods import feature_dim
+from fullrank.models.features import Features, join, stream_features
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
 from fullrank.models.model_images import Data, all_images
@@ -68,30 +68,26 @@ def embed(
     loaded = load(model)
     images = all_images(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
-    options |= {"device": resolve_device(device.accelerator)}
-    if out is None:
-        result: Any = extract_features(loaded.backbone, images, loaded.preprocess, **options)
-    else:
-        rows = write_embeddings(loaded.backbone, images, loaded.preprocess, out, overwrite=overwrite, **options)
+    batches = stream_features(
+        loaded.backbone,
+        images,
+        loaded.preprocess,
+        batch_size=device.batch_size,
+        device=resolve_device(device.accelerator),
+        workers=device.workers,
+        decode_errors=errors,
+    )
+    result: Any = join(batches) if out is None else Path(out)
+    if out is not None:
+        rows = write_embeddings(batches, out, overwrite=overwrite)
         notify(f"{rows:,} embeddings of {getattr(images, 'source', 'images in memory')}: {out}")
-        result = Path(out)
     for name, reason in errors.reasons.items():
         notify(f"skipped {name}: {reason}")
     return result
 
 
-def write_embeddings(
-    backbone: nn.Module,
-    images: Images | MemoryImages,
-    preprocess: Preprocess,
-    out: Path | str,
-    *,
-    overwrite: bool = False,
-    **options: Any,
-) -> int:
-    """Write one row for each readable image, in order, and return the number of rows. The file appears only when it is
-    complete.
+def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite: bool = False) -> int:
+    """Write one row for each image, in order, and return the number of rows. The file appears only when it is complete.
 
     | suffix | content |
     |---|---|
@@ -105,20 +101,18 @@ def write_embeddings(
     group of the table.
 
     Args:
-        backbone: maps float32 images (n, C, S, S) to features (n, D); verified to be unchanged.
-        images: images of a source, or images in memory.
-        preprocess: the preprocessing of the backbone.
+        batches: the features, of `stream_features`.
         out: the file; its suffix determines the format.
         overwrite: replace an existing file.
-        **options: `batch_size`, `device`, `workers` and `decode_errors` of `extract_features`.
 
     Raises:
         UserError: the suffix is unknown, the file exists or cannot be written, or too many images are unreadable.
 
     >>> import tempfile
-    >>> from fullrank.images import open_images
+    >>> from fullrank.images import Preprocess, open_images
     >>> out = Path(tempfile.mkdtemp()) / "digits.parquet"
-    >>> write_embeddings(nn.Flatten(), open_images("digits")["all"], Preprocess(1, 8, (0.5,), (0.5,)), out)
+    >>> digits = open_images("digits")["all"]
+    >>> write_embeddings(stream_features(torch.nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))), out)
     1797
     >>> pq.read_table(out).column_names
     ['name', 'label', 'class', 'embedding']
@@ -126,15 +120,15 @@ def write_embeddings(
     rows, writer, suffix = 0, None, check_suffix(out, SUFFIXES)
     with atomic_write(Path(out), overwrite=overwrite) as draft, ExitStack() as stack:
         if suffix in (".npz", ".npy"):
-            features = extract_features(backbone, images, preprocess, **options)
-            X, labels, classes = features.X.numpy(), features.labels.numpy(), np.array(features.classes, dtype=str)
+            every = join(batches)
+            arrays = {"labels": every.labels.numpy(), "names": np.array(every.names), "classes": every.classes}
             with draft.open("wb") as file:
                 if suffix == ".npy":
-                    np.save(file, X)
+                    np.save(file, every.X.numpy())
                 else:
-                    np.savez(file, embeddings=X, labels=labels, names=np.array(features.names), classes=classes)
-            return len(X)
-        for features in stream_features(backbone, images, preprocess, **options):
+                    np.savez(file, embeddings=every.X.numpy(), **arrays)
+            return len(every.X)
+        for features in batches:
             table = to_table(features, wide=suffix == ".csv")
             if writer is None:
                 writer = (csv.CSVWriter if suffix == ".csv" else pq.ParquetWriter)(draft, table.schema)
@@ -222,9 +216,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     @property
     def _n_features_out(self) -> int:
         """The number of features D, for the names `embedder0` … of `get_feature_names_out`."""
-        model = self._backbone()
-        C, S = model.preprocess.channels, model.preprocess.size
-        return model.features(torch.zeros(1, C, S, S, dtype=torch.uint8)).shape[1]
+        return feature_dim(self._backbone().backbone)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -247,13 +239,12 @@ def _as_images(X: Any) -> Any:
     >>> _as_images(np.array([["a.png"], ["b.png"]])), _as_images(np.zeros((5, 8, 8))).shape
     (['a.png', 'b.png'], (5, 8, 8, 1))
     """
-    if isinstance(X, str) or not isinstance(X, Iterable | Images | MemoryImages):
-        raise UserError(f"X is {X!r:.60} ({type(X).__name__}), expected several images: {EXPECTED}")
     if isinstance(X, torch.Tensor | np.ndarray) and X.ndim == 3:
         return X[..., None] if isinstance(X, np.ndarray) else X[:, None]
     values: Any = X.to_numpy() if hasattr(X, "to_numpy") else X  # pyright: ignore[reportAttributeAccessIssue]  pandas and polars
-    if not isinstance(values, np.ndarray) or values.ndim == 4:
-        return values
-    if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1 and values.dtype.kind in "OUT"):
+    if isinstance(values, np.ndarray) and (values.ndim == 1 or values.shape[1:] == (1,)):
         return values.ravel().tolist()
-    raise UserError(f"X is an array of shape {values.shape} and type {values.dtype}, expected {EXPECTED}")
+    if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 4):
+        what = f"an array of shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
+        raise UserError(f"X is {what}, expected {EXPECTED}")
+    return values

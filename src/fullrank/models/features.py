@@ -1,10 +1,9 @@
 """The features of a frozen backbone, batch by batch; a network is the same after it."""
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int8, Int64
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
+from fullrank.models.weights import hash_weights
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,33 @@ class Features:
 
 
 def extract_features(
+    backbone: nn.Module, images: Images | MemoryImages, preprocess: Preprocess, **options: Any
+) -> Features:
+    """Return the float32 features of all readable images, in order; arguments and errors are those of
+    `stream_features`.
+
+    >>> from fullrank.images import open_images
+    >>> digits = open_images("digits")["all"]
+    >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
+    torch.Size([1797, 64])
+    """
+    return join(stream_features(backbone, images, preprocess, **options))
+
+
+def join(batches: Iterable[Features]) -> Features:
+    """Return the features of all batches, at least one."""
+    parts = list(batches)
+    rows = [part.multi_labels for part in parts if part.multi_labels is not None]
+    return Features(
+        torch.cat([part.X for part in parts]),
+        torch.cat([part.labels for part in parts]),
+        [name for part in parts for name in part.names],
+        parts[0].classes,
+        torch.cat(rows) if rows else None,
+    )
+
+
+def stream_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
@@ -45,8 +72,8 @@ def extract_features(
     device: torch.device | str = "cpu",
     workers: int = 0,
     decode_errors: DecodeErrors | None = None,
-) -> Features:
-    """Return the float32 features of all readable images, in order.
+) -> Iterator[Features]:
+    """Yield the float32 features of the readable images of each batch, in order.
 
     The backbone is moved to `device` and runs in eval mode without gradient. Afterwards, the function verifies that
     parameters and buffers did not change, and restores the mode of every submodule.
@@ -64,44 +91,12 @@ def extract_features(
     Raises:
         AssertionError: the backbone changed during the extraction.
         UserError: too many images are unreadable.
-
-    >>> from fullrank.images import open_images
-    >>> digits = open_images("digits")["all"]
-    >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
-    torch.Size([1797, 64])
     """
-    batches = stream_features(
-        backbone, images, preprocess, batch_size=batch_size, device=device, workers=workers, decode_errors=decode_errors
-    )
-    parts = list(batches)
-    names = [name for part in parts for name in part.names]
-    rows = [part.multi_labels for part in parts if part.multi_labels is not None]
-    labels = torch.cat([part.labels for part in parts])
-    return Features(
-        torch.cat([part.X for part in parts]), labels, names, parts[0].classes, torch.cat(rows) if rows else None
-    )
-
-
-def stream_features(
-    backbone: nn.Module,
-    images: Images | MemoryImages,
-    preprocess: Preprocess,
-    *,
-    batch_size: int = 512,
-    device: torch.device | str = "cpu",
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
-) -> Iterator[Features]:
-    """Yield the features of each batch; arguments, errors and verification are the same as in `extract_features`."""
-    empty = True
+    empty, options = True, {"workers": workers, "decode_errors": decode_errors}
     with verify_frozen(backbone.to(device)):
-        for part in preprocessed_batches(
-            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
-        ):
+        for part in preprocessed_batches(images, preprocess, batch_size=batch_size, **options):
             empty = False
-            with (
-                torch.inference_mode()
-            ):  # does not contain the yield, otherwise the caller would be in inference mode too
+            with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
             yield Features(X, part.labels.cpu(), part.names, tuple(images.classes), multi_labels_of(images, part))
     if empty:
@@ -114,18 +109,11 @@ def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor,
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages,
-    preprocess: Preprocess,
-    *,
-    batch_size: int,
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
 ) -> Iterator[Batch]:
-    """Yield batches of preprocessed pixels, from a source or from memory."""
+    """Yield batches of preprocessed pixels, from a source, with the `options` of `iterate_batches`, or from memory."""
     if isinstance(images, Images):
-        yield from iterate_batches(
-            images, preprocess, batch_size=batch_size, workers=workers, decode_errors=decode_errors
-        )
+        yield from iterate_batches(images, preprocess, batch_size=batch_size, **options)
         return
     for rows in torch.arange(len(images)).split(batch_size):
         batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -133,24 +121,6 @@ def preprocessed_batches(
         if pixels.shape[1] != preprocess.channels or not preprocess.keeps(*pixels.shape[2:]):
             pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
         yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)
-
-
-def state_hash(module: nn.Module) -> str:
-    """Return the SHA-256 of every parameter and buffer: name, type, shape and bytes.
-
-    The hash includes non-persistent buffers. NaNs are equal if their bytes are.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> before = state_hash(layer)
-    >>> _ = layer.bias.data.add_(1)
-    >>> state_hash(layer) == before
-    False
-    """
-    digest = hashlib.sha256()
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @contextmanager
@@ -166,14 +136,19 @@ def restore_modes(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def verify_frozen(module: nn.Module) -> Iterator[None]:
-    """Put `module` in eval mode during the context, and verify at the end that no parameter or buffer changed.
+    """Put `module` in eval mode during the context, and verify at the end that no parameter or buffer changed, not even
+    one that is not in the state dict.
 
     Raises:
         AssertionError: a parameter or buffer changed.
     """
-    before = state_hash(module)
+
+    def state() -> str:
+        return hash_weights(dict(module.named_parameters()) | dict(module.named_buffers()))
+
+    before = state()
     with restore_modes(module):
         module.eval()
         yield
-    if state_hash(module) != before:  # no `assert`, which `python -O` would skip
+    if state() != before:  # no `assert`, which `python -O` would skip
         raise AssertionError(f"{type(module).__name__} changed its parameters or buffers during evaluation")

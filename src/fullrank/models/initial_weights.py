@@ -2,13 +2,12 @@
 recipe.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import torch
 from timm.models import adapt_input_conv
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -16,57 +15,46 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig
-from fullrank.models.loading import describes_network, load, parse_model
+from fullrank.models.loading import load, parse_model
 from fullrank.models.model import HasPath, Model, first_convolutions
-from fullrank.models.weights import convert_by_timm, is_counter, listing, shape_of
+from fullrank.models.outside import describes_network
+from fullrank.models.weights import Weights, convert_by_timm, hash_weights, is_counter, listing, not_fitting, shape_of
 from fullrank.recipes import Recipe, build_encoder
-from fullrank.recipes.start import Start, normalization_for
+from fullrank.recipes.rules import Start, normalization_for
 
+# Arguments of a network that depend on the size of the views, which a recipe sets by itself.
 SIZE_ARGUMENTS = ("img_size", "dynamic_img_size")
-"""Arguments of a network that depend on the size of the views, which a recipe sets by itself."""
+# A MODEL must have at least this share of the tensors of the backbone; else it is another network.
 MIN_SHARE = 0.5
-"""A MODEL must have at least this share of the tensors of the backbone; else it is another network."""
 
 
-def read_start(model: str | Path | HasPath, *, backbone: BackboneConfig | None = None) -> Start:
+def read_start(model: str | Path | HasPath, fields: Mapping[str, Any] = MappingProxyType({})) -> Start:
     """Load a MODEL, and return what a recipe takes over from it.
 
     Args:
         model: a MODEL, see `fullrank.load`, or a run.
-        backbone: the network of a file of another library, which does not name its network.
+        fields: fields of the recipe; a file of another library needs its network among them, as backbone="resnet50", a
+            `BackboneConfig`, or dotted names such as backbone.name.
 
     Raises:
         UserError: the model does not exist, cannot be read, or needs a `backbone`.
     """
+    given = fields.get("backbone")
+    if not isinstance(given, BackboneConfig):
+        parts = {"name": given} if given else {}
+        parts |= {key.removeprefix("backbone."): fields[key] for key in fields if key.startswith("backbone.")}
+        given = from_json(BackboneConfig, parts, "backbone") if "name" in parts else None
     text = str(model.path if isinstance(model, HasPath) else model)
-    loaded, (kind, name, _) = _load_with(text, backbone), parse_model(text)
+    loaded, (kind, name, _) = _load_with(text, given), parse_model(text)
     names = {"run": f"{Path(name).absolute()}@{loaded.step}", "file": f"file:{Path(name).absolute()}"}
     arguments = {name: value for name, value in loaded.spec.arguments.items() if name not in SIZE_ARGUMENTS}
     return Start(
         model=names.get(kind, text),
         hash=hash_weights(loaded.backbone.state_dict()),
         backbone=replace(loaded.spec, arguments=arguments),
-        channels=loaded.preprocess.channels,
-        size=loaded.preprocess.size,
-        mean=loaded.preprocess.mean,
-        std=loaded.preprocess.std,
+        **{name: getattr(loaded.preprocess, name) for name in ("channels", "size", "mean", "std")},
         note=loaded.note.partition("; images of")[0],  # size, mean and std are those of the recipe
     )
-
-
-def named_backbone(fields: Mapping[str, Any]) -> BackboneConfig | None:
-    """Return the network that keyword arguments name: `backbone="resnet50"`, a `BackboneConfig`, or dotted names such
-    as backbone.stem.
-
-    >>> named_backbone({"backbone": "resnet50", "backbone.stem": "small", "epochs": 3}).stem
-    'small'
-    """
-    given = fields.get("backbone")
-    if isinstance(given, BackboneConfig):
-        return given
-    parts = {name.removeprefix("backbone."): value for name, value in fields.items() if name.startswith("backbone.")}
-    parts |= {"name": given} if given is not None else {}
-    return from_json(BackboneConfig, parts, "backbone") if parts.get("name") else None
 
 
 def _load_with(model: str, backbone: BackboneConfig | None) -> Model:
@@ -76,20 +64,6 @@ def _load_with(model: str, backbone: BackboneConfig | None) -> Model:
     return load(model, backbone=backbone if outside else None)
 
 
-def hash_weights(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the names, shapes and values of tensors, without the counters of BatchNorm.
-
-    >>> hash_weights({"w": torch.zeros(2)})[:8], hash_weights({"w": torch.ones(2)})[:8]
-    ('a4571335', 'ee53a03a')
-    """
-    digest = hashlib.sha256()
-    for name in sorted(name for name in weights if not is_counter(name)):
-        values = weights[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tuple(values.shape)} {values.dtype}\n".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def with_initial_weights(recipe: Recipe) -> Recipe:
     """Return a recipe whose `init_hash` is known: of a recipe without it, the MODEL is loaded.
 
@@ -97,7 +71,7 @@ def with_initial_weights(recipe: Recipe) -> Recipe:
     """
     if not recipe.init or recipe.init_hash:
         return recipe
-    start = read_start(recipe.init, backbone=recipe.backbone)
+    start = read_start(recipe.init, {"backbone": recipe.backbone})
     mean, std = normalization_for(start, recipe.data.channels)
     data = replace(recipe.data, mean=recipe.data.mean or mean, std=recipe.data.std or std)
     return replace(recipe, init=start.model, init_hash=start.hash, data=data)
@@ -125,25 +99,20 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
             f"restore these weights, or give --init {recipe.init} to start with those of now"
         )
     network = build_encoder(recipe).backbone
+    wanted = network.state_dict()
     fitted, lines = fit(network, weights)
-    shapes = {name: tensor for name, tensor in network.state_dict().items() if not is_counter(name)}
-    taken = [name for name in shapes if name in fitted]
-    if len(taken) < MIN_SHARE * len(shapes):
+    random, unused = not_fitting(wanted, weights | fitted), [name for name in weights if name not in wanted]
+    count = sum(not is_counter(name) for name in wanted)
+    if count - len(random) < MIN_SHARE * count:
         raise UserError(
-            f"{recipe.init} has {len(taken)} of {len(shapes)} tensors of the recipe's backbone {recipe.backbone.name}, "
-            f"which is another network than its {loaded.spec.name}; "
+            f"{recipe.init} has {count - len(random)} of {count} tensors of the recipe's backbone "
+            f"{recipe.backbone.name}, which is another network than its {loaded.spec.name}; "
             "leave out --backbone.name, or give init=… to `pretrain` instead of to the recipe"
         )
-    random = [
-        f"{name} ({f'{shape_of(weights[name])} instead of {shape_of(tensor)}' if name in weights else 'absent'})"
-        for name, tensor in shapes.items()
-        if name not in fitted
-    ]
-    unused = [name for name in weights if name not in network.state_dict()]
-    heading = f"starts with {len(taken)} of {len(shapes)} tensors of {recipe.init} (hash {recipe.init_hash[:12]})"
-    heading += f"; random: {listing(random, 20)}" if random else ""
-    heading += f"; not used: {listing(unused, 20)}" if unused else ""
-    lines = [f"{heading}; the projector is random", *lines]
+    said = f"starts with {count - len(random)} of {count} tensors of {recipe.init} (hash {recipe.init_hash[:12]})"
+    said += f"; random: {listing(random, 20)}" if random else ""
+    said += f"; not used: {listing(unused, 20)}" if unused else ""
+    lines = [f"{said}; the projector is random", *lines]
     if any(isinstance(module, _BatchNorm) for module in network.modules()):
         lines.append(
             "BatchNorm: the running statistics are those of the model; training normalises by its batches, and updates"
@@ -151,26 +120,24 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
     return fitted, lines
 
 
-def fit(network: nn.Module, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+def fit(network: nn.Module, weights: Weights) -> tuple[dict[str, Tensor], list[str]]:
     """Return the tensors that fit a network, converted by timm where their shapes differ, and a line for each
     conversion.
     """
     wanted, weights, lines = network.state_dict(), dict(weights), []
-
-    def differing() -> list[str]:
-        return [name for name in wanted if name in weights and weights[name].shape != wanted[name].shape]
-
-    for name in set(first_convolutions(network)) & set(differing()):
-        channels = wanted[name].shape[1]
-        if weights[name].shape[1] == 3 and weights[name].shape[2:] == wanted[name].shape[2:]:
-            weights[name] = adapt_input_conv(channels, weights[name])
+    for name in first_convolutions(network):
+        old, channels = weights.get(name), wanted[name].shape[1]
+        if old is not None and old.shape[1] == 3 != channels and old.shape[2:] == wanted[name].shape[2:]:
+            weights[name] = adapt_input_conv(channels, old)
             how = "their sum" if channels == 1 else f"repeated, times 3/{channels}"
             lines.append(f"{name}: from 3 channels to {channels}, by timm ({how})")
-    if others := differing():
+    fitting = {
+        name: tensor for name, tensor in weights.items() if name in wanted and tensor.shape == wanted[name].shape
+    }
+    if others := [name for name in wanted if name in weights and name not in fitting]:
         converted = convert_by_timm(network, weights)
         for name in others:
             if name in converted and converted[name].shape == wanted[name].shape:
                 lines.append(f"{name}: resampled by timm from {shape_of(weights[name])} to {shape_of(wanted[name])}")
-                weights[name] = converted[name]
-    other = set(differing())
-    return {name: tensor for name, tensor in weights.items() if name in wanted and name not in other}, lines
+                fitting[name] = converted[name]
+    return fitting, lines

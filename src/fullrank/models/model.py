@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -18,6 +17,7 @@ from fullrank.images.pixel_values import same_form
 from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import Recipe
+from fullrank.recipes.assembling import check_normalization
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,11 @@ class Model:
         Raises:
             UserError: there is no image, or an image cannot be read.
         """
-        device = next((tensor.device for tensor in self.backbone.parameters()), torch.device("cpu"))
-        parts, pixels, images = [], [], split_images(images)
-        for number, image in enumerate(images, start=1):
-            pixels.append(read_pixels(image, self.preprocess, number=number - 1))
-            if len(pixels) == batch_size or number == len(images):
-                parts.append(self.backbone(self.preprocess.normalize(torch.stack(same_form(pixels)).to(device))))
-                pixels = []
+        device, parts, images = device_of(self.backbone), [], split_images(images)
+        for start in range(0, len(images), batch_size):
+            some = enumerate(images[start : start + batch_size], start=start)
+            pixels = same_form([read_pixels(image, self.preprocess, number=number) for number, image in some])
+            parts.append(self.backbone(self.preprocess.normalize(torch.stack(pixels).to(device))))
         return torch.cat(parts)
 
     @property
@@ -94,8 +92,8 @@ class HasPath(Protocol):
     def path(self) -> Path: ...
 
 
+# A MODEL (see `load`), a `Run`, or a loaded model.
 ModelLike = str | Path | HasPath | Model
-"""A MODEL (see `load`), a `Run`, or a loaded model."""
 
 
 def with_depth(model: Model, *images: Images | MemoryImages) -> Model:
@@ -119,13 +117,16 @@ def resolve_device(accelerator: str | torch.device = "auto") -> torch.device:
     """
     if isinstance(accelerator, torch.device):
         return accelerator
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if accelerator == "auto":
-        return torch.device(next(name for name in ("cuda", "mps", "cpu") if available[name]))
-    if not available.get(accelerator.partition(":")[0]):
-        names = ", ".join(name for name, is_available in available.items() if is_available)
-        raise UserError(f"device '{accelerator}' is not available; choose from auto, {names}")
-    return torch.device(accelerator)
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = [name for name, is_available in found.items() if is_available]
+    if accelerator != "auto" and accelerator.partition(":")[0] not in available:
+        raise UserError(f"device '{accelerator}' is not available; choose from auto, {', '.join(available)}")
+    return torch.device(available[0] if accelerator == "auto" else accelerator)
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Return the device of the parameters of a network."""
+    return next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
 
 
 def build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
@@ -155,14 +156,11 @@ def checked(preprocess: Preprocess, what: str) -> Preprocess:
     Raises:
         UserError: its size or its statistics do not fit.
     """
-    C, size, resize, mean, std = (getattr(preprocess, name) for name in ("channels", "size", "resize", "mean", "std"))
+    C, size, resize = preprocess.channels, preprocess.size, preprocess.resize
     if not (1 <= C <= 2**12 and 1 <= size <= 2**14 and (resize == 0 or size <= resize <= 2**15)):
         expected = "1 to 4096 channels, a size of 1 to 16384 px, and a resize of 0 or at least the size"
         raise UserError(f"{what}: channels is {C}, size is {size} and resize is {resize}, expected {expected}")
-    for name, values in (("mean", mean), ("std", std)):
-        if len(values) != C or not all(math.isfinite(value) and (name == "mean" or value > 0) for value in values):
-            kind = "positive values" if name == "std" else "values"
-            raise UserError(f"{what}: {name} is {values}, expected {C} {kind}, one per channel (--{name})")
+    check_normalization(C, preprocess.mean, preprocess.std, what)
     return preprocess
 
 
@@ -175,8 +173,3 @@ def first_convolutions(network: nn.Module) -> list[str]:
     """
     names = (getattr(network, "pretrained_cfg", None) or {}).get("first_conv") or ()
     return [f"{name}.weight" for name in ([names] if isinstance(names, str) else names)]
-
-
-def summarize(error: Exception) -> str:
-    """Return the shortened message of an error, or the name of its type if the message is empty."""
-    return shorten(str(error), 160, placeholder=" …") or type(error).__name__

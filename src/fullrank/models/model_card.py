@@ -25,32 +25,20 @@ def model_card(model: Model, *, classes: int = 0) -> str:
     if recipe:
         recipe["data"]["source"], recipe["init"] = public_name(recipe["data"]["source"]), public_name(recipe["init"])
     environment = jinja2.Environment()
-    environment.filters["public"] = public_name
+    environment.filters |= {"public": public_name, "percent": lambda share: f"{100 * share:.1f}"}
     template = environment.from_string(Path(__file__).with_name("model_card.md.j2").read_text("utf-8"))
-    mean, std = ([round(value, 4) for value in values] for values in (model.preprocess.mean, model.preprocess.std))
-    scores, spectrum = measured(model)
-    return template.render(
-        name=os.path.basename(model.name.rstrip("/").partition("@")[0]) or "backbone",
-        model=model,
-        preprocess=model.preprocess,
-        mean=mean,
-        std=std,
-        classes=classes,
-        recipe=recipe,
-        json=json.dumps(recipe, indent=2),
-        scores=scores,
-        spectrum=spectrum,
-        percent=lambda share: f"{100 * share:.1f}",
-    )
+    name = os.path.basename(model.name.rstrip("/").partition("@")[0]) or "backbone"
+    parts = {"model": model, "preprocess": model.preprocess, "recipe": recipe, "json": json.dumps(recipe, indent=2)}
+    return template.render(name=name, classes=classes, **parts, **measured(model))
 
 
-def measured(model: Model) -> tuple[list[tuple[Any, Any]], dict[str, Any] | None]:
+def measured(model: Model) -> dict[str, Any]:
     """Return the scores of a checkpoint of a run, each after its entry in evaluation.json, and the last spectra up to
     it, of metrics.jsonl.
     """
     run = model.path or Path(model.name.rpartition("@")[0])  # RUN@STEP
     if model.recipe is None or model.step is None or not run.is_dir():
-        return [], None
+        return {}
     file = run / "evaluation.json"
     entries = parse_json(read_text(file))["evaluations"] if file.exists() else []
     of_step = [entry for entry in entries if entry.get("step") == model.step]
@@ -58,7 +46,7 @@ def measured(model: Model) -> tuple[list[tuple[Any, Any]], dict[str, Any] | None
     scores = [(entry, score) for entry in of_step for score in entry["scores"] if score["metric"] not in by_class]
     rows, _ = read_jsonl(run / "metrics.jsonl")
     spectra = [row for row in rows if row["kind"] == "spectrum" and row["step"] <= model.step]
-    return scores, spectra[-1] if spectra else None
+    return {"scores": scores, "spectrum": spectra[-1] if spectra else None}
 
 
 def public_name(source: str) -> str:

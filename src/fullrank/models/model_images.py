@@ -34,14 +34,7 @@ class LabelledSplits:
 
 
 def choose_splits(
-    model: Model,
-    data: Data | None,
-    reading: Reading | None = None,
-    *,
-    train: str | None = None,
-    test: str | None = None,
-    seed: int = 0,
-    train_subset: bool = False,
+    model: Model, data: Data | None, reading: Reading | None = None, *, seed: int = 0, train_subset: bool = False
 ) -> LabelledSplits:
     """Return the training and the test images of a source, or of opened images, of which a fifth is held out.
 
@@ -54,31 +47,30 @@ def choose_splits(
         UserError: the source or a split does not exist, or a split or `train_subset` does not fit the source or the
             run.
     """
-    given = replace(reading or USUAL, **{key: name for key, name in (("train", train), ("test", test)) if name})
-    source, config = resolve_source(model, data, given)
-    validation = 0.0 if given.test else config.validation
-    if validation and model.recipe and given.train not in (None, model.recipe.data.reading.train):
+    reading = reading or USUAL
+    source, config = resolve_source(model, data, reading)
+    validation = 0.0 if reading.test else config.validation
+    if validation and model.recipe and reading.train not in (None, model.recipe.data.reading.train):
         raise UserError(
-            f"--train is {given.train}, but the run's validation images are of its own training split; "
+            f"--train is {reading.train}, but the run's validation images are of its own training split; "
             "give --test too, or no --train"
         )
     if train_subset and not config.subset:
         raise UserError(
             "--train-subset needs a run with data.subset, and no --data; leave it out to use all training images"
         )
-    reduction: Any = {"validation": validation, "subset": config.subset if train_subset else 0}
+    reduction: Any = {"seed": seed, "validation": validation, "subset": config.subset if train_subset else 0}
     if isinstance(source, Images | MemoryImages):
-        if given.train or given.test:
+        if reading.train or reading.test:
             raise UserError("opened images have no named splits; give a source, or leave out the names of splits")
         source = as_images(source)
-        splits = hold_out_test(source, seed=seed, **reduction)
+        splits = hold_out_test(source, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        splits = train_and_test(source, config.reading, seed=seed, **reduction)
-    name = name_data(splits.train, splits.test)
+        splits = train_and_test(source, config.reading, **reduction)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
     # with all, nor scores on other images in memory those on these
-    name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name
+    name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name_data(splits.train, splits.test)
     name += f" (probes on {config.subset:,} images)" if train_subset else ""
     if isinstance(source, Images) and source.source == MEMORY:
         name = name.replace(MEMORY, f"{MEMORY} {Fingerprint.of(source).digest}")
@@ -114,10 +106,8 @@ def held_out_images(
     The held-out images of a run with `data.validation` are its validation images.
     """
     source, config = resolve_source(model, data, reading)
-    if isinstance(source, Images | MemoryImages):
-        return _whole(source, split)
-    if split is not None:
-        return open_images(source, config.reading, split=split)[split]
+    if split is not None or isinstance(source, Images | MemoryImages):
+        return _one_split(source, config, split)
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
     return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
@@ -129,23 +119,21 @@ def all_images(
     """Return the split with this name, or all images of a source that has one split; opened images are returned
     unchanged.
     """
-    source, config = resolve_source(model, data, reading)
+    return _one_split(*resolve_source(model, data, reading), split)
+
+
+def _one_split(source: Any, config: DataConfig, split: str | None) -> Images | MemoryImages:
     if isinstance(source, Images | MemoryImages):
-        return _whole(source, split)
+        if split is not None:
+            raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
+        if not len(source):
+            raise UserError("the data holds no images; give at least one")
+        return source
     splits = open_images(source, config.reading, split=split)
     if len(splits) > 1:
         names = ", ".join(splits)
         raise UserError(f"{source} has the splits {names}; choose one with --split (split='{next(iter(splits))}')")
-    (images,) = splits.values()
-    return images
-
-
-def _whole(images: Images | MemoryImages, split: str | None) -> Images | MemoryImages:
-    if split is not None:
-        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
-    if not len(images):
-        raise UserError("the data holds no images; give at least one")
-    return images
+    return next(iter(splits.values()))
 
 
 def resolve_source(model: Any, data: Data | None, reading: Reading | None = None) -> tuple[Any, DataConfig]:

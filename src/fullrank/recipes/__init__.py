@@ -6,6 +6,7 @@ from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build
 from fullrank.recipes.assembling import check_num_images as check_num_images
 from fullrank.recipes.catalog import RECIPES
 from fullrank.recipes.dry_running import dry_run
+from fullrank.recipes.fields import differences, with_fields
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
@@ -15,13 +16,12 @@ from fullrank.recipes.recipe import (
     SpectrumConfig,
     code_names,
     decides_weights,
-    differences,
     from_dict,
     import_code,
     read_recipe,
     to_dict,
 )
-from fullrank.recipes.resolve import resolve, with_fields, with_objective
+from fullrank.recipes.resolve import resolve, with_objective
 from fullrank.recipes.scores import PUBLISHED, PublishedScore
 from fullrank.recipes.user_code import import_function
 

@@ -1,8 +1,9 @@
 """Build method, views and preprocessing from a recipe, and check the values of the recipe."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -117,38 +118,34 @@ def build_transform(recipe: Recipe) -> MultiViewTransform:
     """Build the transform that draws the views, with the normalisation of the data.
 
     Raises:
-        UserError: a custom transform was not imported.
+        UserError: a custom transform was not imported, or the normalisation does not fit the channels.
     """
-    mean, std = normalization(recipe)
-    own = [imported_function(name) for name in recipe.custom_transforms]
-    options = {"channels": recipe.data.channels, "compile": recipe.machine.compile}
-    return MultiViewTransform(recipe.views, mean=mean, std=std, custom_transforms=own, **options)
+    data, own = recipe.data, [imported_function(name) for name in recipe.custom_transforms]
+    check_normalization(data.channels, data.mean, data.std, "--data")
+    options = {"channels": data.channels, "compile": recipe.machine.compile}
+    return MultiViewTransform(recipe.views, mean=data.mean, std=data.std, custom_transforms=own, **options)
 
 
 def build_preprocess(recipe: Recipe) -> Preprocess:
     """Build the preprocessing of images outside training: the size of the largest view and the normalisation of the
     data.
     """
-    mean, std = normalization(recipe)
-    size = max(view.size for view in recipe.views)
-    return Preprocess(channels=recipe.data.channels, size=size, mean=mean, std=std, bits=recipe.data.bits or 16)
+    data, size = recipe.data, max(view.size for view in recipe.views)
+    check_normalization(data.channels, data.mean, data.std, "--data")
+    return Preprocess(channels=data.channels, size=size, mean=data.mean, std=data.std, bits=data.bits or 16)
 
 
-def normalization(recipe: Recipe) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and the standard deviation of each channel.
+def check_normalization(channels: int, mean: Sequence[float], std: Sequence[float], what: str) -> None:
+    """Check that there are a mean and a positive standard deviation for each channel.
 
     Raises:
-        UserError: the number of values differs from the number of channels, or a standard deviation is not positive.
+        UserError: there are not; `what` names the place of the values.
     """
-    data = recipe.data
-    for name, values in (("mean", data.mean), ("std", data.std)):
-        if len(values) != data.channels:
-            expected = f"expected {data.channels}, one per channel"
-            raise UserError(f"data.{name} has {len(values)} values, {expected}; change --data.{name}")
-    if min(data.std) <= 0:
-        remedy = "check whether all images have the same colour"
-        raise UserError(f"data.std is {data.std}, expected positive values; {remedy}")
-    return data.mean, data.std
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != channels or not all(math.isfinite(value) for value in values):
+            raise UserError(f"{what}: {name} is {values}, expected {channels} values, one per channel")
+    if min(std) <= 0:
+        raise UserError(f"{what}: std is {std}, expected positive values; check whether all images have one colour")
 
 
 def check(recipe: Recipe) -> None:
@@ -161,22 +158,37 @@ def check(recipe: Recipe) -> None:
     >>> from fullrank.recipes import RECIPES
     >>> check(RECIPES["digits"])
     """
-    _check_views(recipe)
-    data, devices = recipe.data, recipe.machine.devices
+    data, devices, full = recipe.data, recipe.machine.devices, recipe.hyper.get("full")
     if data.mean or data.std:
-        usual = {"mean": data.mean or (0.5,) * data.channels, "std": data.std or (1.0,) * data.channels}
-        normalization(replace(recipe, data=replace(data, **usual)))
+        usual = (data.mean or (0.5,) * data.channels, data.std or (1.0,) * data.channels)
+        check_normalization(data.channels, *usual, "--data")
+    objective, sizes = find_objective(recipe.objective), view_sizes(recipe)
+    V, V_0, what = sum(sizes.values()), next(iter(sizes.values())), f"objective '{recipe.objective}'"
+    _refuse(V < 2, f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
+    two = f"{what} takes exactly 2 views, got {V}; change --views.0.count, or use frossl"
+    _refuse(V != 2 and required_views(objective) == 2, two)
+    if tensor_names(objective) == ("R",):
+        received = " and ".join(map(str, sizes))
+        _refuse(len(sizes) > 1, f"{what} takes views of one size, got {received} px; give all views the same size")
+        remedy = "give --projector.kind mlp and --projector.widths no value"
+        _refuse(not recipe.projector.absent, f"{what} takes the representation, not the embedding; {remedy}")
+    fewer = f"hyper.full, the number of full-size views, is {full}, but the recipe has {V_0}; give --hyper.full {V_0}"
+    _refuse(full is not None and full > V_0, fewer)
     if data.storage == "streaming":
-        for name, value in (("data.subset", data.subset), ("data.validation", data.validation)):
-            if value:
-                reason = "chooses among all training images, which a stream cannot do"
-                raise UserError(f"--{name} {reason}; give --data.storage disk, or --{name} 0")
-        if recipe.probe.epochs and not recipe.probe.labelled:
-            reason = "scores the probe on all test images, but a stream keeps only some of them"
-            raise UserError(f"--probe.epochs {reason}; give --data.storage disk, or --probe.epochs without a value")
-    if recipe.batch_size % devices:
-        remedy = f"give --batch_size a multiple of {devices}"
-        raise UserError(f"a batch of {recipe.batch_size} is not divisible by {devices} devices; {remedy}")
+        reason = "--data.subset and --data.validation choose among all training images, which a stream cannot do"
+        _refuse(data.subset or data.validation, f"{reason}; give --data.storage disk, or leave them out")
+        reason = "--probe.epochs scores the probe on all test images, but a stream keeps only some of them"
+        remedy = "give --data.storage disk, or --probe.epochs without a value"
+        _refuse(recipe.probe.epochs and not recipe.probe.labelled, f"{reason}; {remedy}")
+    remedy = f"give --batch_size a multiple of {devices}"
+    _refuse(
+        recipe.batch_size % devices, f"a batch of {recipe.batch_size} is not divisible by {devices} devices; {remedy}"
+    )
+
+
+def _refuse(wrong: object, message: str) -> None:
+    if wrong:
+        raise UserError(message)
 
 
 def check_num_images(recipe: Recipe, num_images: int) -> None:
@@ -185,27 +197,6 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
     Raises:
         UserError: there are fewer images than `batch_size`.
     """
-    if num_images < recipe.batch_size:
-        remedy = f"set --batch_size {max(num_images // 2, 2)}, or add images"
-        raise UserError(f"batch_size is {recipe.batch_size}, but there are only {num_images} training images; {remedy}")
-
-
-def _check_views(recipe: Recipe) -> None:
-    """Check that the views and the projector meet the requirements of the objective."""
-    V, sizes, objective = sum(view.count for view in recipe.views), view_sizes(recipe), find_objective(recipe.objective)
-    what = f"objective '{recipe.objective}'"
-    if V < 2:
-        raise UserError(f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
-    if V != 2 and required_views(objective) == 2:
-        raise UserError(f"{what} takes exactly 2 views, got {V}; change --views.0.count, or use frossl")
-    if tensor_names(objective) == ("R",):
-        if len(sizes) > 1:
-            received = " and ".join(map(str, sizes))
-            raise UserError(f"{what} takes views of one size, got {received} px; give all views the same size")
-        if not recipe.projector.absent:
-            remedy = "give --projector.kind mlp and --projector.widths no value"
-            raise UserError(f"{what} takes the representation, not the embedding; {remedy}")
-    full, V_0 = recipe.hyper.get("full"), next(iter(sizes.values()))
-    if full is not None and full > V_0:
-        received = f"hyper.full, the number of full-size views, is {full}"
-        raise UserError(f"{received}, but the recipe has {V_0} of them; give --hyper.full {V_0}")
+    remedy = f"set --batch_size {max(num_images // 2, 2)}, or add images"
+    received = f"batch_size is {recipe.batch_size}, but there are only {num_images} training images"
+    _refuse(num_images < recipe.batch_size, f"{received}; {remedy}")

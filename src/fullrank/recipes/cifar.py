@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fullrank.recipes.augmentations import SMALL_IMAGES
-from fullrank.recipes.published import FORK, Entry, adam, configuration, entries, lars, mlp, resnet, sgd
+from fullrank.recipes.published import FORK, Entry, adam, entries, lars, method, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 from fullrank.training.config import ScheduleConfig
 
@@ -29,47 +29,46 @@ FLOAT32 = MachineConfig(precision="32-true")
 # those of the method.
 # fmt: off
 METHODS = {
-    "simclr": configuration(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
-    "swav": configuration(lars(0.6, 1e-6), mlp(2048, 128), "symmetric", temperature=0.1, epsilon=0.05, iterations=3,
+    "simclr": method(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
+    "swav": method(lars(0.6, 1e-6), mlp(2048, 128), "symmetric", temperature=0.1, epsilon=0.05, iterations=3,
                           prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
-    "moco": configuration(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
+    "moco": method(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
                           queue=32768, momentum=(0.99, 0.999)),
-    "simsiam": configuration(sgd(0.5, 1e-5, constant_predictor=True),
+    "simsiam": method(sgd(0.5, 1e-5, constant_predictor=True),
                              mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
                              predictor=512),
-    "byol": configuration(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
-    "dino": configuration(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
+    "byol": method(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
+    "dino": method(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
                           student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
                           momentum=(0.9995, 1.0)),
     # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
-    "vicreg": configuration(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
-    "barlow_twins": configuration(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
-    "wmse": configuration(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
+    "vicreg": method(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
+    "barlow_twins": method(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
+    "wmse": method(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
-    "corinfomax": configuration(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6,
+    "corinfomax": method(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6,
                                 forgetting=0.01, machine=FLOAT32),
-    "ivne": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
+    "ivne": method(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
 }
 # The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak. Those of DINO
 # are ours.
-METHODS["swav-multicrop"] = METHODS["swav"].but(views="multicrop", source="solo-learn's multi-crop configuration",
-                                                schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001))
-METHODS["dino-multicrop"] = METHODS["dino"].but(views="multicrop",
-                                                source="solo-learn's configuration, with the crops of its SwAV")
+SWAV_CROPS = {"views": "multicrop", "source": "solo-learn's multi-crop configuration"}
+DINO_CROPS = {"views": "multicrop", "source": "solo-learn's configuration, with the crops of its SwAV"}
+METHODS["swav-multicrop"] = METHODS["swav"] | SWAV_CROPS | {"schedule": ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)}
+METHODS["dino-multicrop"] = METHODS["dino"] | DINO_CROPS
 
 # Source: the same fork. Its file of the symmetric set has switched the random crop off since July 2024; these recipes
 # crop, as before.
 FORK_METHODS = {
-    "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
-    "frossl-patches": configuration(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image",
+    "frossl-fork": method(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
+    "frossl-patches": method(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image",
                                     invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0),
                                     machine=FLOAT32),
-    "simclr-fork": configuration(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
+    "simclr-fork": method(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
 }
 # fmt: on
-CIFAR100_METHODS = METHODS | {
-    "corinfomax": METHODS["corinfomax"].but(projector=mlp(4096, 4096, 128), invariance=1000.0)
-}
+WIDER_CORINFOMAX = METHODS["corinfomax"] | {"projector": mlp(4096, 4096, 128), "invariance": 1000.0}
+CIFAR100_METHODS = METHODS | {"corinfomax": WIDER_CORINFOMAX}
 
 
 def without_logarithms(recipe: Recipe) -> Recipe:

@@ -2,8 +2,9 @@
 image is read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,37 +30,26 @@ def dry_run(method: Method, recipe: Recipe) -> str:
         UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's
             objective raises an exception or returns no valid loss.
     """
+    N, C, sizes = recipe.batch_size, recipe.data.channels, view_sizes(recipe)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
-        images = [
-            torch.empty(V, recipe.batch_size, recipe.data.channels, size, size)
-            for size, V in view_sizes(recipe).items()
-        ]
         with recorded_convolutions(method) as unsafe:
-            embeddings = _embed(method, images, recipe)
+            try:
+                embeddings = method([torch.empty(V, N, C, size, size) for size, V in sizes.items()])
+            except UserError:
+                raise
+            except Exception as error:  # networks of timm raise exceptions of many types
+                network = recipe.method_builder or recipe.backbone.name
+                received = f"'{network}' fails on views of {' and '.join(map(str, sizes))} px"
+                remedy = "give another --views.0.size or --backbone.name"
+                raise UserError(f"{received} ({exception_line(error)}); {remedy}") from error
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()
     if unsafe and recipe.machine.precision.startswith("bf16") and on_cpu(recipe):
         received = f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch)"
         raise UserError(f"{received} for {unsafe[0]}; give --machine.precision 32-true, or larger views")
-    if ":" in recipe.objective:
-        return _check_loss(
-            method, {name: tuple(embeddings[name].shape) for name in method.input_names}, recipe.objective
-        )
-    return ""
-
-
-def _embed(method: Method, images: list[Tensor], recipe: Recipe) -> dict[str, Tensor]:
-    try:
-        return method(images)
-    except UserError:
-        raise
-    except Exception as error:  # networks of timm raise exceptions of many types
-        network = f"method '{recipe.method_builder}'" if recipe.method_builder else f"backbone '{recipe.backbone.name}'"
-        sizes = " and ".join(map(str, view_sizes(recipe)))
-        remedy = "give another --views.0.size or --backbone.name"
-        raise UserError(f"{network} fails on views of {sizes} px ({exception_line(error)}); {remedy}") from error
+    return _check_loss(method, embeddings, recipe.objective) if ":" in recipe.objective else ""
 
 
 @contextmanager
@@ -71,18 +61,13 @@ def recorded_convolutions(method: Method) -> Iterator[list[str]]:
     """
     found: list[str] = []
 
-    def record(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            assert isinstance(module, nn.Conv2d)
-            height, width = inputs[0].shape[-2:]
-            if module.stride[0] > height or module.stride[1] > width:
-                found.append(f"{name}, a convolution with stride {module.stride[0]} of {height}×{width} pixels")
+    def record(name: str, module: Any, inputs: tuple[Tensor, ...]) -> None:
+        height, width = inputs[0].shape[-2:]
+        if module.stride[0] > height or module.stride[1] > width:
+            found.append(f"{name}, a convolution with stride {module.stride[0]} of {height}×{width} pixels")
 
-        return hook
-
-    hooks = [
-        m.register_forward_pre_hook(record(name)) for name, m in method.named_modules() if isinstance(m, nn.Conv2d)
-    ]
+    convolutions = [(name, module) for name, module in method.named_modules() if isinstance(module, nn.Conv2d)]
+    hooks = [module.register_forward_pre_hook(partial(record, name)) for name, module in convolutions]
     try:
         yield found
     finally:
@@ -96,18 +81,16 @@ def on_cpu(recipe: Recipe) -> bool:
     return recipe.machine.accelerator == "cpu" or (recipe.machine.accelerator == "auto" and not accelerators)
 
 
-def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -> str:
+def _check_loss(method: Method, embeddings: dict[str, Tensor], name: str) -> str:
     """Check the loss of a user's objective on random tensors, which are not fake, so the objective may use `.item()`
     and `.numpy()`.
     """
-    rng = torch.Generator().manual_seed(0)
-    tensors: dict[str, Tensor] = {
-        key: torch.randn(shape, generator=rng).requires_grad_() for key, shape in shapes.items()
-    }
+    rng, what = torch.Generator().manual_seed(0), f"objective '{name}'"
+    tensors = {key: torch.randn(fake.shape, generator=rng).requires_grad_() for key, fake in embeddings.items()}
 
     def evaluate() -> Any:
-        arguments = tensors | method.state_tensors()
         random = {GENERATOR: method.generator()} if takes_generator(method.objective) else {}
+        arguments = tensors | method.state_tensors()
         return method.objective(*(arguments[key] for key in tensor_names(method.objective)), **random)
 
     try:
@@ -119,23 +102,18 @@ def _check_loss(method: Method, shapes: dict[str, tuple[int, ...]], name: str) -
     except UserError:
         raise
     except Exception as error:
-        received = ", ".join(f"{key} {shape}" for key, shape in shapes.items())
-        raise UserError(
-            f"objective '{name}' fails on {received}: {exception_line(error)}; see fullrank check {name}"
-        ) from error
+        received = ", ".join(f"{key} {tuple(tensors[key].shape)}" for key in method.input_names)
+        raise UserError(f"{what} fails on {received}: {exception_line(error)}; see fullrank check {name}") from error
     if form := form_error(terms):
-        raise UserError(f"objective '{name}' returns {form}, expected named scalars; {RETURN_FORM}")
+        raise UserError(f"{what} returns {form}, expected named scalars; {RETURN_FORM}")
     if not total(terms).requires_grad:
         remedy = "remove detach, no_grad, item and numpy from its computation"
-        raise UserError(f"objective '{name}' returns a loss without gradient; {remedy}")
+        raise UserError(f"{what} returns a loss without gradient; {remedy}")
     if form_error(again) or list(again) != list(terms):
-        raise UserError(
-            f"objective '{name}' returns other terms at the second call, expected the same names; {RETURN_FORM}"
-        )
+        raise UserError(f"{what} returns other terms at the second call, expected the same names; {RETURN_FORM}")
     if drawn:
-        cause = f"objective '{name}' draws from the global generator of {' and '.join(drawn)}"
+        cause = f"{what} draws from the global generator of {' and '.join(drawn)}"
         return f"warning: {cause}, so each number of processes trains other weights; {TAKE_A_GENERATOR}"
     if any(not torch.allclose(terms[key], again[key], rtol=1e-4, equal_nan=True) for key in terms):
-        what = "returns another loss at a second call with equal tensors"
-        return f"warning: objective '{name}' {what}; a resumed run would differ"
+        return f"warning: {what} returns another loss at a second call with equal tensors; a resumed run would differ"
     return ""

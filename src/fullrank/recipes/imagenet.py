@@ -5,7 +5,7 @@ from dataclasses import replace
 from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
-from fullrank.recipes.published import FORK, Entry, configuration, entries, lars, mlp, resnet, sgd
+from fullrank.recipes.published import FORK, Entry, entries, lars, method, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
 
@@ -30,22 +30,22 @@ BARLOW_TWINS = replace(
 
 # Source: solo-learn, scripts/pretrain/imagenet-100: ResNet-18, 400 epochs, batch 128 on each of two devices. The other
 # values are CIFAR's. The paper has no results on it.
-CIFAR_SWAV, CIFAR_DINO = CIFAR_METHODS["swav"], CIFAR_METHODS["dino"]
-WITH_CROPS = "solo-learn's configuration, with the crops of SwAV's paper"  # nobody published these two on ImageNet-100
+# Nobody published these two on ImageNet-100.
+WITH_CROPS = {"views": "multicrop", "source": "solo-learn's configuration, with the crops of SwAV's paper"}
 # fmt: off
 METHODS100 = {
     **CIFAR_METHODS,
-    "simclr": CIFAR_METHODS["simclr"].but(optimizer=lars(0.3), projector=mlp(4096, 512, batchnorm=False)),
-    "byol": CIFAR_METHODS["byol"].but(optimizer=lars(0.5, 1e-6), predictor=8192),
-    "moco": CIFAR_METHODS["moco"].but(queue=65536),
-    "simsiam": CIFAR_METHODS["simsiam"].but(views="asymmetric"),
-    "dino": CIFAR_DINO.but(temperature_warmup=50.0, first_temperature=0.04),
+    "simclr": CIFAR_METHODS["simclr"] | {"optimizer": lars(0.3), "projector": mlp(4096, 512, batchnorm=False)},
+    "byol": CIFAR_METHODS["byol"] | {"optimizer": lars(0.5, 1e-6), "predictor": 8192},
+    "moco": CIFAR_METHODS["moco"] | {"queue": 65536},
+    "simsiam": CIFAR_METHODS["simsiam"] | {"views": "asymmetric"},
+    "dino": CIFAR_METHODS["dino"] | {"temperature_warmup": 50.0, "first_temperature": 0.04},
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet100: CorInfoMax with batch 256 on each of two devices,
     # I-VNE+ on one.
-    "corinfomax": configuration(lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK, invariance=500.0, epsilon=1e-6,
+    "corinfomax": method(lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK, invariance=500.0, epsilon=1e-6,
                                 forgetting=0.01, batch_size=512),
-    "swav-multicrop": CIFAR_SWAV.but(views="multicrop", source=WITH_CROPS),
-    "dino-multicrop": CIFAR_DINO.but(views="multicrop", source=WITH_CROPS),
+    "swav-multicrop": CIFAR_METHODS["swav"] | WITH_CROPS,
+    "dino-multicrop": CIFAR_METHODS["dino"] | WITH_CROPS,
 }
 # fmt: on
 BASE100 = replace(
@@ -60,121 +60,112 @@ BASE100 = replace(
 # Source: the same fork: LARS 0.3 for 256 images, batch 256 on each of two devices.
 IMAGENET100 = replace(BASE100, optimizer=lars(0.6), batch_size=512)
 
+# Source: solo-learn, scripts/pretrain/imagenet-100/dino_vit.yaml: ViT-Ti/16, 400 epochs, batch 128 on each of two
+# devices, AdamW with learning rate 5e-3 for 256 images and weight decay 1e-4 of all parameters. The teacher's
+# temperature and the frozen prototypes are the defaults of the method there.
+# The vision transformers have no BatchNorm, and their representation is the class token of the last block. timm builds
+# a network for the size of the largest view, and interpolates its position embeddings for the smaller views.
+DINO_HEAD = mlp(2048, 2048, 256, batchnorm=False, activation="gelu")
+METHODS100["dino-vit"] = method(
+    OptimizerConfig(name="adamw", lr=5e-3, weight_decay=1e-4, decay_all=True),
+    DINO_HEAD,
+    "asymmetric",
+    backbone=BackboneConfig(name="vit_tiny_patch16_224"),
+    student_temperature=0.1,
+    teacher_temperature=0.07,
+    prototypes=65536,
+    freeze=1.0,
+    momentum=(0.9995, 1.0),
+    temperature_warmup=50.0,
+    first_temperature=0.04,
+)
+
 # Source: solo-learn, scripts/pretrain/imagenet: 100 epochs, warm-up over 10, cosine; ResNet-50; LARS without the clip.
 RESNET50 = resnet("resnet50")
 BASE = replace(IMAGENET, schedule=ScheduleConfig(warmup=10.0), batch_size=256)
 NO_CLIP = {"trust_coefficient": 0.001, "trust_clip": False}
-MOCO_SGD = replace(CIFAR_METHODS["moco"].optimizer, weight_decay=3e-5)
+MOCO_SGD = replace(CIFAR_METHODS["moco"]["optimizer"], weight_decay=3e-5)
 # fmt: off
 METHODS = {
-    "barlow_twins": configuration(lars(0.8, 1.5e-6, **NO_CLIP), mlp(4096, 4096, 4096), "asymmetric", redundancy=0.0051,
-                                  scale=0.048, backbone=RESNET50),
+    "barlow_twins": method(lars(0.8, 1.5e-6, **NO_CLIP), mlp(4096, 4096, 4096), "asymmetric", redundancy=0.0051,
+                           scale=0.048, backbone=RESNET50),
     # 2 × 64 × 16 steps
-    "byol": CIFAR_METHODS["byol"].but(optimizer=lars(0.45, 1e-6, **NO_CLIP), backbone=RESNET50, batch_size=2048),
-    "moco": METHODS100["moco"].but(optimizer=MOCO_SGD, backbone=RESNET50, batch_size=128),
+    "byol": CIFAR_METHODS["byol"] | {"optimizer": lars(0.45, 1e-6, **NO_CLIP), "backbone": RESNET50,
+                                     "batch_size": 2048},
+    "moco": METHODS100["moco"] | {"optimizer": MOCO_SGD, "backbone": RESNET50, "batch_size": 128},
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet: ResNet-18, batch 256 on each of two devices.
-    "frossl-fork": configuration(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
-    "vicreg": CIFAR_METHODS["vicreg"].but(source=FORK, batch_size=512),
+    "frossl-fork": method(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
+    "vicreg": CIFAR_METHODS["vicreg"] | {"source": FORK, "batch_size": 512},
 }
 # fmt: on
 # The others are published on ImageNet-100 only. SwAV's queue and DINO's temperature wait for an eighth of the run, as
 # there.
 FROM_IMAGENET100 = {
     **{name: METHODS100[name] for name in ("simsiam", "wmse", "corinfomax", "ivne")},
-    "swav": METHODS100["swav"].but(queue_start=12.5),
-    "dino": METHODS100["dino"].but(temperature_warmup=12.5),
+    "swav": METHODS100["swav"] | {"queue_start": 12.5},
+    "dino": METHODS100["dino"] | {"temperature_warmup": 12.5},
 }
 
 # Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity,
-# LARS with learning rate 4.8 for any batch size, and SimCLR's projector of two layers, without biases and with
-# BatchNorm after both. Its loss contrasts an embedding with those of the other view only, that of this SimCLR with
+# LARS with learning rate 4.8 for any batch size, here at 4096, and SimCLR's projector of two layers, without biases and
+# with BatchNorm after both. Its loss contrasts an embedding with those of the other view only, that of this SimCLR with
 # those of both views, as in SimCLR's paper.
-WITH_STATISTICS = replace(IMAGENET.data, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-SIMCLR = replace(
-    IMAGENET,
-    name="imagenet-simclr",
-    objective="simclr",
-    hyper={"temperature": 0.1},
-    data=WITH_STATISTICS,
-    views=LARGE_IMAGES["asymmetric"](224),
+SIMCLR = method(
+    lars(0.3, 1e-6, **NO_CLIP),
+    mlp(2048, 128, output_batchnorm=True, bias=False),
+    "asymmetric",
+    "DirectCLR's paper and its public code",
+    temperature=0.1,
     backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}),
-    projector=mlp(2048, 128, output_batchnorm=True, bias=False),
-    optimizer=lars(4.8, 1e-6, **NO_CLIP),
     schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
     batch_size=4096,
 )
-DIRECTCLR = replace(
-    SIMCLR,
-    name="imagenet-directclr",
-    objective="directclr",
-    hyper={"d0": 360, "temperature": 0.1},
-    projector=mlp(),
-)
+WITH_STATISTICS = {
+    "simclr": SIMCLR,
+    "directclr": SIMCLR | {"d0": 360, "projector": mlp()},
+    # Source: the public code of DINO, its defaults on 8 GPUs ("vanilla DINO training" of its README): ViT-S/16 with
+    # stochastic depth of 0.1, 100 epochs, batch 8 × 64, AdamW with learning rate 5e-4 for 256 images, which ends at
+    # 1e-6, warm-up over 10 epochs, weight decay from 0.04 to 0.4, and a head without BatchNorm. The code clips the
+    # gradient of each tensor at 3, ours that of all tensors together.
+    "dino-vit": method(
+        OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, last_weight_decay=0.4, clip_norm=3.0),
+        DINO_HEAD,
+        "dino",
+        "the code of DINO's authors",
+        student_temperature=0.1,
+        teacher_temperature=0.04,
+        prototypes=65536,
+        freeze=1.0,
+        momentum=(0.996, 1.0),
+        backbone=BackboneConfig(name="vit_small_patch16_224", arguments={"drop_path_rate": 0.1}),
+        schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=1e-3),
+        batch_size=512,
+    ),
+    # Source: Chen et al. 2021, An Empirical Study of Training Self-Supervised Vision Transformers, and its public code
+    # (CONFIG.md, ViT-Small on one node): 300 epochs, batch 1024, AdamW with learning rate 1.5e-4 for 256 images and
+    # weight decay 0.1, warm-up over 40 epochs, BYOL's augmentations, and random patch embeddings that are not trained
+    # (Sec. 4.2). FroSSL has its projector of CIFAR-10, and the invariance weight 4N/(D(V − 1)) for this batch
+    # (docs/objectives.md).
+    "frossl-vit": method(
+        OptimizerConfig(name="adamw", lr=1.5e-4, weight_decay=0.1, frozen=("patch_embed",)),
+        IMAGENET.projector,
+        "asymmetric",
+        "MoCo v3's configuration with the loss of FroSSL, which nobody has published",
+        invariance=4.0,
+        backbone=BackboneConfig(name="vit_small_patch16_224"),
+        schedule=ScheduleConfig(warmup=40.0),
+        epochs=300,
+        batch_size=1024,
+    ),
+}
+NORMALIZED = replace(IMAGENET.data, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
-# The vision transformers have no BatchNorm, and their representation is the class token of the last block. timm builds
-# a network for the size of the largest view, and interpolates its position embeddings for the smaller views.
-# Source: the public code of DINO, its defaults on 8 GPUs ("vanilla DINO training" of its README): ViT-S/16 with
-# stochastic depth of 0.1, 100 epochs, batch 8 × 64, AdamW with learning rate 5e-4 for 256 images, which ends at 1e-6,
-# warm-up over 10 epochs, weight decay from 0.04 to 0.4, and a head without BatchNorm. The code clips the gradient of
-# each tensor at 3, ours that of all tensors together.
-DINO_VIT = replace(
-    IMAGENET,
-    name="imagenet-dino-vit",
-    objective="dino",
-    hyper={"student_temperature": 0.1, "teacher_temperature": 0.04},
-    method={"prototypes": 65536, "freeze": 1.0, "momentum": (0.996, 1.0)},
-    data=WITH_STATISTICS,
-    views=LARGE_IMAGES["dino"](224),
-    backbone=BackboneConfig(name="vit_small_patch16_224", arguments={"drop_path_rate": 0.1}),
-    projector=mlp(2048, 2048, 256, batchnorm=False, activation="gelu"),
-    optimizer=OptimizerConfig(name="adamw", lr=1e-3, weight_decay=0.04, last_weight_decay=0.4, clip_norm=3.0),
-    schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=1e-3),
-    batch_size=512,
-)
-# Source: Chen et al. 2021, An Empirical Study of Training Self-Supervised Vision Transformers, and its public code
-# (CONFIG.md, ViT-Small on one node): 300 epochs, batch 1024, AdamW with learning rate 1.5e-4 for 256 images and weight
-# decay 0.1, warm-up over 40 epochs, BYOL's augmentations, and random patch embeddings that are not trained (Sec. 4.2).
-# FroSSL has its projector of CIFAR-10, and the invariance weight 4N/(D(V − 1)) for this batch (docs/objectives.md).
-FROSSL_VIT = replace(
-    IMAGENET,
-    name="imagenet-frossl-vit",
-    hyper={"invariance": 4.0},
-    data=WITH_STATISTICS,
-    views=LARGE_IMAGES["asymmetric"](224),
-    backbone=BackboneConfig(name="vit_small_patch16_224"),
-    optimizer=OptimizerConfig(name="adamw", lr=6e-4, weight_decay=0.1, frozen=("patch_embed",)),
-    schedule=ScheduleConfig(warmup=40.0),
-    epochs=300,
-    batch_size=1024,
-)
-# Source: solo-learn, scripts/pretrain/imagenet-100/dino_vit.yaml: ViT-Ti/16, 400 epochs, batch 128 on each of two
-# devices, AdamW with learning rate 5e-3 for 256 images and weight decay 1e-4 of all parameters. The teacher's
-# temperature and the frozen prototypes are the defaults of the method there.
-WARMING = {"momentum": (0.9995, 1.0), "temperature_warmup": 50.0, "first_temperature": 0.04}
-DINO_TINY = replace(
-    IMAGENET100,
-    name="imagenet100-dino-vit",
-    objective="dino",
-    hyper={"student_temperature": 0.1, "teacher_temperature": 0.07},
-    method={"prototypes": 65536, "freeze": 1.0, **WARMING},
-    views=LARGE_IMAGES["asymmetric"](224),
-    backbone=BackboneConfig(name="vit_tiny_patch16_224"),
-    projector=DINO_VIT.projector,
-    optimizer=OptimizerConfig(name="adamw", lr=5e-3, weight_decay=1e-4, decay_all=True),
-    batch_size=256,
-)
-
-MOCO_V3 = "MoCo v3's configuration with the loss of FroSSL, which nobody has published"
 ENTRIES = (
     Entry(IMAGENET100, FORK, "imagenet100"),
     *entries(BASE100, METHODS100, LARGE_IMAGES),
-    Entry(DINO_TINY, "solo-learn's configuration", "imagenet100"),
     Entry(IMAGENET, "FroSSL's paper, with the projector of CIFAR-10", "imagenet"),
-    Entry(SIMCLR, "DirectCLR's paper and its public code", "imagenet"),
-    Entry(DIRECTCLR, "DirectCLR's paper and its public code", "imagenet"),
     Entry(BARLOW_TWINS, "FroSSL's paper, Fig. 4, with the projector of CIFAR-10", "imagenet"),
     *entries(BASE, METHODS, LARGE_IMAGES),
     *entries(BASE, FROM_IMAGENET100, LARGE_IMAGES, remark="{source} for ImageNet-100; 100 epochs"),
-    Entry(DINO_VIT, "the code of DINO's authors", "imagenet"),
-    Entry(FROSSL_VIT, MOCO_V3, "imagenet"),
+    *entries(replace(BASE, data=NORMALIZED), WITH_STATISTICS, LARGE_IMAGES),
 )

@@ -7,15 +7,7 @@ from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import check_name, is_built_for_one_size
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.recipes.rules import (
-    BATCH_EXPONENTS,
-    OPTIMIZERS,
-    VISION_TRANSFORMER,
-    WARMUPS,
-    balanced_invariance,
-    learning_rate,
-    stem_for,
-)
+from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_invariance, scaled, stem_for
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
@@ -24,27 +16,18 @@ NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for
 
 
 def photos_recipe(
-    source: str,
-    dataset_info: DatasetInfo,
-    *,
-    gpu: bool,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    size: int | None = None,
-    backbone: str | None = None,
-    optimizer: str | None = None,
+    source: str, dataset_info: DatasetInfo, *, gpu: bool, size: int | None = None, backbone: str | None = None
 ) -> Recipe:
-    """Return a recipe for these images. Each choice that is None follows a rule, and each rule follows the choices that
-    are given.
+    """Return a recipe for these images. `resolve` computes what follows from other values of its fields.
 
-    | choice | rule |
+    | field | rule |
     |---|---|
     | size of views | 32 px for images of at most 48 px, 64 up to 112, else 96 (CPU) or 224 (GPU) |
     | backbone | resnet18, with fewer channels and layers on a CPU; on a GPU resnet50 for views of at least 224 px |
     | stem | small for views of at most 64 px, else standard |
     | batch size | 256, halved until an epoch has at least 4 batches, but at least 16 |
     | epochs | 20 million images in total (GPU) or half a million (CPU), between 20 and 800 epochs |
-    | learning rate | `learning_rate(optimizer, batch_size)`; a vision transformer with AdamW: `VISION_TRANSFORMER` |
+    | optimizer | AdamW for this batch, `OPTIMIZERS`; for a vision transformer `VISION_TRANSFORMER` |
     | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of them |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
     | invariance weight | that of `balanced_invariance`: 4N/D for batches of N images and D dimensions |
@@ -53,11 +36,8 @@ def photos_recipe(
         source: source of the images.
         dataset_info: number, channels and sizes of the images.
         gpu: whether the training uses a GPU.
-        epochs: number of passes over the images.
-        batch_size: images per step.
-        size: side of the views in pixels.
-        backbone: a timm model, with timm's own arguments.
-        optimizer: adamw (the default), adam, lars or sgd.
+        size: side of the views in pixels; None: by the rule.
+        backbone: a timm model, with timm's own arguments; None: by the rule.
 
     Raises:
         UserError: there are fewer than 32 images.
@@ -67,25 +47,22 @@ def photos_recipe(
         remedy = "to try fullrank, run `fullrank pretrain digits`"
         raise UserError(f"{source} has {n} training images, expected at least 32; {remedy}")
     size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
-    batch_size = batch_size or next((N for N in (256, 128, 64, 32) if n >= 4 * N), 16)
-    epochs = epochs or min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
+    batch_size = next((N for N in (256, 128, 64, 32) if n >= 4 * N), 16)
+    epochs = min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
     network = backbone or ("resnet50" if gpu and size >= 224 else "resnet18")
     check_name(network)
     transformer = is_built_for_one_size(network)
-    rule = replace(OPTIMIZERS[optimizer or "adamw"], lr=learning_rate(optimizer or "adamw", batch_size))
-    if transformer and optimizer in (None, "adamw"):
-        lr = VISION_TRANSFORMER.lr * (batch_size / 256) ** BATCH_EXPONENTS["adamw"]
-        rule = replace(VISION_TRANSFORMER, lr=lr)
-    warmup = min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)
-    arguments = {} if gpu or backbone else NARROW
+    optimizer = VISION_TRANSFORMER if transformer else OPTIMIZERS["adamw"]
     recipe = Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
-        backbone=BackboneConfig(name=network, stem=stem_for(network, size), arguments=arguments),
+        backbone=BackboneConfig(
+            name=network, stem=stem_for(network, size), arguments={} if gpu or backbone else NARROW
+        ),
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
-        optimizer=rule,
-        schedule=ScheduleConfig(warmup=warmup),
+        optimizer=replace(optimizer, lr=scaled(optimizer, batch_size / 256)),
+        schedule=ScheduleConfig(warmup=min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)),
         epochs=epochs,
         batch_size=batch_size,
     )

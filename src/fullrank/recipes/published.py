@@ -1,7 +1,7 @@
 """How a published configuration becomes a recipe, and the conventions that all of them share.
 
-A table of methods has one line a method, `configuration(…)`, with the numbers of its publication, and `entries` gives
-it a data set. The learning rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has
+A table of methods has one line a method, `method(…)`, with the numbers of its publication, and `entries` gives it a
+data set. The learning rates of solo-learn and of the FroSSL authors' fork are those of 256 images, so a recipe has
 the rate times batch size / 256. Their LARS has the clip of LARC and leaves out biases and norms (the default of
 `OptimizerConfig`); their SGD and Adam decay all parameters.
 
@@ -22,7 +22,7 @@ What differs from the public configurations on purpose, in every recipe:
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
@@ -34,7 +34,9 @@ from fullrank.training.config import OptimizerConfig
 
 SOLO_LEARN = "solo-learn's configuration"
 FORK = "the configuration of FroSSL's authors"
-RECIPE_FIELDS = ("backbone", "batch_size", "epochs", "machine", "schedule")
+RECIPE_FIELDS = ("backbone", "batch_size", "epochs", "machine", "projector", "schedule")
+# The configuration of a method, see `method`.
+Method = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -84,72 +86,52 @@ def mlp(*widths: int, **others: Any) -> ProjectorConfig:
     return ProjectorConfig(widths=widths, **others)
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """The published configuration of a method, without its data set.
+def method(
+    optimizer: OptimizerConfig, projector: ProjectorConfig, views: str, source: str = SOLO_LEARN, **numbers: Any
+) -> Method:
+    """Return the published configuration of a method, without its data set; `|` changes some of its values.
 
-    Attributes:
-        optimizer: Optimizer; its learning rate is that of 256 images.
-        views: Name of an augmentation set.
-        source: Whose configuration it is.
-        numbers: Hyperparameters of the objective and of the method, and other fields of the recipe (`RECIPE_FIELDS`).
+    Args:
+        optimizer: the optimizer; its learning rate is that of 256 images.
+        projector: the projector.
+        views: the name of an augmentation set.
+        source: whose configuration it is.
+        **numbers: hyperparameters of the objective and of the method, and other fields of the recipe (`RECIPE_FIELDS`).
     """
-
-    optimizer: OptimizerConfig
-    projector: ProjectorConfig
-    views: str
-    source: str = SOLO_LEARN
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-
-    def but(self, **changes: Any) -> "Configuration":
-        """Return the configuration with changes: of `optimizer`, `projector`, `views`, `source`, or of a number.
-
-        >>> configuration(lars(0.4), mlp(2048, 256), "symmetric", temperature=0.2).but(temperature=0.5).numbers
-        {'temperature': 0.5}
-        """
-        own = {name: changes.pop(name) for name in ("optimizer", "projector", "views", "source") if name in changes}
-        return replace(self, **own, numbers={**self.numbers, **changes})
-
-
-def configuration(
-    optimizer: OptimizerConfig, projector: ProjectorConfig, views: str, source: str = SOLO_LEARN, /, **numbers: Any
-) -> Configuration:
-    """Return the configuration of a method in one line of a table; `numbers` are those of `Configuration`."""
-    return Configuration(optimizer, projector, views, source, numbers)
+    return {"optimizer": optimizer, "projector": projector, "views": views, "source": source, **numbers}
 
 
 def entries(
-    base: Recipe, table: Mapping[str, Configuration], sets: AugmentationSets, *, remark: str = "{source}"
+    base: Recipe, table: Mapping[str, Method], sets: AugmentationSets, *, remark: str = "{source}"
 ) -> Iterator[Entry]:
     """Yield the recipes of a data set, BASE-OBJECTIVE or BASE-OBJECTIVE-VARIANT for the keys OBJECTIVE and
     OBJECTIVE-VARIANT of the table.
 
     Args:
-        base: data, size of the views, and what a configuration does not set of `RECIPE_FIELDS`. Its name is the family.
+        base: data, size of the views, and what a method does not set of `RECIPE_FIELDS`. Its name is the family.
         table: the methods.
         sets: the augmentation sets of the data set.
-        remark: the origin; {source} stands for the source of the configuration.
+        remark: the origin; {source} stands for the source of the method.
 
     >>> from fullrank.recipes.augmentations import SMALL_IMAGES
-    >>> table = {"simclr": configuration(lars(0.4), mlp(2048, 256), "symmetric", temperature=0.5)}
+    >>> table = {"simclr": method(lars(0.4), mlp(2048, 256), "symmetric", temperature=0.5)}
     >>> (simclr,) = entries(Recipe(name="mine", batch_size=512), table, SMALL_IMAGES)
     >>> simclr.origin, simclr.name, simclr.recipe.optimizer.lr, simclr.recipe.hyper
     ("solo-learn's configuration", 'mine-simclr', 0.8, {'temperature': 0.5})
     """
-    for key, found in table.items():
-        objective = key.partition("-")[0]
+    for key, values in table.items():
+        numbers, objective = dict(values), key.partition("-")[0]
+        optimizer, views, source = (numbers.pop(name) for name in ("optimizer", "views", "source"))
+        fields = {name: numbers.pop(name) for name in RECIPE_FIELDS if name in numbers}
         of_the_loss = hyperparameters(find_objective(objective))
-        fields = {name: value for name, value in found.numbers.items() if name in RECIPE_FIELDS}
-        numbers = {name: value for name, value in found.numbers.items() if name not in RECIPE_FIELDS}
         recipe = replace(
             base,
             name=f"{base.name}-{key}",
             objective=objective,
             hyper={name: value for name, value in numbers.items() if name in of_the_loss},
             method={name: value for name, value in numbers.items() if name not in of_the_loss},
-            views=sets[found.views](base.views[0].size),
-            projector=found.projector,
-            optimizer=replace(found.optimizer, lr=found.optimizer.lr * fields.get("batch_size", base.batch_size) / 256),
+            views=sets[views](base.views[0].size),
+            optimizer=replace(optimizer, lr=optimizer.lr * fields.get("batch_size", base.batch_size) / 256),
             **fields,
         )
-        yield Entry(recipe, remark.format(source=found.source), base.name)
+        yield Entry(recipe, remark.format(source=source), base.name)

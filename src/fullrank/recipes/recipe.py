@@ -4,8 +4,8 @@ directory.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, field, fields, is_dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -368,17 +368,6 @@ def read_recipe(path: Path) -> Recipe:
     return from_json(Recipe, text, str(path))
 
 
-def differences(a: Recipe, b: Recipe) -> list[str]:
-    """Return one line for each field in which two recipes differ, such as 'epochs 3 → 5'.
-
-    >>> differences(Recipe(epochs=3), Recipe(epochs=5, views=(ViewConfig(size=64),)))
-    ['epochs 3 → 5', 'views.0.size 32 → 64']
-    """
-    left, right = flatten(to_dict(a)), flatten(to_dict(b))
-    names = (name for name in sorted({*left, *right}) if left.get(name) != right.get(name))
-    return [f"{name} {left.get(name)} → {right.get(name)}" for name in names]
-
-
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
     """Return the leaves of a nested JSON object: dotted name → value; a list of numbers or words is one leaf.
 
@@ -394,21 +383,3 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
         for key, branch in branches
         for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()
     }
-
-
-def leaves(part: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of each field of a configuration that holds no other configuration.
-
-    >>> [name for name, _ in leaves(ScheduleConfig(), "schedule.")][:2]
-    ['schedule.name', 'schedule.warmup']
-    """
-    for f in fields(part):
-        value = getattr(part, f.name)
-        parts = enumerate(value) if isinstance(value, tuple) and any(map(is_dataclass, value)) else ()
-        if is_dataclass(value):
-            yield from leaves(value, f"{prefix}{f.name}.")
-        elif parts:
-            for i, item in parts:
-                yield from leaves(item, f"{prefix}{f.name}.{i}.")
-        else:
-            yield prefix + f.name, value

@@ -1,13 +1,13 @@
 """The one way from words to a Recipe: for the command line, for `pretrain(**changes)` in Python, and for sweeps.
 
 `resolve` takes a recipe, its name, its file, or images, and fields by their dotted names. A given field always wins.
-The fields that follow from it are computed here, once: a larger batch has a larger learning rate (`following`).
+The fields that follow from it are computed here, once: a larger batch has a larger learning rate (`rules.following`).
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +15,28 @@ import torch
 
 from fullrank.errors import UserError, suggest
 from fullrank.images import DatasetInfo, Images, dataset_info, hold_out_test, train_and_test
-from fullrank.images.reading import Reading
-from fullrank.methods.backbones import check_name
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.catalog import ENTRIES, RECIPES
+from fullrank.recipes.fields import plain_fields, with_fields
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.published import Entry
-from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, read_recipe, to_dict
-from fullrank.recipes.rules import (
-    BATCH_EXPONENTS,
-    LARGEST_SMALL_STEM,
-    OPTIMIZERS,
-    SAME_RATE_FOR_ANY_BATCH,
-    WAITS,
-    WARMUPS,
-    WARMUPS_WITH_INIT,
-    balanced_invariance,
-    learning_rate,
-    stem_for,
-)
-from fullrank.recipes.start import Start, explain_start, start_channels, start_size, with_start
-from fullrank.recipes.user_code import find_objective, import_function, is_imported
+from fullrank.recipes.recipe import Recipe, flatten, is_below, read_recipe, to_dict
+from fullrank.recipes.rules import Start, explain_start, following, start_channels, with_start
+from fullrank.recipes.user_code import find_objective, import_function
 
 Notify = Callable[[str], Any]
 
 # The name of the general recipe, for which `data.source` names the images.
 PHOTOS = "photos"
-# Part of a recipe → the field that a plain value means: `backbone="resnet50"`.
-SHORT = {
-    "backbone": "backbone.name",
-    "optimizer": "optimizer.name",
-    "schedule": "schedule.name",
-    "projector": "projector.widths",
-}
 # The fields of a recipe that belong to a run more than to a method: another objective keeps them.
 OF_THE_RUN = ("epochs", "seed", "data", "checkpoints", "keep_checkpoints", "log_every", "probe", "spectrum", "machine")
 # Objective → the largest embedding dimension D that `with_objective` gives it. Both objectives invert or decompose a D
 # × D covariance of N samples, and their authors use D = 64 and N = 256 on CIFAR-10 (Ermolov et al. 2021; Ozsoy et al.
 # 2022).
 MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
+# Largest side of the views that the general recipe takes from a model. Our choice: DINOv2's ViT-S has 518 px, and a
+# step with such views costs more than five times as much as with 224 px.
+LARGEST_START = 224
 
 
 def print_nothing(line: str) -> None:
@@ -101,7 +84,8 @@ def resolve(
     if start is not None:
         recipe = with_fields(with_start(recipe, start, channels=given.get("data.channels")), given)
     before, after = flatten(to_dict(base)), flatten(to_dict(recipe))
-    if changed := [name for name in follows if name in before and before[name] != after[name]]:
+    changed = [name for name in follows if name in before and before[name] != after[name]]
+    if changed and info is None:
         values = (f"{name} {_short(before[name])} → {_short(after[name])}" for name in changed)
         notify(f"follows from the flags: {', '.join(values)}; a flag sets another value")
     for line in explain_photos_recipe(recipe, info) if info else ():
@@ -113,31 +97,6 @@ def resolve(
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def plain_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return overrides under the names of the fields, with parts of a recipe as JSON objects.
-
-    >>> plain_fields({"batch-size": 8, "backbone": "resnet50", "data.label_column": "breed"})
-    {'batch_size': 8, 'backbone.name': 'resnet50', 'data.reading.label_column': 'breed'}
-    """
-    given = {}
-    for name, value in overrides.items():
-        name = name.replace("-", "_")
-        if isinstance(value, str | tuple | list) and not any(map(is_dataclass, value)):
-            name = SHORT.get(name, name)
-        part, _, field = name.partition(".")
-        if part == "data" and field in Reading.__dataclass_fields__:
-            name = f"data.reading.{field}"
-        given[name] = as_json(value)
-    return given
-
-
-def as_json(value: Any) -> Any:
-    """Return a value with dataclasses as dicts."""
-    if isinstance(value, tuple | list):
-        return [as_json(item) for item in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def find_recipe(source: Any) -> Recipe | None:
@@ -163,33 +122,33 @@ def find_recipe(source: Any) -> Recipe | None:
         again = f"give {Path(name) / 'recipe.json'} to train its recipe again"
         raise UserError(f"{name} is a run, expected a recipe or images; continue it with --resume {name}, or {again}")
     if ":" not in name and not os.path.exists(os.path.expanduser(name)):
-        folder = Path(name).parent
-        near = [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
-        hint = suggest(name, RECIPES) or suggest(name, near)
+        hint = suggest(name, RECIPES) or suggest(name, paths_beside(name))
         raise UserError(f"'{name}' is neither a recipe nor a path that exists; expected {expected}{hint}")
     return None
+
+
+def paths_beside(path: str) -> list[str]:
+    """Return the paths of the files and folders in the folder of a path that was perhaps mistyped."""
+    folder = Path(path).parent
+    return [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
 
 
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
-    data = wanted.data
+    reduction: Any = {"validation": wanted.data.validation, "subset": wanted.data.subset}
     if isinstance(source, Images):
-        splits = hold_out_test(source, validation=data.validation, subset=data.subset)
+        name, splits = source.source, hold_out_test(source, **reduction)
     else:
-        splits = train_and_test(str(source), data.reading, validation=data.validation, subset=data.subset)
+        name, splits = str(source), train_and_test(str(source), wanted.data.reading, **reduction)
     info = dataset_info(splits.train)
-    channels = given.get("data.channels")
-    sizes = [value for name, value in given.items() if re.fullmatch(r"views\.\d+\.size", name)]
-    choices = {"size": max(sizes, default=None), "backbone": given.get("backbone.name")}
+    size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)
+    channels, backbone = given.get("data.channels", info.channels), given.get("backbone.name")
     if start is not None:
-        info = replace(info, channels=start_channels(info.channels, start, channels))
-        choices = {"size": choices["size"] or start_size(start), "backbone": start.backbone.name}
-    elif channels is not None:
-        info = replace(info, channels=channels)
-    choices |= {name: given.get(name) for name in ("epochs", "batch_size")} | {"optimizer": given.get("optimizer.name")}
-    name = source.source if isinstance(source, Images) else str(source)
-    return photos_recipe(name, info, gpu=torch.cuda.is_available(), **choices), info
+        channels = given.get("data.channels") or start_channels(info.channels, start)
+        size, backbone = size or min(start.size, LARGEST_START), start.backbone.name
+    info = replace(info, channels=channels)
+    return photos_recipe(name, info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
 def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = print_nothing) -> Recipe:
@@ -258,91 +217,3 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         optimizer = replace(optimizer, constant_predictor=False)
     own = {"objective": objective, "hyper": {}, "method_builder": method_builder, "method": {}}
     return replace(recipe, **own, projector=projector, optimizer=optimizer)
-
-
-def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that follow from the given ones, and are not given themselves.
-
-    | given | what follows |
-    |---|---|
-    | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
-    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW |
-    | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
-    | backbone | timm's own arguments instead of the recipe's, and the stem |
-    | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
-    | batch size, projector, number of views | FroSSL's invariance weight, which keeps its balance |
-
-    A published recipe equals its publication as long as none of these is given.
-
-    >>> following(Recipe(), {"epochs": 20, "batch_size": 128})
-    {'optimizer.lr': 0.15, 'schedule.warmup': 4.0, 'hyper.invariance': 0.5}
-    """
-    wanted, found = with_fields(recipe, given), {}
-    optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
-    if optimizer != recipe.optimizer.name:
-        found["optimizer.lr"] = learning_rate(optimizer, wanted.batch_size)
-        for name in ("weight_decay", "last_weight_decay", "decay_all"):
-            found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
-    elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
-        found["optimizer.lr"] = recipe.optimizer.lr * ratio ** BATCH_EXPONENTS[optimizer]
-    if "epochs" in given:
-        longest = wanted.epochs / (WARMUPS_WITH_INIT if recipe.init else WARMUPS)
-        found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
-        waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
-        found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
-    before, after = (max(view.size for view in each.views) for each in (recipe, wanted))
-    if "backbone.name" in given:
-        check_name(wanted.backbone.name)
-        found |= {"backbone.arguments": {}, "backbone.stem": stem_for(wanted.backbone.name, after)}
-    elif (before <= LARGEST_SMALL_STEM) != (after <= LARGEST_SMALL_STEM):
-        found["backbone.stem"] = stem_for(recipe.backbone.name, after)
-    balance, balanced = balanced_invariance(recipe), balanced_invariance(wanted)
-    if balance and balanced and balance != balanced:
-        found["hyper.invariance"] = recipe.hyper["invariance"] * balanced / balance
-    return {name: value for name, value in found.items() if not is_below(name, given)}
-
-
-def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """Return a recipe with other values of some fields, by their dotted names; nothing follows from them.
-
-    Raises:
-        UserError: a field does not exist, or a value is wrong.
-
-    >>> with_fields(Recipe(), {"optimizer.lr": 0.2, "views.1.size": 16}).views[1].size
-    16
-    """
-    tree = to_dict(with_view_groups(recipe, values))
-    tree["views"] = {str(number): view for number, view in enumerate(tree["views"])}
-    known = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper is not complete
-    for name in sorted(values, key=lambda name: name.count(".")):
-        *path, last = name.split(".")
-        node: Any = tree
-        for key in path:
-            node = node.get(key) if isinstance(node, dict) else None
-        if not isinstance(node, dict) or (known and last not in node):
-            raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
-        node[last] = values[name]
-    if isinstance(tree["views"], dict):
-        tree["views"] = list(tree["views"].values())
-    return from_dict(tree) if values else recipe
-
-
-def with_view_groups(recipe: Recipe, names: Iterable[str]) -> Recipe:
-    """Return the recipe with a group of views for each number in the names of fields, such as `views.1.size`.
-
-    A group after the recipe's last one is a copy of that one with one view; the fields that are named then change it.
-
-    Raises:
-        UserError: a group is left out.
-
-    >>> [view.count for view in with_view_groups(Recipe(), ["views.1.size", "epochs"]).views]
-    [2, 1]
-    """
-    if "views" in names:
-        return recipe
-    for number in sorted({int(match[1]) for name in names if (match := re.match(r"views\.(\d{1,9})\b", name))}):
-        if number > len(recipe.views):
-            raise UserError(f"views.{number} is given, but the recipe has no views.{number - 1}; add it first")
-        if number == len(recipe.views):
-            recipe = replace(recipe, views=(*recipe.views, replace(recipe.views[-1], count=1)))
-    return recipe

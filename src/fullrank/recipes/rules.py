@@ -1,9 +1,13 @@
-"""The numbers by which fields of a recipe follow from others: `resolve.following` and `photos` apply them."""
+"""What follows from other fields of a recipe: from those that a user gives, and from a MODEL to start with."""
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from fullrank.methods.backbones import has_plain_stem
-from fullrank.recipes.recipe import Recipe
+from fullrank.methods.backbones import check_name, has_plain_stem
+from fullrank.methods.config import BackboneConfig
+from fullrank.recipes.fields import with_fields
+from fullrank.recipes.recipe import Recipe, is_below
 from fullrank.training.config import OptimizerConfig
 
 # Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2.
@@ -30,15 +34,20 @@ BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
 WAITS = ("freeze", "queue_start", "temperature_warmup")
 # Recipes whose authors use one learning rate for any batch size (the public code of DirectCLR).
 SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
+# Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
+# weights hold.
+RATE_WITH_INIT = 0.1
+# Numbers of channels between which images are converted; images of any other number stay as they are.
+CONVERTED = (1, 3)
 
 
-def learning_rate(optimizer: str, batch_size: int) -> float:
-    """Return the peak learning rate of an optimizer for a batch.
+def scaled(optimizer: OptimizerConfig, ratio: float) -> float:
+    """Return the peak learning rate of an optimizer for a batch that is `ratio` times as large.
 
-    >>> learning_rate("lars", 512), learning_rate("adamw", 64)
+    >>> scaled(OPTIMIZERS["lars"], 2.0), scaled(OPTIMIZERS["adamw"], 0.25)
     (0.6, 0.001)
     """
-    return OPTIMIZERS[optimizer].lr * (batch_size / 256) ** BATCH_EXPONENTS[optimizer]
+    return optimizer.lr * ratio ** BATCH_EXPONENTS[optimizer.name]
 
 
 def stem_for(network: str, size: int) -> Literal["small", "standard"]:
@@ -64,3 +73,131 @@ def balanced_invariance(recipe: Recipe) -> float | None:
     if recipe.objective != "frossl" or not recipe.hyper["log"] or V < 2 or projector.kind != "mlp" or projector.absent:
         return None
     return 4 * recipe.batch_size / (projector.widths[-1] * (V - 1))
+
+
+def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that follow from the given ones, and are not given themselves.
+
+    | given | what follows |
+    |---|---|
+    | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
+    | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW |
+    | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
+    | backbone | timm's own arguments instead of the recipe's, and the stem |
+    | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
+    | batch size, projector, number of views | FroSSL's invariance weight, which keeps its balance |
+
+    A published recipe equals its publication as long as none of these is given.
+
+    >>> following(Recipe(), {"epochs": 20, "batch_size": 128})
+    {'optimizer.lr': 0.15, 'schedule.warmup': 4.0, 'hyper.invariance': 0.5}
+    """
+    wanted, found = with_fields(recipe, given), {}
+    optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
+    if optimizer != recipe.optimizer.name:
+        found["optimizer.lr"] = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
+        for name in ("weight_decay", "last_weight_decay", "decay_all"):
+            found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
+    elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
+        found["optimizer.lr"] = scaled(recipe.optimizer, ratio)
+    if "epochs" in given:
+        longest = wanted.epochs / (WARMUPS_WITH_INIT if recipe.init else WARMUPS)
+        found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
+        waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
+        found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
+    before, after = (max(view.size for view in each.views) for each in (recipe, wanted))
+    if "backbone.name" in given:
+        check_name(wanted.backbone.name)
+        found |= {"backbone.arguments": {}, "backbone.stem": stem_for(wanted.backbone.name, after)}
+    elif (before <= LARGEST_SMALL_STEM) != (after <= LARGEST_SMALL_STEM):
+        found["backbone.stem"] = stem_for(recipe.backbone.name, after)
+    balance, balanced = balanced_invariance(recipe), balanced_invariance(wanted)
+    if balance and balanced and balance != balanced:
+        found["hyper.invariance"] = recipe.hyper["invariance"] * balanced / balance
+    return {name: value for name, value in found.items() if not is_below(name, given)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A MODEL whose weights a run starts with.
+
+    Attributes:
+        model: The MODEL, with an absolute path and with the step of a run.
+        hash: SHA-256 of the weights of its backbone.
+        backbone: Its network, without a size of the images.
+        size: Side of its images in pixels.
+        note: What is known about weights of another library.
+    """
+
+    model: str
+    hash: str
+    backbone: BackboneConfig
+    channels: int
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    note: str = ""
+
+
+def start_channels(channels: int, start: Start) -> int:
+    """Return the number of channels of the images of a run: those of the model, if images of `channels` channels can be
+    converted to them, between gray and RGB.
+    """
+    return start.channels if channels in CONVERTED and start.channels in CONVERTED else channels
+
+
+def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> Recipe:
+    """Return the recipe that starts with the weights of a MODEL.
+
+    | field | value |
+    |---|---|
+    | backbone | that of the model |
+    | channels | those of the model, if the images are gray or RGB; else those of the images |
+    | mean, std | those of the model; their means if a model for RGB gets gray images; computed from the images for
+    other channels |
+    | learning rate | a tenth |
+    | warm-up | at most a fortieth of the epochs |
+
+    A recipe that has an `init` already keeps its learning rate and its warm-up.
+
+    Args:
+        recipe: the recipe, with the choices of the user but for single flags.
+        start: the model.
+        channels: the number of channels that the user gave.
+
+    >>> of_imagenet = {"channels": 3, "size": 224, "mean": (), "std": ()}
+    >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), **of_imagenet)
+    >>> continued = with_start(Recipe(epochs=100), start)
+    >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
+    ('resnet50', 0.03, 2.5)
+    """
+    channels = channels or start_channels(recipe.data.channels, start)
+    mean, std = normalization_for(start, channels)
+    if not recipe.init:
+        warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
+        lr = float(f"{recipe.optimizer.lr * RATE_WITH_INIT:.6g}")  # 0.03, not 0.030000000000000002
+        optimizer, schedule = replace(recipe.optimizer, lr=lr), replace(recipe.schedule, warmup=warmup)
+        recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
+    data = replace(recipe.data, channels=channels, mean=mean, std=std)
+    return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=data)
+
+
+def normalization_for(start: Start, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
+    if channels == start.channels:
+        return start.mean, start.std
+    if channels == 1 and start.mean:
+        return (sum(start.mean) / start.channels,), (sum(start.std) / start.channels,)
+    return (), ()
+
+
+def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
+    """Yield lines about the final recipe of a run that starts with the weights of a MODEL."""
+    if start.note:
+        yield start.note
+    data, size = recipe.data, max(view.size for view in recipe.views)
+    adapted = "" if data.channels == start.channels else f" instead of its {start.channels}"
+    sizes = "" if size == start.size else f", views of {size} px (--views.0.size), its images have {start.size}"
+    yield f"the backbone starts with the weights of {start.model}: {data.channels} channels{adapted}{sizes}"
+    rate, warmup = f"{recipe.optimizer.lr:.3g}", f"{recipe.schedule.warmup:.3g}"
+    yield f"learning rate {rate}, warm-up over {warmup} epochs (--optimizer.lr, --schedule.warmup)"

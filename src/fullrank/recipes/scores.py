@@ -1,7 +1,7 @@
 """The published accuracies of the recipes, as the papers and solo-learn's README print them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 PROBE, ONLINE = "linear probe", "online classifier"
 
@@ -28,8 +28,6 @@ class PublishedScore:
     top5: float | None = None
     same_recipe: bool = True
 
-
-Named = tuple[str, PublishedScore]
 
 # Skean et al. 2024, FroSSL, Table 2.
 TABLE2 = {  # method: CIFAR-10, CIFAR-100, STL-10, in percent
@@ -92,42 +90,38 @@ SOLO_LEARN_IMAGENET = {  # method: online, linear probe, in percent
 
 
 README, SKEAN, JING = "solo-learn's README", "Skean et al. 2024", "Jing et al. 2022, Table 1"
+# A column of a table: its number, data set, epochs, protocol and source.
+COLUMNS = (
+    (TABLE2, 0, "cifar10", 1000, PROBE, f"{SKEAN}, Table 2"),
+    (TABLE2, 1, "cifar100", 1000, PROBE, f"{SKEAN}, Table 2"),
+    (TABLE2, 2, "stl10", 500, PROBE, f"{SKEAN}, Table 2"),
+    *((TABLE3, k, "stl10", epochs, ONLINE, f"{SKEAN}, Table 3") for k, epochs in enumerate(MARKS)),
+    (SOLO_LEARN, 0, "cifar10", 1000, ONLINE, README),
+    (SOLO_LEARN, 1, "cifar100", 1000, ONLINE, README),
+    (SOLO_LEARN, 2, "imagenet100", 400, ONLINE, README),
+    (SOLO_LEARN, 3, "imagenet100", 400, PROBE, README),
+    (SOLO_LEARN_IMAGENET, 0, "imagenet", 100, ONLINE, README),
+    (SOLO_LEARN_IMAGENET, 1, "imagenet", 100, PROBE, README),
+)
 
 
-def _score(data_set: str, method: str, percent: float, epochs: int, protocol: str, source: str) -> Named:
-    name = data_set if method == "frossl" else f"{data_set}-{method}"
-    return name, PublishedScore(round(percent / 100, 4), epochs, protocol, source)
-
-
-def _scores() -> Iterator[Named]:
-    lengths = {"cifar10": 1000, "cifar100": 1000, "stl10": 500, "imagenet100": 400}
-    for method, row in TABLE2.items():
-        for data_set, percent in zip(("cifar10", "cifar100", "stl10"), row, strict=True):
-            protocol, source = PROBE, f"{SKEAN}, Table 2"
-            if (data_set, method) in FROM_ERMOLOV:
-                source += ", from Ermolov et al. 2021, another recipe"
-            elif data_set != "stl10" and method not in MEASURED_THERE:
-                protocol, source = ONLINE, f"{source}, from {README}"
-            if percent is not None:
-                name, score = _score(data_set, method, percent, lengths[data_set], protocol, source)
-                yield name, replace(score, same_recipe=(data_set, method) not in FROM_ERMOLOV)
-    for method, row in TABLE3.items():
-        for epochs, percent in zip(MARKS, row, strict=True):
-            yield _score("stl10", method, percent, epochs, ONLINE, f"{SKEAN}, Table 3")
-    columns = (("cifar10", ONLINE), ("cifar100", ONLINE), ("imagenet100", ONLINE), ("imagenet100", PROBE))
-    for method, row in SOLO_LEARN.items():
-        for (data_set, protocol), percent in zip(columns, row, strict=True):
-            if percent is not None:
-                yield _score(data_set, method, percent, lengths[data_set], protocol, README)
-    for method, row in SOLO_LEARN_IMAGENET.items():
-        for protocol, percent in zip((ONLINE, PROBE), row, strict=True):
-            yield _score("imagenet", method, percent, 100, protocol, README)
-    for method, percent, top5 in (("frossl", 53.4, 0.777), ("barlow_twins-frossl", 52.5, 0.775)):
-        name, score = _score("imagenet", method, percent, 100, PROBE, f"{SKEAN}, Sec. 6.2")
-        yield name, replace(score, top5=top5)
-    yield _score("imagenet", "simclr", 66.5, 100, PROBE, JING)
-    yield _score("imagenet", "dino-vit", 73.8, 100, PROBE, "README of the code of Caron et al. 2021")
-    yield _score("imagenet", "directclr", 62.7, 100, PROBE, JING)
+def _scores() -> Iterator[tuple[str, PublishedScore]]:
+    """Yield the name of a recipe and a published score."""
+    for table, k, data_set, epochs, protocol, source in COLUMNS:
+        for method, row in table.items():
+            other = table is TABLE2 and (data_set, method) in FROM_ERMOLOV
+            borrowed = table is TABLE2 and data_set != "stl10" and method not in MEASURED_THERE and not other
+            note = ", from Ermolov et al. 2021, another recipe" if other else f", from {README}" if borrowed else ""
+            how, from_where = ONLINE if borrowed else protocol, source + note
+            if row[k] is not None:
+                name = data_set if method == "frossl" else f"{data_set}-{method}"
+                score = PublishedScore(round(row[k] / 100, 4), epochs, how, from_where, same_recipe=not other)
+                yield name, score
+    yield "imagenet", PublishedScore(0.534, 100, PROBE, f"{SKEAN}, Sec. 6.2", top5=0.777)
+    yield "imagenet-barlow_twins-frossl", PublishedScore(0.525, 100, PROBE, f"{SKEAN}, Sec. 6.2", top5=0.775)
+    yield "imagenet-simclr", PublishedScore(0.665, 100, PROBE, JING)
+    yield "imagenet-dino-vit", PublishedScore(0.738, 100, PROBE, "README of the code of Caron et al. 2021")
+    yield "imagenet-directclr", PublishedScore(0.627, 100, PROBE, JING)
 
 
 _SCORES = list(_scores())

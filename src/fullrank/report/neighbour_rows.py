@@ -5,14 +5,13 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from fullrank.config import Count, config, from_json
+from fullrank.config import Count, config
 from fullrank.errors import UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import atomic_write
@@ -20,7 +19,6 @@ from fullrank.images import as_images
 from fullrank.images.reading import Device
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
-from fullrank.run import read_json
 
 NEIGHBOURS = "neighbours.json"
 # Number of test images that are searched, evenly spread over all.
@@ -60,15 +58,6 @@ class NeighbourRows:
     searched: Count
     rows: tuple[tuple[Tile, ...], ...] = ()
 
-    @classmethod
-    def read(cls, path: Path) -> "NeighbourRows":
-        """Read neighbours.json.
-
-        Raises:
-            UserError: the file is damaged.
-        """
-        return from_json(cls, read_json(path), str(path))
-
 
 def update_neighbours(
     model: Model,
@@ -102,17 +91,14 @@ def update_neighbours(
 
 def find_rows(model: Model, test: Any, *, source: str, device: Device | None = None) -> NeighbourRows:
     """Embed at most `SEARCHED` test images, and return the neighbours of `ROWS` of them."""
-    images = as_images(test)
+    images, device = as_images(test), replace(device or Device(), max_error_fraction=1.0)
     part = images.subset(_spread(len(images), SEARCHED))
-    device = replace(device or Device(), max_error_fraction=1.0)
     found = neighbours(model, {"test": part}, k=SHOWN, duplicates=1.0, device=device)
-
-    def tiles(row: int) -> tuple[Tile, ...]:
-        nearest = zip(found.indices[row].tolist(), found.similarities[row].tolist(), strict=True)
-        return (_tile(found, row), *(_tile(found, i, round(similarity, 4)) for i, similarity in nearest))
-
-    rows = tuple(tiles(row) for row in _spread(len(found), ROWS))
-    return NeighbourRows(source=source, step=model.step, searched=len(found), rows=rows)
+    rows = []
+    for row in _spread(len(found), ROWS):
+        nearest = zip(found.indices[row].tolist(), found.similarities[row].round(4).tolist(), strict=True)
+        rows.append(tuple(_tile(found, i, similarity) for i, similarity in ((row, None), *nearest)))
+    return NeighbourRows(source=source, step=model.step, searched=len(found), rows=tuple(rows))
 
 
 def _spread(n: int, at_most: int) -> list[int]:
@@ -120,17 +106,24 @@ def _spread(n: int, at_most: int) -> list[int]:
     return np.linspace(0, n - 1, min(n, at_most), dtype=int).tolist()
 
 
-def _tile(found: Neighbours, row: int, similarity: float | None = None) -> Tile:
+def _tile(found: Neighbours, row: int, similarity: float | None) -> Tile:
+    """Return a picture; of other channels than 1 or 3, the first is shown."""
     name = found.names[row].encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
-    return Tile(name=name, label=found.labels[row] or "", similarity=similarity, picture=_address(found.picture(row)))
-
-
-def _address(pixels: np.ndarray) -> str:
-    """Return pixels (C, S, S) as the address of a small picture; of other channels than 1 or 3, the first is shown."""
+    pixels = found.picture(row)
     if pixels.dtype != np.uint8:  # floats in [0, 1]
         pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
     image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
     image.thumbnail((SIDE, SIDE))
-    stream, kind = io.BytesIO(), "png" if image.width <= 32 else "jpeg"
+    picture = address(image, "png" if image.width <= 32 else "jpeg")
+    return Tile(name=name, label=found.labels[row] or "", similarity=similarity, picture=picture)
+
+
+def address(image: Image.Image, kind: str) -> str:
+    """Return an image as the address of a picture: its content.
+
+    >>> address(Image.new("L", (1, 1)), "png")[:30]
+    'data:image/png;base64,iVBORw0K'
+    """
+    stream = io.BytesIO()
     image.save(stream, kind, quality=85)
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -6,10 +6,10 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
@@ -19,12 +19,14 @@ from plotly.offline import get_plotlyjs
 from fullrank.errors import UserError
 from fullrank.files import atomic_write
 from fullrank.report import answers, figures, tables
+from fullrank.report.neighbour_rows import NeighbourRows, address
+from fullrank.report.recipes import make_labels_unique
 from fullrank.report.summary import RunSummary, read_run_summary
 
 # Size of the pictures of views together; larger pictures are reduced.
 PICTURE_BYTES = 400_000
-# Size of the rows of neighbours of all runs together.
-NEIGHBOUR_BYTES = 1_000_000
+# Rows of neighbours of all runs together; each has at least one.
+NEIGHBOUR_ROWS = 24
 
 
 def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwrite: bool = True) -> Path:
@@ -56,7 +58,7 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
     if not runs:
         raise UserError("no run was given, expected at least one directory that `fullrank pretrain` wrote; name a run")
     with atomic_write(out, overwrite=overwrite) as draft:
-        found = tables.make_labels_unique([read_run_summary(Path(run)) for run in runs])
+        found = make_labels_unique([read_run_summary(Path(run)) for run in runs])
         draft.write_text(render(found, images=images), "utf-8", errors="backslashreplace")
     return out
 
@@ -64,36 +66,29 @@ def write_report(runs: Sequence[Path], out: Path, *, images: bool = True, overwr
 def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
     """Return the page as text, a pure function of the runs."""
     plotly, script = get_plotlyjs(), files("fullrank.report").joinpath("templates/page.js").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {_hash(script)} {_hash(plotly)}; "
-    )
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            runs=runs,
-            title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
-            figures={name: figure for name, draw in figures.FIGURES.items() if (figure := draw(runs))},
-            verdicts=_verdicts(runs),
-            neighbours=_neighbours(runs) if images else [],
-            pictures=_pictures(runs) if images else [],
-            logged=any(run.train or run.spectrum for run in runs),
-            tested=any(run.online for run in runs),
-            contents=[],
-            policy=Markup(policy + "base-uri 'none'; form-action 'none'"),
-            plotly=Markup(_compress(plotly)),
-            script=Markup(script),
-        )
+    scripts = f"script-src {_hash(script)} {_hash(plotly)}; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; {scripts}"
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        runs=runs,
+        title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
+        figures={name: figure for name, draw in figures.FIGURES.items() if (figure := draw(runs))},
+        verdicts=_verdicts(runs),
+        neighbours=_neighbours(runs) if images else [],
+        pictures=_pictures(runs) if images else [],
+        logged=any(run.train or run.spectrum for run in runs),
+        tested=any(run.online for run in runs),
+        contents=[],
+        policy=Markup(policy),
+        plotly=Markup(_compress(plotly)),
+        script=Markup(script),
     )
 
 
 def _environment() -> Environment:
+    loader, extensions = PackageLoader("fullrank.report"), ["jinja2.ext.do"]
     environment = Environment(
-        loader=PackageLoader("fullrank.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.do"],
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, extensions=extensions
     )
     environment.policies["json.dumps_kwargs"] = {}  # the figures in their order
     environment.globals |= {"answers": answers, "tables": tables}
@@ -112,20 +107,11 @@ def _verdicts(runs: Sequence[RunSummary]) -> tables.Table:
     return tables.Table(["run", *(each.question for each in found[0])], cells)
 
 
-def _neighbours(runs: Sequence[RunSummary]) -> list[Any]:
+def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[Markup, NeighbourRows]]:
     """Return the label and the rows of neighbours of each run that has them; many runs show fewer rows each."""
-    stored = [(label, run.neighbours) for label, run in zip(tables.labels(runs), runs, strict=True) if run.neighbours]
-    shown = []
-    for label, found in stored:
-        room, rows = NEIGHBOUR_BYTES // len(stored), []
-        for row in found.rows:
-            room -= sum(len(tile.picture) + len(tile.name) + 200 for tile in row)
-            rows += [row] if room >= 0 else []
-        if rows:
-            shown.append(
-                (label, {"source": found.source, "step": found.step, "searched": found.searched, "rows": rows})
-            )
-    return shown
+    found = [(label, run.neighbours) for label, run in zip(tables.labels(runs), runs, strict=True) if run.neighbours]
+    most = max(NEIGHBOUR_ROWS // max(len(found), 1), 1)
+    return [(label, replace(neighbours, rows=neighbours.rows[:most])) for label, neighbours in found]
 
 
 def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[Markup], str, str]]:
@@ -134,22 +120,21 @@ def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[Markup], str, str]]
     for i, run in enumerate(runs):
         if run.views is not None:
             of.setdefault(run.views, []).append(i)
-    labels = tables.labels(runs)
+    labels, size = tables.labels(runs), PICTURE_BYTES // max(len(of), 1)
     return [
-        ([labels[i] for i in shown], runs[shown[0]].data or "the data", _address(picture, PICTURE_BYTES // len(of)))
+        ([labels[i] for i in shown], runs[shown[0]].data or "the data", _small_address(picture, size))
         for picture, shown in of.items()
     ]
 
 
-def _address(picture: bytes, max_bytes: int) -> str:
+def _small_address(picture: bytes, max_bytes: int) -> str:
     """Return a PNG unchanged if it is small enough, otherwise as a JPEG that is reduced until it is."""
-    kind, image = "png", Image.open(io.BytesIO(picture)).convert("RGB")
-    while len(picture) > max_bytes:
-        stream = io.BytesIO()
-        image.save(stream, "JPEG", quality=85)
-        kind, picture = "jpeg", stream.getvalue()
+    if len(picture) <= max_bytes:
+        return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    while len(found := address(image, "jpeg")) > 4 / 3 * max_bytes:
         image = image.reduce(2)
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    return found
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from PIL import Image
 
+from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.evaluation.score import Evaluation
 from fullrank.files import check_file
@@ -133,7 +134,11 @@ def read_run_summary(path: Path) -> RunSummary:
         notes.append(f"metrics.jsonl: line {metrics.incomplete_line} is incomplete, as a killed run leaves it.")
     unreadable, neighbours = path / "decode_errors.jsonl", None
     if (path / NEIGHBOURS).exists():
-        neighbours = read(NEIGHBOURS, lambda: NeighbourRows.read(path / NEIGHBOURS), "no neighbours are shown")
+        neighbours = read(
+            NEIGHBOURS,
+            lambda: from_json(NeighbourRows, read_json(path / NEIGHBOURS), NEIGHBOURS),
+            "no neighbours are shown",
+        )
     return RunSummary(
         label=path.resolve().name,
         folder=shlex.quote(str(path)),

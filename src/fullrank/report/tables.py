@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +13,9 @@ import torch
 from markupsafe import Markup, escape
 
 from fullrank.evaluation.score import AUROC, BALANCED, MAIN_METRICS, TOP5, Evaluation, Score
-from fullrank.recipes.recipe import flatten
 from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
 from fullrank.report.plot_style import COLORS
+from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.spectrum_history import LOCATIONS
@@ -67,17 +68,23 @@ def labels(runs: Sequence[RunSummary]) -> list[Markup]:
 
 def facts(run: RunSummary) -> dict[str, str]:
     """Return what was trained, on which data, and for how long."""
-    backbone, seconds = look_up(run.recipe, "backbone"), run.environment.get("duration_seconds")
-    arguments = look_up(backbone, "arguments")
-    listed = [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
-    subset, validation = look_up(run.recipe, "data.subset"), look_up(run.recipe, "data.validation")
-    data = [f"{count(subset)} training images"] if isinstance(subset, int) and subset else []
-    data += [f"{percent(validation, 0)} of them for validation"] if isinstance(validation, float) and validation else []
+
+    def entry(name: str) -> Any:
+        return look_up(run.recipe, name)
+
+    seconds, arguments = run.environment.get("duration_seconds"), entry("backbone.arguments")
+    network = [entry("backbone.name") or NOT_RECORDED]
+    network += [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
+    data = [run.data or NOT_RECORDED]
+    data += [f"{count(n)} training images"] if isinstance(n := entry("data.subset"), int) and n else []
+    data += (
+        [f"{percent(p, 0)} of them for validation"] if isinstance(p := entry("data.validation"), float) and p else []
+    )
     return {
-        "objective": str(look_up(run.recipe, "objective") or NOT_RECORDED),
-        "backbone": ", ".join([str(look_up(backbone, "name") or NOT_RECORDED), *listed]),
+        "objective": str(entry("objective") or NOT_RECORDED),
+        "backbone": ", ".join(map(str, network)),
         "projector": describe_projector(run.recipe) or NOT_RECORDED,
-        "data": ", ".join([run.data or NOT_RECORDED, *data]),
+        "data": ", ".join(data),
         "training": training_length(run),
         "duration": NOT_RECORDED if seconds is None else str(timedelta(seconds=round(seconds))),
     }
@@ -95,11 +102,8 @@ def summary(runs: Sequence[RunSummary]) -> list[Table]:
     """Return what was trained: a row for each fact and each measure of a single run, or a row for each of several."""
     known = [facts(run) for run in runs]
     if len(runs) == 1:
-        rows = [
-            [measure.name, value, measure.better or "–", measure.meaning]
-            for measure in MEASURES
-            if (value := measure.value(runs[0]))
-        ]
+        values = [(measure, measure.value(runs[0])) for measure in MEASURES]
+        rows = [[measure.name, value, measure.better or "–", measure.meaning] for measure, value in values if value]
         tables = [Table(["run", runs[0].label], list(known[0].items()))]
         return tables + ([Table(["measure", "at the end", "better", "meaning"], rows)] if rows else [])
     equal = {name: value for name, value in known[0].items() if all(fact[name] == value for fact in known)}
@@ -112,12 +116,8 @@ def summary(runs: Sequence[RunSummary]) -> list[Table]:
 # Measures at the end of a run
 
 
-def _share(name: str) -> Callable[[RunSummary], str]:
-    return lambda run: "" if (value := run.last(name)) is None else percent(value)
-
-
-def _held_out_loss(run: RunSummary) -> str:
-    return "" if (value := run.last("held_out_loss")) is None else f"{value:.4g}"
+def _last(name: str, form: Callable[[float], str]) -> Callable[[RunSummary], str]:
+    return lambda run: "" if (value := run.last(name)) is None else form(value)
 
 
 def _online_accuracy(run: RunSummary) -> str:
@@ -128,25 +128,19 @@ def _online_accuracy(run: RunSummary) -> str:
     return two_lines(percent(rows[-1].probe_accuracy), detail)
 
 
-def _score(probe: str) -> Callable[[RunSummary], str]:
-    def value(run: RunSummary) -> str:
-        if not run.online or run.online[-1].probe != probe:
-            return ""
-        first, last = run.online[0], run.online[-1]
-        detail = f"epoch {last.epoch:g}, {count(last.images)} images"
-        detail += f", top 5 {percent(last.top5)}" if last.top5 is not None else ""
-        detail += f", {percent(first.accuracy)} before the first step" if last.step and not first.step else ""
-        return two_lines(percent(last.accuracy), detail)
-
-    return value
+def _score(probe: str, run: RunSummary) -> str:
+    if not run.online or run.online[-1].probe != probe:
+        return ""
+    first, last = run.online[0], run.online[-1]
+    detail = f"epoch {last.epoch:g}, {count(last.images)} images"
+    detail += f", top 5 {percent(last.top5)}" if last.top5 is not None else ""
+    detail += f", {percent(first.accuracy)} before the first step" if last.step and not first.step else ""
+    return two_lines(percent(last.accuracy), detail)
 
 
-def _effective_rank(location: str) -> Callable[[RunSummary], str]:
-    def value(run: RunSummary) -> str:
-        metrics = run.last_metrics(location)
-        return f"{metrics.effective_rank:.1f} of {count(metrics.dimensions)}" if metrics else ""
-
-    return value
+def _effective_rank(location: str, run: RunSummary) -> str:
+    metrics = run.last_metrics(location)
+    return f"{metrics.effective_rank:.1f} of {count(metrics.dimensions)}" if metrics else ""
 
 
 def _collapsed(run: RunSummary) -> str:
@@ -178,16 +172,17 @@ class Measure(NamedTuple):
 IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
 TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
 LOSS = (*TEST, "objective", "hyper", "method", "method_builder", "batch_size", "projector")
+HELD_OUT = "the objective on views of held-out images"
 AGREEMENT = "share of the variance of the representations that is between images, not between views of one image"
 RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
 # fmt: off
 MEASURES = (
-    Measure("agreement of the views", "higher", _share("intraclass_correlation"), AGREEMENT, IMAGES),
-    Measure("held-out loss", "lower", _held_out_loss, "the objective on views of held-out images", IMAGES + LOSS),
+    Measure("agreement of the views", "higher", _last("intraclass_correlation", percent), AGREEMENT, IMAGES),
+    Measure("held-out loss", "lower", _last("held_out_loss", "{:.4g}".format), HELD_OUT, IMAGES + LOSS),
     Measure("online accuracy", "higher", _online_accuracy, "a classifier that is trained beside, on labels", TEST),
-    Measure("online accuracy, test images", "higher", _score("online"), "after an epoch of --probe.epochs", TEST),
-    Measure("linear probe during training", "higher", _score("linear"), "on --labelled", ("probe.labelled",)),
-    *(Measure(f"effective rank, {location}", "", _effective_rank(location), RANK) for location in LOCATIONS),
+    Measure("online accuracy, test images", "higher", partial(_score, "online"), "after --probe.epochs", TEST),
+    Measure("linear probe during training", "higher", partial(_score, "linear"), "on --labelled", ("probe.labelled",)),
+    *(Measure(f"effective rank, {location}", "", partial(_effective_rank, location), RANK) for location in LOCATIONS),
     Measure("collapsed dimensions, backbone", "lower", _collapsed, "dimensions of which nothing is left"),
 )
 # fmt: on
@@ -201,11 +196,9 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
     if len(runs) < 2:
         return []
     differences = describe_differences([run.recipe for run in runs])
-    columns = {
-        "difference": ["" if run.label.endswith(text) else text for run, text in zip(runs, differences, strict=True)]
-    }
+    pairs, left_out = zip(runs, differences, strict=True), ""
+    columns = {"difference": ["" if run.label.endswith(text) else text for run, text in pairs]}
     columns["training"] = [training_length(run) for run in runs]
-    left_out = ""
     for measure in MEASURES:
         values = [measure.value(run) for run in runs]
         measured = [run.recipe for run, value in zip(runs, values, strict=True) if value]
@@ -232,19 +225,12 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
 
 def alarms(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the alarms of all runs with their remedies."""
-    head = ["step", "epoch", *(["run"] if len(runs) > 1 else []), "alarm", "observation", "remedy"]
-    rows = [
-        [
-            count(alarm.step),
-            f"{alarm.epoch:.4g}",
-            *([label] if len(runs) > 1 else []),
-            alarm.alarm,
-            alarm_message(alarm).removeprefix(f"{alarm.alarm}, "),
-            mark_flags(alarm_remedy(alarm)),
-        ]
-        for label, run in zip(labels(runs), runs, strict=True)
-        for alarm in run.alarms
-    ]
+    head, rows = ["step", "epoch", "run", "alarm", "observation", "remedy"], []
+    for label, run in zip(labels(runs), runs, strict=True):
+        for alarm in run.alarms:
+            observed = alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")
+            row = [count(alarm.step), f"{alarm.epoch:.4g}", label, alarm.alarm, observed]
+            rows.append([*row, mark_flags(alarm_remedy(alarm))])
     return [Table(head, rows, "The step of each alarm is marked by ▼ in the figures over the steps.")] if rows else []
 
 
@@ -307,6 +293,9 @@ def _value(metric: MetricValue) -> str:
 # Scores. Scores on different images never share a column.
 
 
+GUESSES = {"equal scores": "Equal scores: for every image.", "majority class": "Majority class: always predicting it."}
+
+
 def scores(runs: Sequence[RunSummary]) -> list[Table]:
     """Return a table of scores for each data set: probes (of each run) in rows, feature sets in columns."""
     tables = []
@@ -328,12 +317,8 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
             for i, cells in sorted(of.items())
         ]
         caption = f"Scores on {data or 'the test images'}: accuracy, if nothing else is named; higher is better. "
-        caption += (
-            "±: standard deviation over n repetitions. Small: 95 % interval, bootstrap over the test images or their "
-        )
-        caption += "groups. " + (
-            "Equal scores: for every image." if guess == "equal scores" else "Majority class: always predicting it."
-        )
+        caption += "±: standard deviation over n repetitions. Small: 95 % interval, bootstrap over the test images or "
+        caption += f"their groups. {GUESSES[guess]}"
         tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], lines, caption))
     return tables
 
@@ -341,14 +326,11 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
 def score_text(score: Score) -> tuple[str, str]:
     """Return a score, with its standard deviation and number of repetitions if it has them, and its interval."""
     factor, digits, unit = (1, 3, "") if score.metric == AUROC else (100, 1, "\N{NO-BREAK SPACE}%")
-    value = f"{factor * score.value:.{digits}f}" + (
-        f" ± {factor * score.sd:.{digits}f}" if score.sd is not None else ""
+    value, sd, low, high = (
+        "" if x is None else f"{factor * x:.{digits}f}" for x in (score.value, score.sd, score.low, score.high)
     )
-    repeated = f" (n = {score.n})" if score.n > 1 else ""
-    text = (value + unit + repeated).replace(" ", "\N{NO-BREAK SPACE}")
-    if score.low is None or score.high is None:
-        return text, ""
-    return text, f"{factor * score.low:.{digits}f} to {factor * score.high:.{digits}f}"
+    text = value + (f" ± {sd}" if sd else "") + unit + (f" (n = {score.n})" if score.n > 1 else "")
+    return text.replace(" ", "\N{NO-BREAK SPACE}"), f"{low} to {high}" if low and high else ""
 
 
 class ByClass(NamedTuple):
@@ -391,12 +373,10 @@ def _class_table(evaluation: Evaluation, main: Score) -> Table:
                 cells[score.metric] = two_lines(*score_text(score))
             for name in names if score.metric in MAIN_METRICS else ():
                 cells[name] = percent(score.per_class.get(name))
-    several = bool(main.positives)
-    heads = {
-        name: f"average precision, {name} (n = {main.positives[name]})" if several else f"recall, {name}"
-        for name in names
-    }
-    heads = {BALANCED: BALANCED, AUROC: AUROC} | heads
+    heads = {BALANCED: BALANCED, AUROC: AUROC}
+    for name in names:
+        several = f"average precision, {name} (n = {main.positives[name]})" if main.positives else ""
+        heads[name] = several or f"recall, {name}"
     rows = [[head, *(cells.get(name, "–") for cells in columns.values())] for name, head in heads.items()]
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
@@ -408,14 +388,6 @@ def _class_table(evaluation: Evaluation, main: Score) -> Table:
     return Table(["", *columns], [row for row in rows if any(cell != "–" for cell in row[1:])], caption)
 
 
-# Differences of recipes
-
-# Entries that describe a run before all others; the others follow in the order of the recipe.
-FIRST_ENTRIES = ("objective", "projector", "hyper", "method")
-# Entries that usually follow from other entries.
-LAST_ENTRIES = ("name", "data.mean", "data.std")
-
-
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the entries in which the recipes differ: in rows for a few runs, in columns for many."""
     entries = differing_entries([run.recipe for run in runs])
@@ -424,71 +396,3 @@ def recipe(runs: Sequence[RunSummary]) -> list[Table]:
     ]
     table = Table(["entry", *labels(runs)], rows, "Entries in which the recipes differ.")
     return [table.transposed() if len(runs) > FEW_RUNS else table] if rows else []
-
-
-def differing_entries(recipes: Sequence[dict[str, Any]]) -> dict[str, list[str | None]]:
-    """Return the entries in which recipes differ: dotted name → the JSON value in each, None if a recipe lacks it.
-
-    >>> differing_entries([{"epochs": 5, "seed": 0}, {"epochs": 5, "seed": 1}])
-    {'seed': ['0', '1']}
-    """
-    flat = [{key: json.dumps(value) for key, value in flatten(each).items()} for each in recipes]
-    rows = {key: [each.get(key) for each in flat] for key in dict.fromkeys(key for each in flat for key in each)}
-    return {key: row for key, row in rows.items() if len(set(row)) > 1}
-
-
-def describe_differences(recipes: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a short description of each recipe that distinguishes it from the others; empty if it equals all others.
-
-    Entries are considered one after the other, the objective and the projector first. An entry describes only those
-    runs that the entries before it did not distinguish. Thus entries that follow from others, such as the
-    hyperparameters of an objective, are omitted.
-
-    >>> describe_differences([{"objective": name, "hyper": {name: 1}} for name in ("frossl", "simclr")])
-    ['frossl', 'simclr']
-    >>> describe_differences([{"projector": {"kind": "mlp", "widths": widths}, "seed": 0} for widths in ([64, 64], [])])
-    ['projector 64-64', 'projector none']
-    """
-    texts = [describe_projector(each) for each in recipes]
-    differing = differing_entries([each | {"projector": text} for each, text in zip(recipes, texts, strict=True)])
-
-    def priority(key: str) -> int:
-        head = key.partition(".")[0]
-        return FIRST_ENTRIES.index(head) if head in FIRST_ENTRIES else len(FIRST_ENTRIES) + (key in LAST_ENTRIES)
-
-    descriptions: list[tuple[str, ...]] = [()] * len(recipes)
-    for key in sorted(differing, key=priority):
-        values_of: dict[tuple[str, ...], set[str | None]] = {}
-        for description, value in zip(descriptions, differing[key], strict=True):
-            values_of.setdefault(description, set()).update([] if value is None else [value])
-        words = [("–" if value is None else value.strip('"')) for value in differing[key]]
-        texts = [word if key == "objective" else f"{key} {word}" for word in words]
-        descriptions = [
-            (*description, text) if len(values_of[description]) > 1 else description
-            for description, text in zip(descriptions, texts, strict=True)
-        ]
-    return [", ".join(description) for description in descriptions]
-
-
-def describe_projector(recipe: dict[str, Any]) -> str:
-    """Return the widths of a projector, or its kind and size; empty if the recipe has none.
-
-    >>> [describe_projector({"projector": {"kind": kind, "widths": [512], "d0": 64}}) for kind in ("mlp", "sub-vector")]
-    ['512', 'sub-vector 64']
-    """
-    kind, widths = look_up(recipe, "projector.kind"), look_up(recipe, "projector.widths")
-    if kind in (None, "mlp"):
-        return ("-".join(map(str, widths)) or "none") if isinstance(widths, list) else ""
-    size = look_up(recipe, "projector.groups" if kind == "groups" else "projector.d0")
-    return f"{kind} {size or ''}".strip()
-
-
-def make_labels_unique(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """Append the differences between the recipes to equal labels, and a number to the labels of equal recipes."""
-    recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
-    descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
-    found = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
-    numbered = [
-        f"{label} ({found[: i + 1].count(label)})" if found.count(label) > 1 else label for i, label in enumerate(found)
-    ]
-    return [replace(run, label=label) for run, label in zip(runs, numbered, strict=True)]

@@ -22,7 +22,7 @@ from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
 from fullrank.images.source_uri import open_once
 from fullrank.images.uri import MEMORY
-from fullrank.models.initial_weights import initial_weights, named_backbone, read_start, with_initial_weights
+from fullrank.models.initial_weights import initial_weights, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, assemble, build_method, check, code_names, dry_run, import_code, resolve, to_dict
 from fullrank.recipes.assembling import Assembly
@@ -80,7 +80,7 @@ def pretrain(
             datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
         init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its
-            normalisation are those of the model, the learning rate is a tenth (`fullrank.recipes.start.with_start`). A
+            normalisation are those of the model, the learning rate is a tenth (`fullrank.recipes.rules.with_start`). A
             file of another library needs the network: `backbone="resnet50"`.
         labelled: source of labelled images from another place. A linear probe is trained and scored on them during
             training (`probe.labelled`); no label reaches the backbone. With `resume`, their new place if they have
@@ -147,7 +147,7 @@ def pretrain(
     named = {name: str(x) if isinstance(x, Path) else x for name, x in named.items() if x is not None}
     given = None
     if old is None or recipe is not None:
-        start = None if init is None else read_start(init, backbone=named_backbone(changes))
+        start = None if init is None else read_start(init, changes)
         words = images if images is not None and recipe in (None, "photos") else recipe
         given = resolve(words, changes | ({} if old else named), start=start, notify=console.print)
         given = with_initial_weights(import_code(given, trust, notify=console.print))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
 from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import named_backbone, read_start
+from fullrank.models.initial_weights import read_start
 from fullrank.recipes import Recipe, import_code, resolve
 from fullrank.run.directory import as_path, run_lock
 from fullrank.run.terminal import stderr
@@ -130,7 +130,7 @@ def sweep_plan(
         fields = dict(changes) | {name: originals[name][value] for name, value in values.items()}
         init, source = fields.pop("init", None), fields.pop("data", None)
         fields |= {} if source is None else {"data.source": str(source)}
-        start = None if init is None else read_start(init, backbone=named_backbone(fields))
+        start = None if init is None else read_start(init, fields)
         built = resolve(recipe, fields, start=start, notify=lines.setdefault)
         return with_marks(import_code(built, trust, notify=lines.setdefault))
 
