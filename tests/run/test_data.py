@@ -174,20 +174,6 @@ def test_the_online_probe_is_scored_on_all_labelled_readable_test_images(even, t
     assert opened(even, max_error_fraction=0.5)[2].test is None
 
 
-def test_images_of_floats_need_four_bytes_per_value(tmp_path, even, monkeypatch):
-    for file in (tmp_path / "even").rglob("*.png"):
-        pixels = np.asarray(Image.open(file), np.float32) / 255
-        np.save(tmp_path / "floats.npy", pixels)
-        target = tmp_path / "floats" / file.relative_to(tmp_path / "even").with_suffix(".npy")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "floats.npy").rename(target)
-    monkeypatch.setattr("fullrank.run.data.HELD_OUT_BUDGET", 2 * 12 * 3 * 8 * 8)  # two bytes for each value
-    given = {"probe": ProbeConfig(epochs=(1.0,))}
-    kept = [opened(source, **given)[2] for source in (even, str(tmp_path / "floats"))]
-    assert [len(data.held_out) for data in kept] == [12, 6]
-    assert [data.test() is data.test() for data in kept] == [True, False]
-
-
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_only_the_subset_and_the_validation_images_are_opened(even, monkeypatch, storage):
     original, names = Images.open, set()

@@ -16,7 +16,6 @@ from fullrank.run.monitor import (
 )
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
-from fullrank.spectrum.hypersphere import intraclass_correlation
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, ViewConfig
 
@@ -58,16 +57,12 @@ def test_batches_give_the_spectra_of_all_images(trained, count, batch):
         R = copy.backbone(PREPROCESS.normalize(PIXELS[:count]))
         Z = copy.projector(R)
     torch.testing.assert_close(features, R)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert evaluate_spectra(trained, PIXELS, PREPROCESS)[1].dtype == torch.float32
     for name, whole in (("backbone", R), ("projector", Z)):
         expected = Spectrum.from_embeddings(whole).eigenvalues
         assert (spectra[name].n, spectra[name].D) == (count, whole.shape[1])
         torch.testing.assert_close(spectra[name].eigenvalues, expected, rtol=1e-4, atol=1e-6 * expected[0].item())
-
-
-def test_features_under_bfloat16_are_float32(trained):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, features = evaluate_spectra(trained, PIXELS, PREPROCESS)
-    assert features.dtype == torch.float32
 
 
 def test_nothing_that_is_trained_and_no_random_state_changes(trained):
@@ -88,24 +83,6 @@ def test_metrics_are_those_of_the_spectrum():
     assert (metrics.effective_rank, metrics.entropy) == (spectrum.effective_rank(), spectrum.entropy())
     assert (metrics.collapsed_dimensions, metrics.dimensions, metrics.samples) == (1, 3, 100)
     assert metrics.condition_number is metrics.relative_variance is None  # infinite, unknown
-
-
-@pytest.mark.parametrize("V", [2, 3])
-def test_intraclass_correlation_equals_its_formula_as_loops(V):
-    R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
-    R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    mean = sum(r for view in R for r in view) / (20 * V)
-    between = sum((R[v, i] - mean) @ (R[w, i] - mean) for i in range(20) for v in range(V) for w in range(V) if v != w)
-    square = sum((R[v, i] - mean) @ (R[v, i] - mean) for i in range(20) for v in range(V))
-    assert intraclass_correlation(R) == pytest.approx((between / (V - 1) / square).item())
-
-
-def test_correlation_is_one_for_equal_views_zero_for_independent_ones_and_needs_variance():
-    generator = torch.Generator().manual_seed(0)
-    R = torch.randn(1, 4000, 8, generator=generator)
-    assert intraclass_correlation(R.expand(3, -1, -1)) == pytest.approx(1)
-    assert intraclass_correlation(torch.randn(2, 4000, 8, generator=generator)) == pytest.approx(0, abs=0.02)
-    assert intraclass_correlation(R) is intraclass_correlation(torch.ones(2, 6, 3)) is None
 
 
 def test_the_variance_within_views_ignores_the_difference_between_views():

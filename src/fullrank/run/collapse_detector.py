@@ -111,7 +111,7 @@ class CollapseDetector:
         """Yield an alarm if all images have the same representation or the same embedding; whatever the loss, also
         during burn-in.
         """
-        equal = [where for where, value in variance.items() if value is not None and value <= ROUNDING_VARIANCE]
+        equal = {where: x for where, x in variance.items() if x is not None and x <= ROUNDING_VARIANCE}
         if not equal:
             self.varied |= bool(variance)
             return
@@ -119,10 +119,10 @@ class CollapseDetector:
             cause = "views", {}
         else:
             cause = self.find_cause(uncorrelated=False) if self.varied else ("network", {})
-        # If all representations are equal, so are all embeddings.
-        value = variance[equal[0]] or 0.0
-        found = _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images)
-        yield _alarm(row, equal[0], found, *cause)
+        where, value = next(iter(equal.items()))  # if all representations are equal, so are all embeddings
+        yield _alarm(
+            row, where, _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images), *cause
+        )
 
     def evaluate_spectra(self, row: SpectrumRow) -> Iterator[AlarmRow]:
         """Yield the most severe collapse of each location, and an alarm if the views are uncorrelated."""
@@ -146,15 +146,14 @@ class CollapseDetector:
         - "augmentation": the same with a projector;
         - "large steps": in all other cases; the details say if there is no projector.
         """
-        terms = self.first_row.terms if self.first_row else {}
-        hyper = self.recipe.get("hyper", {})
+        terms, hyper = self.first_row.terms if self.first_row else {}, dict(self.recipe.get("hyper", {}))
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
         missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
         if missing and len(missing) < len(terms):
-            return "missing term", {"terms": missing, "hyper": dict(hyper)}
+            return "missing term", {"terms": missing, "hyper": hyper}
         if dominant := dominant_term(terms):
             name, ratio = dominant
-            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": dict(hyper)}
+            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": hyper}
         if uncorrelated and ("divergence", "loss") not in self.raised:
             return ("no projector" if self.no_projector else "augmentation"), {}
         return "large steps", self.step_settings() | ({"no_projector": True} if self.no_projector else {})

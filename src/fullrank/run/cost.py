@@ -69,25 +69,15 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
     return all_reduce_max(round(1e6 * (pace.step_seconds or 0))) / 1e6
 
 
-def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> int:
-    """Return the largest number of epochs that fit into a time, at least 1.
-
-    >>> epochs_within(1.0, 0.5, 100), epochs_within(0.001, 10.0, 100)
-    (68, 1)
-    """
-    return min(max(int(hours * 3600 / (REST * step_seconds * steps_per_epoch)), 1), 1_000_000)
-
-
 def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
-    """Return the recipe with the epochs that fit into a time, and a line for the user."""
-    epochs = epochs_within(hours, step_seconds, steps_per_epoch)
-    recipe = resolve(recipe, {"epochs": epochs})
-    expected = REST * step_seconds * steps_per_epoch * epochs / 3600
+    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user."""
+    hours_per_epoch = REST * step_seconds * steps_per_epoch / 3600
+    recipe = resolve(recipe, {"epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
     line = (
-        f"--hours {hours:g}: --epochs {epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
-        f"measured: {expected:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
+        f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
+        f"measured: {hours_per_epoch * recipe.epochs:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
     )
-    return recipe, line + ("; one epoch already takes longer" if expected > hours else "")
+    return recipe, line + "; one epoch already takes longer" * (hours_per_epoch > hours)
 
 
 @dataclass(frozen=True)

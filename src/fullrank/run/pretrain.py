@@ -125,21 +125,16 @@ def pretrain(
     console = console or stderr()
     path, old = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
     hours = None if hours is None else from_json(Hours, hours, "hours")
-    conflicts = {
-        "resume keeps its folder; leave out --out, --overwrite and --resume-or-start": (
-            old and (path or overwrite or resume_or_start)
-        ),
-        "--overwrite and --resume-or-start need --out RUN": (overwrite or resume_or_start) and not (path or old),
-        "--overwrite replaces the run that --resume-or-start continues; give one of them": overwrite
-        and resume_or_start,
-        "hours chooses the epochs of a new run; leave out epochs and resume": hours and (epochs or old),
-        "resume uses the stored recipe; leave out all changes, or start a new run": (
-            old and recipe is None and (changes or init)
-        ),
-    }
-    for message, found in conflicts.items():
-        if found:
-            raise UserError(message)
+    if old and (path or overwrite or resume_or_start):
+        raise UserError("resume keeps its folder; leave out --out, --overwrite and --resume-or-start")
+    if (overwrite or resume_or_start) and not (path or old):
+        raise UserError("--overwrite and --resume-or-start need --out RUN")
+    if overwrite and resume_or_start:
+        raise UserError("--overwrite replaces the run that --resume-or-start continues; give one of them")
+    if hours and (epochs or old):
+        raise UserError("hours chooses the epochs of a new run; leave out epochs and resume")
+    if old and recipe is None and (changes or init):
+        raise UserError("resume uses the stored recipe; leave out all changes, or start a new run")
     check_wandb(wandb)
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data

@@ -22,10 +22,20 @@ from fullrank.sweep.grid import Cell
 from fullrank.sweep.row import OnlineScore, Row, identify, read_row, write_row
 
 # The fields of environment.json that a row keeps.
-ENVIRONMENT = (
-    *("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python"),
-    *("platform", "hardware", "commit", "code", "processes"),
-)
+ENVIRONMENT = [
+    "fullrank",
+    "torch",
+    "torchvision",
+    "lightning",
+    "timm",
+    "numpy",
+    "python",
+    "platform",
+    "hardware",
+    "commit",
+    "code",
+    "processes",
+]
 FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 
@@ -150,14 +160,13 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
             _check_evaluation(cell)
             # cells that differ only in what cannot make a recipe invalid once its fields are valid are built once
             usual = {"optimizer": type(cell.recipe.optimizer)(), "schedule": type(cell.recipe.schedule)()}
-            recipe = replace(cell.recipe, name="recipe", seed=0, epochs=1, **usual)
+            recipe = replace(cell.recipe, seed=0, epochs=1, **usual)
             if recipe not in built:
                 built.append(recipe)
                 check(recipe)
                 dry_run(build_method(recipe), recipe)
-            data = cell.recipe.data
-            if data.storage != "streaming":
-                check_num_images(cell.recipe, len(split(data).train))
+                if recipe.data.storage != "streaming":
+                    check_num_images(recipe, len(split(recipe.data).train))
             _check_folder(cell, folder)
         except UserError as error:
             raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error

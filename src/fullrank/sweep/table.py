@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,47 +31,38 @@ MOST_REPORTED = 60
 Combination = tuple[tuple[str, Setting], ...]
 
 
-@dataclass(frozen=True)
-class Column:
-    """A quantity of a row."""
-
-    title: str
-    value: Callable[[Row], float | None]
-    scale: float = 100.0
-    digits: int = 1
-
-
 def final_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the result, without those of the choice of a setting."""
     return [row for row in rows if row.settings.get(STAGE) != CHOICE]
 
 
-def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Return the quantities that at least one row has, accuracies first."""
-    found = dict.fromkeys((data, probe) for row in rows for data, scores in row.scores.items() for probe in scores)
-    own = {row.data for row in rows}
-    columns = [Column("online %", lambda row: row.last_online)]
-    for data, probe in sorted(found, key=lambda pair: pair[0] not in own):
-        title = f"{probe} %" if data in own else f"{probe} on {data} %"
-        columns.append(Column(title, lambda row, data=data, probe=probe: row.score(probe, data)))
-    columns.append(Column("effective rank", lambda row: row.effective_rank.get("backbone"), 1.0))
-    columns.append(Column("seconds", lambda row: row.seconds or None, 1.0, 0))
-    columns.append(Column("CPU seconds", lambda row: row.cpu_seconds or None, 1.0, 0))
-    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+def numbers_of(row: Row) -> dict[str, float]:
+    """Return the numbers of a run by the titles of their columns: accuracies in percent first."""
+    found = {"online %": row.last_online}
+    for data, scores in sorted(row.scores.items(), key=lambda item: item[0] != row.data):
+        found |= {f"{probe} %" if data == row.data else f"{probe} on {data} %": x for probe, x in scores.items()}
+    values = {title: None if share is None else 100 * share for title, share in found.items()}
+    values |= {"effective rank": row.effective_rank.get("backbone")}
+    values |= {"seconds": row.seconds or None, "CPU seconds": row.cpu_seconds or None}
+    return {title: value for title, value in values.items() if value is not None}
 
 
-def score_column(columns: Sequence[Column]) -> Column | None:
+def titles_of(rows: Sequence[Row]) -> list[str]:
+    """Return the titles of the numbers that at least one row has, accuracies first."""
+    titles = dict.fromkeys(title for row in rows for title in numbers_of(row))
+    return sorted(titles, key=lambda title: (not title.endswith("%"), title in ("seconds", "CPU seconds")))
+
+
+def compared_title(titles: Sequence[str]) -> str | None:
     """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else
     the online classifier.
 
-    >>> titles = ("online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds")
-    >>> found = score_column([Column(title, lambda row: None) for title in titles])
-    >>> found and found.title
+    >>> compared_title(["online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds"])
     'linear %'
     """
-    accuracies = [column for column in columns if column.title.endswith("%")]
     linear = {f"{name} %" for name in ("linear", "linear-sgd", "linear-imagenet")}
-    return min(accuracies, key=lambda c: (c.title not in linear, c.title == "online %"), default=None)
+    accuracies = [title for title in titles if title.endswith("%")]
+    return min(accuracies, key=lambda title: (title not in linear, title == "online %"), default=None)
 
 
 def group_rows(rows: Sequence[Row]) -> dict[Combination, list[Row]]:
@@ -94,30 +85,28 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
     return f"{scale * statistics.fmean(values):.{digits}f}{sd} ({len(values)})"
 
 
-def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
+def comparisons(groups: Mapping[Combination, Sequence[Row]], title: str) -> dict[Combination, str]:
     """Return for each combination what its paired difference to the best combination says, by the 95 % interval over
     common seeds.
 
     Of several combinations with the best mean, the first is the best.
     """
     scores = {
-        combination: {row.seed: value for row in rows if (value := column.value(row)) is not None}
+        combination: {row.seed: numbers_of(row)[title] for row in rows if title in numbers_of(row)}
         for combination, rows in groups.items()
     }
-    means = {combination: round(statistics.fmean(found.values()), 9) for combination, found in scores.items() if found}
+    means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
     if len(means) < 2:
         return {}
     images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
-    step = 1 / images if images and column.scale == 100.0 else 0.0
     best = max(means, key=lambda combination: means[combination])
     texts = {best: "best"}
     for combination in means:
-        gap = paired_by_seed(scores[combination], scores[best], step=step)
-        if combination == best or gap is None:
-            continue
-        verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
-        interval = "" if gap.sd is None else f" ± {column.scale * gap.half_width:.{column.digits}f}"
-        texts[combination] = f"{verdict} ({column.scale * round(gap.mean, 9) + 0.0:+.{column.digits}f}{interval})"
+        gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
+        if combination != best and gap is not None:
+            verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
+            interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
+            texts[combination] = f"{verdict} ({round(gap.mean, 7) + 0.0:+.1f}{interval})"
     return texts
 
 
@@ -130,27 +119,27 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     rows = final_rows(rows)
     done = [row for row in rows if row.is_done]
     require_same_images(done)
-    groups, columns = group_rows(rows), columns_of(done)
+    groups, titles = group_rows(rows), titles_of(done)
     names = list(dict.fromkeys(name for combination in groups for name, _ in combination))
     ended = {combination: [row for row in found if row.is_done] for combination, found in groups.items()}
-    score = score_column(columns)
+    score = compared_title(titles)
     compared = comparisons(ended, score) if score else {}
-    titles = [*(names or ["run"]), *(column.title for column in columns)]
-    titles += [f"{score.title.removesuffix(' %')} against the best"] if compared and score else []
     lines = []
     for combination, found in groups.items():
         line = [str(dict(combination).get(name, "")) for name in names] or ["all"]
-        for column in columns:
-            values = [value for row in ended[combination] if (value := column.value(row)) is not None]
-            line.append(mean_sd(values, scale=column.scale, digits=column.digits))
-        diverged, failed = sum(row.diverged for row in found), sum(not row.is_final for row in found)
-        notes = [f"{count} {what}" for count, what in ((diverged, "diverged"), (failed, "failed")) if count]
+        numbers = [numbers_of(row) for row in ended[combination]]
+        for title in titles:
+            values = [number[title] for number in numbers if title in number]
+            line.append(mean_sd(values, digits=0 if title.endswith("seconds") else 1))
+        failures = Counter(_status(row) for row in found if not row.is_done)
+        notes = [f"{count} {what}" for what, count in sorted(failures.items())]
         if compared:
             line.append("; ".join(filter(None, [compared.get(combination, ""), *notes])))
         elif notes:
             line[0] += f" ({', '.join(notes)})"
         lines.append(line)
-    return titles, lines
+    against = [f"{score.removesuffix(' %')} against the best"] if compared and score else []
+    return [*(names or ["run"]), *titles, *against], lines
 
 
 def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
@@ -187,13 +176,14 @@ def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
     done = [row for row in rows if row.is_done]
     require_same_images(done)
-    columns, file = columns_of(done), io.StringIO()
+    titles, file = titles_of(done), io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN))
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["cell", *names, "seed", "status", *(c.title.removesuffix(" %") for c in columns), "error"])
+    writer.writerow(["cell", *names, "seed", "status", *(title.removesuffix(" %") for title in titles), "error"])
     for row in rows:
-        values = [column.value(row) if row.is_done else None for column in columns]
-        numbers = ["" if value is None else f"{value:.6g}" for value in values]
+        found = numbers_of(row) if row.is_done else {}
+        shares = {title: value / 100 if title.endswith("%") else value for title, value in found.items()}
+        numbers = [f"{shares[title]:.6g}" if title in shares else "" for title in titles]
         settings = [row.settings.get(name, "") for name in names]
         writer.writerow([row.cell, *settings, row.seed, _status(row), *numbers, row.error])
     return file.getvalue()
