@@ -24,10 +24,9 @@ SIZES = {
     "vicreg": ((256, 2048), (512, 8192)),
     "barlow_twins": ((256, 2048), (512, 8192)),
     "simclr": ((256, 128), (1024, 128), (2048, 128)),
-    "moco": ((256, 128),),
     "ssl_hsic": ((1024, 128), (2048, 128)),
 }
-"""Objective → sizes (N, D); MoCo's queue has the rows of `contenders`."""
+"""Objective → sizes (N, D)."""
 
 
 def main() -> None:

@@ -20,10 +20,7 @@ LOSSES = {
         lambda Z: lightly.SwaVLoss(sinkhorn_gather_distributed=True)(list(Z), []),
         "sinkhorn_gather_distributed",
     ),
-    "NegativeCosineSimilarity": (
-        lambda Z: lightly.NegativeCosineSimilarity()(Z[0], Z[1].detach()),
-        "none needed",
-    ),
+    "NegativeCosineSimilarity": (lambda Z: lightly.NegativeCosineSimilarity()(Z[0], Z[1].detach()), "none needed"),
     "FroSSLLoss": (lambda Z: lightly.FroSSLLoss()(list(Z)), "none"),
     "WMSELoss": (wmse, "none"),
     "MMCRLoss": (lambda Z: lightly.MMCRLoss()(Z[:1].transpose(0, 1), Z[1:].transpose(0, 1)), "none"),

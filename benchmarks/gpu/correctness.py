@@ -155,10 +155,7 @@ def one_step(
 
 def check_resume(device: torch.device) -> Result:
     """Compare a run that is cut and resumed with one that is not, bit for bit with deterministic kernels."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        torch.backends.cudnn.flags(deterministic=True),
-    ):
+    with tempfile.TemporaryDirectory() as folder, torch.backends.cudnn.flags(deterministic=True):
         whole, cut = (Run(Path(folder) / name) for name in ("whole", "cut"))
         fullrank.pretrain(small_run(device), out=whole.path, console=QUIET)
         cut_run(small_run(device), cut.path, after=13)

@@ -19,7 +19,7 @@ from fullrank.run.terminal import stderr
 from fullrank.sweep import Jobs, list_cells, require_success, run_sweep
 from fullrank_papers.figures import FIGURES, CampaignRuns, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank_papers.figures import reproduce as compute
-from fullrank_papers.figures.figure import LABELS, MARKS, PAPERS, is_campaign
+from fullrank_papers.figures.figure import LABELS, MARKS, is_campaign
 from fullrank_papers.figures.result import checked_size, result_path
 
 COLORS = {True: "green", False: "red", None: "yellow"}
@@ -93,7 +93,7 @@ def reproduce(
     if name is None:
         list_figures(Console())
         return
-    names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] if name in PAPERS else [name]
+    names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
     campaigns = [figure for figure in names if is_campaign(figure)]
     if not campaigns and campaign != CampaignFlags():
         raise UserError(f"{name} is computed without run directories; remove the flags of campaigns")
@@ -101,7 +101,7 @@ def reproduce(
         raise UserError(f"--cell and --list need one campaign, such as frossl/table2, got {name}")
     if campaigns == [name] and seed:
         raise UserError(f"{name} is a campaign of several seeds, but --seed is {seed}; give --seeds, their number")
-    images = {figure for figure in names if hasattr(load_figure(figure), "IMAGES")}
+    images = {figure: text for figure in names if (text := FIGURES.get(figure, {}).get("images"))}
     for figure in names:
         checked_size(figure, size, data if figure in images or not images else None)
     failed = []  # the failure of some runs does not end the other campaigns
@@ -126,7 +126,7 @@ def reproduce(
             result = compute(figure, size=size, data=source, seed=seed)
             result.write(draft)
         if figure in images and data is None:
-            stderr().print(f"{figure}: of the default images of this size; --data can be {load_figure(figure).IMAGES}")
+            stderr().print(f"{figure}: of the default images of this size; --data can be {images[figure]}")
         show(result, [path, *result.save_drawing(out)])
     for error in failed[1:]:
         failed[0].add_note("\n".join((str(error), *getattr(error, "__notes__", ()))))
@@ -196,7 +196,7 @@ def save_campaign(result: Result, out: Path, *, overwrite: bool) -> None:
     if table is not None:
         files.append(path.with_suffix(".md"))
         with atomic_write(files[-1], overwrite=True) as draft:
-            draft.write_text(f"{module.TITLE}: {result.runs}\n\n{table}\n", encoding="utf-8")
+            draft.write_text(f"{FIGURES[result.name]['title']}: {result.runs}\n\n{table}\n", encoding="utf-8")
     show(result, files)
 
 
@@ -223,11 +223,11 @@ def list_figures(console: Console) -> None:
     """Print every figure with its claim and the verdicts of the committed result."""
     table = Table("figure", "the paper's main claim", "verdicts at size small", "time", box=None, padding=(0, 2, 0, 0))
     table.columns[0].no_wrap = table.columns[3].no_wrap = True
-    for name in FIGURES:
+    for name, texts in FIGURES.items():
         result = load_committed(name)
         summary = summarize_claims(result.claims) if result else "not computed yet"
         seconds = f"{result.seconds:.0f} s" if result else ""
-        table.add_row(Text(name), Text(load_figure(name).CLAIM), Text(summary), seconds)
+        table.add_row(Text(name), Text(texts["claim"]), Text(summary), seconds)
     console.print(table)
     console.print(LEGEND)
 

@@ -1,10 +1,12 @@
-"""The style of the papers' figures, beside that of all figures."""
+"""How the papers' figures are drawn, with the style of all figures."""
 
 import io
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fullrank.report.plot_style import MATPLOTLIB_STYLE
+from fullrank.report.plot_style import subplots as subplots
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -24,10 +26,39 @@ def color_scale(n: int) -> list[tuple[float, float, float, float]]:
     return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
 
 
+def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:
+    """Draw one line, or several lines (points, lines), per run in the same style, with one label for all."""
+    for values in runs:
+        first, *_ = axis.plot(x, values, **style)
+        first.set_label(label)
+        label = None
+
+
+def add_theory_legend(axis: Any, label: str, **position: Any) -> None:
+    """Draw the legend of an axis, with an entry for the theoretical curves."""
+    axis.plot([], [], **THEORY_LINE, label=label)
+    axis.legend(**position)
+
+
+def plot_dots(axis: Any, rows: Sequence[tuple[str, Sequence[float]]], *, notes: Sequence[str] = ()) -> None:
+    """Draw one line for each (label, numbers): a dot per seed and a bar for the mean; `notes` stand on the right."""
+    for place, (_, numbers) in enumerate(rows):
+        if numbers:
+            axis.plot([sum(numbers) / len(numbers)] * 2, [place - 0.35, place + 0.35], color="C0", linewidth=1.5)
+        axis.plot(numbers, [place] * len(numbers), "o", color="C0", markersize=3, alpha=0.6)
+    axis.set_yticks(range(len(rows)), [label for label, _ in rows])
+    axis.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axis.grid(axis="x", alpha=0.3)
+    if notes:
+        right = axis.secondary_yaxis("right")
+        right.set_yticks(range(len(rows)), notes)
+        right.tick_params(length=0, labelsize=7, labelcolor="dimgray")
+        right.spines["right"].set_visible(False)
+
+
 def to_svg(figure: "matplotlib.figure.Figure") -> str:
     """Return the figure as an SVG element that fills the width of a web page's column.
 
-    >>> from fullrank.report.plot_style import subplots
     >>> to_svg(subplots()[0])[:4]
     '<svg'
     """

@@ -16,7 +16,7 @@ from fullrank.run import Run
 PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["vicreg", "moco", "swav", "byol", "directclr", "corinfomax", "wmse"])
+@pytest.mark.parametrize("name", ["vicreg", "moco", "directclr"])
 def test_an_objective_trains_and_its_report_shows_each_term(name, small, tmp_path, fullrank):
     recipe, path = tmp_path / "recipe.json", tmp_path / "run"
     recipe.write_text(json.dumps(to_dict(replace(small, epochs=1, checkpoints=1))))

@@ -99,11 +99,10 @@ def test_a_file_and_a_folder_are_recipes_too(parsed, fullrank, photos, tmp_path)
         assert (got.data.source, got.epochs, [view.size for view in got.views]) == (str(photos), 1, [64, 16])
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"), [("--wandb", True), ("--wandb-name=a --wandb_project b", {"project": "b", "name": "a"})]
-)
-def test_the_project_and_the_name_at_wandb_are_options_of_the_run(parsed, flags, expected):
-    assert parsed("digits", *flags.split())[1]["wandb"] == expected
+def test_the_project_and_the_name_at_wandb_are_options_of_the_run(parsed):
+    assert parsed("digits", "--wandb")[1]["wandb"] is True
+    named = parsed("digits", "--wandb-name=a", "--wandb_project", "b")
+    assert named[1]["wandb"] == {"project": "b", "name": "a"}
 
 
 def test_a_run_is_resumed_with_its_recipe_and_free_fields(parsed, run):
@@ -121,48 +120,35 @@ def test_a_run_is_resumed_with_its_recipe_and_free_fields(parsed, run):
     ("arguments", "message"),
     [
         ("digit", "did you mean 'digits'?"),
-        ("digits --objective vicregg", "did you mean 'vicreg'?"),
         ("digits --objectiv vicreg", "did you mean --objective"),
         ("digits --backbone.name resnet81", "did you mean 'resnet18'?"),
         ("digits --backbone.name resnet18d --backbone.stem small", "needs one of timm's plain ResNets"),
         ("digits --backbone.name vit_tiny_patch16_224", "fails on views of 8 px"),
-        ("digits --optimizer.lrr 3", "did you mean --optimizer.lr FLOAT"),
         ("digits --init imagenet", "RUN@STEP, timm:NAME"),
-        ("digits --out=", "'--out' is empty"),
-        ("digits --epochs 99999999999999999999", "epochs"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance"),
         ("digits again", "unrecognized options: again"),
         ("digits --epochs many", "expected --epochs INT"),
-        ("digits --optimizer.lr nan", "lr: got nan, expected a finite number"),
-        ("digits --views.2.size 6", "add it first"),
         ("digits --backbone.arguments [1]", "[1] is not a JSON object"),
         ("--epochs 3", "the first argument must be a recipe or a path"),
         ("no/such/folder", "neither a recipe nor a path that exists"),
-        ("./textz", "did you mean 'texts'?"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
-        ("digits --labelled no/such/folder", "no/such/folder"),
         ("texts", "contains no images"),
         ("digits --batch_size 5000 --optimizer.lr 0.005", "set --batch_size 719"),
-        ("digits --views.0.count 1", "give --views.0.count 2"),
         ("digits --machine.accelerator tpu9", "tpu9"),
-        ("digits --devices 0", "devices"),
         ("digits --out texts", "texts"),
-        ("digits --out texts --overwrite", "texts"),
         ("digits --resume-or-start", "--out RUN"),
         ("--resume nowhere", "no run at nowhere"),
-        ("nan.json", "nan.json"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_nothing(arguments, message, fullrank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("precious")
-    (tmp_path / "nan.json").write_text('{"seed": NaN}')
     status, out, err = fullrank("pretrain", *arguments.split())
     *_, last = err.splitlines()
     assert (status, out, last.startswith("fullrank: ")) == (2, "", True)
     assert message in last
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.txt", "nan.json", "texts"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.txt", "texts"]
 
 
 def test_a_run_is_not_overwritten_by_mistake(refused, copy):

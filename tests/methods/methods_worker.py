@@ -1,4 +1,4 @@
-"""Three steps of every method on a small network, in one process (imported) or in each of several processes.
+"""Three steps of every method and projector on a small network, in one process (imported) or in each of several ones.
 
 `python methods_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
 """
@@ -6,13 +6,15 @@
 import sys
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from fullrank.distributed import convert_sync_batchnorm, rank_slice
-from fullrank.methods import METHODS, Encoder, TrainingLength
+from fullrank.methods import METHODS, Encoder, Grouped, ProjectorConfig, TrainingLength, build_projector
+from fullrank.methods.config import ProjectorKind
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
@@ -26,21 +28,32 @@ OF_METHOD = {
 }
 
 
+PROJECTORS = {
+    "none": ProjectorConfig(widths=()),
+    "linear": ProjectorConfig(widths=(5,), bias=False),
+    "mlp": ProjectorConfig(widths=(8, 5), output_batchnorm=True),
+    **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in get_args(ProjectorKind)[1:]},
+}
+CASES = {name: (name, None) for name in METHODS} | {
+    f"{name} {kind}": (name, kind)
+    for name, kinds in {"frossl": PROJECTORS, "byol": ["dropout"], "tico": ["groups"]}.items()
+    for kind in kinds
+}
+"""Name → method and projector."""
+
+
 def small_numbers(function):
     return {name: value for name, value in SMALL_NUMBERS.items() if name in hyperparameters(function)}
 
 
-def build_encoder():
-    """A convolutional backbone with BatchNorm, for images of any size, and a projector with BatchNorm."""
+def build_encoder(projector=None):
+    """A convolutional backbone with BatchNorm, for images of any size, and a projector, with BatchNorm by default."""
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, bias=False),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Conv2d(4, 6, 3),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
+        *(nn.Conv2d(1, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
+        *(nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
     )
-    return Encoder(net, nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, D)), D)
+    config = PROJECTORS.get(projector, ProjectorConfig(widths=(8, D)))
+    return Encoder(net, build_projector(config, 6, seed=3), config.dimensions(6))
 
 
 def encoder_without_projector():
@@ -48,22 +61,25 @@ def encoder_without_projector():
     return Encoder(build_encoder().backbone, nn.Sequential(), 6)
 
 
-def view_groups(name):
+def view_groups(case):
     """(views, size) of each group of views: two sizes if the objective takes more than two views."""
-    return [(2, 7)] if required_views(OBJECTIVES[name]) == 2 else [(2, 7), (1, 5)]
+    return [(2, 7)] if required_views(OBJECTIVES[CASES[case][0]]) == 2 else [(2, 7), (1, 5)]
 
 
-def method(name, *, seed=1, make_encoder=None, **numbers):
+def method(case, *, seed=1, make_encoder=None, **numbers):
     """The method of an objective, with the same weights on every process."""
-    objective = OBJECTIVES[name]
-    make_encoder = make_encoder or (encoder_without_projector if tensor_names(objective) == ("R",) else build_encoder)
+    name, projector = CASES[case]
+    objective = partial(OBJECTIVES[name], **small_numbers(OBJECTIVES[name]))
+    if projector == "groups":
+        objective = Grouped(objective, groups=2, seed=3)
+    if tensor_names(objective) == ("R",):
+        make_encoder = make_encoder or encoder_without_projector
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        views = sum(V for V, _ in view_groups(name))
         built = METHODS[name](
-            make_encoder,
-            partial(objective, **small_numbers(objective)),
-            views,
+            make_encoder or partial(build_encoder, projector),
+            objective,
+            sum(V for V, _ in view_groups(case)),
             **small_numbers(METHODS[name]) | OF_METHOD.get(name, {}) | numbers,
         )
     built.training_length = TrainingLength(steps_per_epoch=2, total=STEPS)
@@ -98,7 +114,7 @@ def train(name, fabric):
 
 
 def train_all(fabric):
-    return {name: train(name, fabric) for name in METHODS}
+    return {name: train(name, fabric) for name in CASES}
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ WORKER = Path(__file__).with_name("methods_worker.py")
 table = runpy.run_path(str(WORKER))
 D = table["D"]
 every_method = pytest.mark.parametrize("name", METHODS)
+every_case = pytest.mark.parametrize("name", table["CASES"])  # every method, and every projector
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,7 @@ def test_three_steps_change_weights_and_state(name, fabric):
     before = table["method"](name).state_dict()
     after = table["train"](name, fabric)["state"]
     for key, value in after.items():
-        by_gradient = key.endswith(("weight", "bias"))
-        if not by_gradient or value.ndim > 1:  # a bias before BatchNorm gets no gradient
+        if not key.endswith(("weight", "bias")) or value.ndim > 1:  # a bias before BatchNorm gets no gradient
             assert not torch.equal(value, before[key]), key
 
 
@@ -73,12 +73,8 @@ def test_three_steps_change_weights_and_state(name, fabric):
 def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
         backbone = build_backbone(spec)
-        widths = () if tensor_names(OBJECTIVES[name]) == ("R",) else (16, 6)
-        return Encoder(
-            backbone,
-            build_projector(ProjectorConfig(widths=widths), feature_dim(backbone)),
-            (feature_dim(backbone), *widths)[-1],
-        )
+        projector, features = ProjectorConfig(widths=() if "directclr" in name else (16, 6)), feature_dim(backbone)
+        return Encoder(backbone, build_projector(projector, features), projector.dimensions(features))
 
     method = table["method"](name, make_encoder=make_encoder)
     rng = torch.Generator().manual_seed(0)
@@ -91,19 +87,17 @@ def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     assert any(not torch.equal(method.backbone.state_dict()[key], before[key]) for key in weights)
 
 
-def steps(name, method, fabric, *, start, stop):
+def start(name, method, fabric, step):
+    """The optimizer, and the training from a step on."""
     module, optimizer = fabric.setup(method, build_optimizer(OptimizerConfig(name="adamw", lr=1e-2), method))
-    return (
-        module,
-        optimizer,
-        fit(fabric, module, optimizer, table["batches"](name, start=start), lambda step: 1e-2, start=start),
-    )
+    batches = table["batches"](name, start=step)
+    return optimizer, fit(fabric, module, optimizer, batches, lambda step: 1e-2, start=step)
 
 
-@every_method
+@every_case
 def test_a_resumed_method_continues_bit_for_bit(name, fabric):
     whole = table["method"](name)
-    _, optimizer, training = steps(name, whole, fabric, start=0, stop=3)
+    optimizer, training = start(name, whole, fabric, 0)
     next(training), next(training)
     saved = deepcopy((whole.state_dict(), optimizer.state_dict()))
     last = next(training)
@@ -111,7 +105,7 @@ def test_a_resumed_method_continues_bit_for_bit(name, fabric):
     other = table["method"](name, seed=7)
     assert any(not torch.equal(value, saved[0][key]) for key, value in other.state_dict().items())
     other.load_state_dict(saved[0])
-    _, optimizer, training = steps(name, other, fabric, start=2, stop=3)
+    optimizer, training = start(name, other, fabric, 2)
     optimizer.load_state_dict(saved[1])
     again = next(training)
     assert {key: t.item() for key, t in again.terms.items()} == {key: t.item() for key, t in last.terms.items()}
@@ -203,18 +197,18 @@ def one():
         torch.set_default_dtype(default)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def several(request, together):
-    """The results of each of 2 or 4 processes, for all methods in one process group."""
-    return together(WORKER, request.param)
+@pytest.fixture(scope="module")
+def two(together):
+    """The results of each of two processes, for all methods in one process group."""
+    return together(WORKER, 2)
 
 
 @pytest.mark.ddp
-@every_method
-def test_several_processes_take_the_steps_of_one(name, one, several):
+@every_case
+def test_two_processes_take_the_steps_of_one(name, one, two):
     expected = one[name]
     whole = torch.cat([g.flatten() for g in expected["gradients"]]).norm()
-    for process in several:
+    for process in two:
         found = process[name]
         for g, e in zip(found["gradients"], expected["gradients"], strict=True):
             assert (g - e).norm() <= 1e-10 * whole
@@ -227,8 +221,7 @@ def test_several_processes_take_the_steps_of_one(name, one, several):
 
 
 @pytest.mark.ddp
-@every_method
-def test_the_state_is_the_same_on_every_process(name, several):
-    first, *others = (process[name]["state"] for process in several)
-    for other in others:
-        assert all(torch.equal(value, other[key]) for key, value in first.items())
+@every_case
+def test_the_state_is_the_same_on_every_process(name, two):
+    first, other = (process[name]["state"] for process in two)
+    assert all(torch.equal(value, other[key]) for key, value in first.items())

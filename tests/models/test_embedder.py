@@ -43,16 +43,8 @@ def test_paths_arrays_tensors_and_opened_images_give_the_same_rows(digits, paths
     rows = embedder.transform(images)
     opened = open_images("digits")["all"].subset(range(6))
     tensor = torch.from_numpy(images).permute(0, 3, 1, 2)
-    for same in (
-        paths,
-        np.array(paths),
-        np.array(paths)[:, None],
-        images[..., 0],
-        tensor,
-        tensor[:, 0],
-        list(images),
-        opened,
-    ):
+    arrays = (images[..., 0], tensor, tensor[:, 0], list(images), opened)
+    for same in (paths, np.array(paths), np.array(paths)[:, None], *arrays):
         assert np.allclose(embedder.transform(same), rows, atol=1e-6)
 
 

@@ -49,12 +49,8 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
     decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
-    assert (
-        write_embeddings(
-            nn.Flatten(), open_images(str(tmp_path))["all"], GREY, out, batch_size=4, decode_errors=decode_errors
-        )
-        == 11
-    )
+    images = open_images(str(tmp_path))["all"]
+    assert write_embeddings(nn.Flatten(), images, GREY, out, batch_size=4, decode_errors=decode_errors) == 11
     table = pq.read_table(out)
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
@@ -76,23 +72,9 @@ def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_not_overwritten_by_default(tmp_path, digits):
-    out = tmp_path / "a.parquet"
-    out.write_text("old")
-    with pytest.raises(UserError, match="exists already"):
-        write_embeddings(nn.Flatten(), digits, GREY, out)
-    assert out.read_text() == "old"
-    assert write_embeddings(nn.Flatten(), digits, GREY, out, overwrite=True) == 100
-
-
 def test_without_readable_images_there_is_no_file(tmp_path):
     (tmp_path / "a.png").write_text("no image")
+    images, errors = open_images(str(tmp_path))["all"], DecodeErrors(max_error_fraction=1.0)
     with pytest.raises(UserError, match="none of the 1 images can be read"):
-        write_embeddings(
-            nn.Flatten(),
-            open_images(str(tmp_path))["all"],
-            GREY,
-            tmp_path / "out.parquet",
-            decode_errors=DecodeErrors(max_error_fraction=1.0),
-        )
+        write_embeddings(nn.Flatten(), images, GREY, tmp_path / "out.parquet", decode_errors=errors)
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]

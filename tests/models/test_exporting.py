@@ -50,17 +50,6 @@ def test_plain_timm_loads_the_weights(tmp_path):
     assert torch.equal(again.eval()(images), backbone.eval()(images))
 
 
-def test_weights_are_not_overwritten_by_default(tmp_path):
-    path = tmp_path / "a.safetensors"
-    path.write_text("old")
-    with pytest.raises(UserError, match="exists already"):
-        export_weights(nn.Linear(1, 1), path, {})
-    assert path.read_text() == "old"
-    export_weights(nn.Linear(1, 1), path, {}, overwrite=True)
-    assert set(load_file(path)) == {"weight", "bias"}
-    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
-
-
 def model_of(backbone):
     spec, preprocess = BackboneConfig(name="resnet18"), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
     return Model("a", backbone, preprocess, spec, untrained=lambda: backbone)

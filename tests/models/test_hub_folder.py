@@ -13,7 +13,6 @@ import fullrank as package
 from fullrank import export, load
 from fullrank.errors import UserError
 from fullrank.models.export import upload
-from fullrank.models.model_card import public_name
 
 
 def code_of(card):
@@ -33,11 +32,8 @@ def test_timm_loads_the_folder_with_the_preprocessing(name, tmp_path):
     with torch.inference_mode():
         assert torch.allclose(again(transform(picture)[None]), model.features(picture), atol=1e-4)
     assert "local-dir" in said[0]
-    classifier = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=7)  # the start of fine-tuning
-    weights = model.backbone.state_dict()
-    assert all(
-        torch.equal(weights[name], tensor) for name, tensor in classifier.state_dict().items() if name in weights
-    )
+    classifier = timm.create_model(f"local-dir:{folder}", pretrained=True, num_classes=7).eval()  # for fine-tuning
+    assert torch.equal(classifier.forward_features(images), model.backbone.forward_features(images))
     assert classifier(images).shape == (2, 7)
 
 
@@ -123,18 +119,3 @@ def test_the_command_writes_a_folder_and_refuses_other_suffixes(tmp_path, capsys
     assert (tmp_path / "hub" / "config.json").exists()
     assert main(["export", "timm-untrained:test_resnet", "--out", str(tmp_path / "a.pt")]) == 2
     assert "or a folder" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("/home/me/secret/photos/", "photos"),
-        ("memory", "memory"),
-        ("hf:a/b", "hf:a/b"),
-        ("/home/me/runs/first@20", "first@20"),
-        ("file:/home/me/resnet.pt", "resnet.pt"),
-        ("timm:resnet18", "timm:resnet18"),
-    ],
-)
-def test_a_public_name_has_no_folder_of_this_computer(source, name):
-    assert public_name(source) == name

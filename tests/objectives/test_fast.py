@@ -41,7 +41,7 @@ def test_frossl_with_other_numbers(hyper):
     torch.testing.assert_close(*both("frossl", [Z + 0.5], **hyper))
 
 
-@pytest.mark.parametrize("name", ["simclr", "moco", "ssl_hsic"])
+@pytest.mark.parametrize("name", ["simclr", "ssl_hsic"])
 @pytest.mark.parametrize("keep", [0, 2**26])
 def test_in_blocks_that_are_kept_or_made_again(name, keep, monkeypatch):
     monkeypatch.setattr(fast, "BLOCK", {"cpu": 4})

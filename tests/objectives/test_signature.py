@@ -31,6 +31,8 @@ def test_wrong_views_and_axes_are_errors():
         OBJECTIVES["vicreg"](torch.randn(3, 8, 4))
     with pytest.raises(UserError, match=r"frossl: got 2 arguments.*torch\.stack\(\[z1, z2\]\)"):
         OBJECTIVES["frossl"](*torch.randn(2, 8, 4))
+    with pytest.raises(UserError, match=r"frossl: Z has the type torch.int64, expected floats"):
+        OBJECTIVES["frossl"](torch.ones(2, 8, 4, dtype=torch.int64))
     with pytest.raises(UserError, match=r"byol: T has the shape \(2, 6, 4\).* N = 8"):
         OBJECTIVES["byol"](torch.randn(2, 8, 4), T=torch.randn(2, 6, 4))
     with pytest.raises(TypeError, match="missing"):

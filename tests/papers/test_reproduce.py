@@ -15,8 +15,7 @@ from fullrank.report.plot_style import subplots
 from fullrank.sweep import Cell, EvaluationPlan, Row, identify
 from fullrank_papers import cli
 from fullrank_papers.figures import FIGURES, CampaignRuns, Result, load_committed, load_figure, reproduce
-from fullrank_papers.figures import figure as figure_module
-from fullrank_papers.figures.figure import claim_texts, summarize_claims, verdict
+from fullrank_papers.figures.figure import summarize_claims, verdict
 from fullrank_papers.figures.result import round_numbers
 from fullrank_papers.plot_style import to_svg
 
@@ -58,14 +57,18 @@ def judge_campaign(rows):
     return {"both": verdict(str(len(methods)), len(methods) == 2 or None)}
 
 
-TEXTS = {
-    "one": {
-        "third": {"kind": "claim", "statement": "x is 1/{n}", "expected": "0.333"},
-        "seventh": {"kind": "claim", "statement": "x is 1/7", "expected": "0.143"},
-        "ninth": {"kind": "claim", "statement": "x is 1/9", "expected": "0.111"},
-        "seed": {"kind": "correction", "statement": "x is seed / 3", "expected": "0.333"},
+def text(statement, expected, kind="claim"):
+    return {"kind": kind, "statement": statement, "expected": expected}
+
+
+TOYS = {
+    "toys/one": {
+        "third": text("x is 1/{n}", "0.333"),
+        "seventh": text("x is 1/7", "0.143"),
+        "ninth": text("x is 1/9", "0.111"),
+        "seed": text("x is seed / 3", "{rows[x][0]:.3f}", "correction"),
     },
-    "table": {"both": {"kind": "claim", "statement": "both methods were measured", "expected": "2"}},
+    "toys/table": {"images": "digits", "both": text("both methods were measured", "{figure.METHODS}")},
 }
 
 
@@ -75,20 +78,18 @@ def toys(monkeypatch, small):
 
     def add(name, **content):
         module = ModuleType(f"fullrank_papers.figures.toys.{name}")
-        vars(module).update({"TITLE": "Fig. 0", "CLAIM": "x is a third", "plot": plot, **content})
+        vars(module).update({"plot": plot, **content})
         monkeypatch.setitem(sys.modules, module.__name__, module)
+        texts = {"title": "Fig. 0", "claim": "x is a third"} | TOYS[f"toys/{name}"]
+        monkeypatch.setitem(FIGURES, f"toys/{name}", texts)
 
     recipe = replace(small, epochs=1, checkpoints=1, batch_size=64, data=replace(small.data, subset=256))
     monkeypatch.setitem(sys.modules, "fullrank_papers.figures.toys", ModuleType("fullrank_papers.figures.toys"))
-    monkeypatch.setattr(figure_module, "FIGURES", ("toys/one", "toys/table"))
-    monkeypatch.setattr(cli, "FIGURES", ("toys/one", "toys/table"))
-    monkeypatch.setattr(cli, "PAPERS", {"toys": ("one", "table")})
-    monkeypatch.setattr(figure_module, "claim_texts", lambda paper: TEXTS if paper == "toys" else claim_texts(paper))
     sizes = {"smoke": Size(), "small": Size(), "paper": Size()}
     one = {"compute": lambda size, *, data, seed: {"x": [seed / 3] * 2}, "evaluate_claims": judge_figure}
     add("one", SIZES=sizes, **one)
     table = {"plan": plan, "evaluate_claims": judge_campaign, "markdown": lambda rows: f"| {len(rows['rows'])} |"}
-    add("table", SIZES={"smoke": Size(recipe)}, METHODS=METHODS, IMAGES="digits", **table)
+    add("table", SIZES={"smoke": Size(recipe)}, METHODS=METHODS, **table)
 
 
 @pytest.fixture
@@ -281,8 +282,7 @@ def test_failed_runs_of_one_campaign_do_not_end_the_others(command, monkeypatch)
     def fail(runs, *_, **__):
         raise ProcessFailed(f"runs of {runs.name} failed")
 
-    monkeypatch.setattr(cli, "PAPERS", {"frossl": ()})
-    monkeypatch.setattr(cli, "FIGURES", ("frossl/table2", "frossl/table3"))
+    monkeypatch.setattr(cli, "FIGURES", {name: FIGURES[name] for name in ("frossl/table2", "frossl/table3")})
     monkeypatch.setattr(cli, "reproduce_campaign", fail)
     status, _, err = command("frossl", "--size", "smoke")
     assert status == 1

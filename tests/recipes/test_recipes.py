@@ -26,7 +26,6 @@ LARGE_ASYMMETRIC = [(1, 224, 0.08, 0.4, 1, 0), (1, 224, 0.08, 0.4, 0.1, 0.2)]
 PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all parameters; widths; views; numbers
     "cifar10": (("lars", 0.3, 1e-6, False), (2048, 2048, 1024), SYMMETRIC, {"invariance": 1.0, "variance": 1.0}),
     "cifar10-simclr": (("lars", 0.4, 1e-4, False), (2048, 256), SYMMETRIC, {"temperature": 0.2}),
-    "cifar10-swav": (("lars", 0.6, 1e-6, False), (2048, 128), SYMMETRIC, {"queue": 3840, "freeze": 2}),
     "cifar10-swav-multicrop": (("lars", 0.6, 1e-6, False), (2048, 128), MULTICROP, {"full": 2, "prototypes": 3000}),
     "cifar10-moco": (("sgd", 0.3, 1e-4, True), (2048, 256), WEAK, {"queue": 32768, "momentum": (0.99, 0.999)}),
     "cifar10-simsiam": (("sgd", 0.5, 1e-5, True), (2048, 2048, 2048), WEAK, {"predictor": 512, "momentum": None}),
@@ -39,38 +38,13 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     "cifar10-barlow_twins": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), ASYMMETRIC, {"scale": 0.1}),
     "cifar10-wmse": (("adam", 2e-3, 1e-6, True), (1024, 64), [(2, 32, 0.2, 0.8, 0, 0)], {"slice_size": 128}),
     "cifar10-corinfomax": (("lars", 0.3, 1e-4, False), (2048, 2048, 64), ASYMMETRIC, {"invariance": 250}),
-    "cifar100-corinfomax": (("lars", 0.3, 1e-4, False), (4096, 4096, 128), ASYMMETRIC, {"invariance": 1000}),
-    "cifar10-ivne": (("lars", 0.3, 1e-4, False), (2048, 2048, 1024), SYMMETRIC, {"entropy": 1, "alignment": 4.16}),
-    "stl10": (("lars", 0.3, 1e-6, False), (2048, 2048, 1024), [(2, 96, 0.08, 0.8, 0.5, 0)], {"invariance": 1}),
-    "stl10-frossl-fork": (("lars", 0.1, 1e-4, False), (2048, 2048, 1024), [(2, 96, 0.08, 0.4, 0.5, 0)],
-                          {"invariance": 1.4}),
     "stl10-wmse-fork": (("lars", 0.1, 1e-4, True), (1024, 128), [(2, 96, 0.08, 0.8, 0, 0)], {"slice_size": 256}),
-    "tiny-imagenet": (("lars", 0.6, 1e-4, False), (2048, 2048, 1024),
-                      [(1, 64, 0.08, 0.4, 1, 0), (1, 64, 0.08, 0.4, 0.1, 0.2)], {"invariance": 1}),
-    "imagenet100": (("lars", 0.6, 1e-4, False), (2048, 2048, 1024), [(2, 224, 0.08, 0.8, 0.5, 0)], {"invariance": 1}),
-    "imagenet100-byol": (("lars", 0.5, 1e-6, False), (4096, 256), LARGE_ASYMMETRIC, {"predictor": 8192}),
-    "imagenet100-dino": (("lars", 0.3, 1e-6, False), (2048, 2048, 256), LARGE_ASYMMETRIC,
-                         {"temperature_warmup": 50, "first_temperature": 0.04}),
-    "imagenet100-corinfomax": (("lars", 1.0, 1e-4, False), (4096, 4096, 256), [(2, 224, 0.08, 0.8, 0.5, 0)],
-                               {"invariance": 500}),
     "imagenet": (("sgd", 1e-2, 5e-4, True), (2048, 2048, 1024), [(2, 224, 0.08, 0.8, 0.5, 0)], {"invariance": 1}),
-    "imagenet-barlow_twins": (("lars", 0.8, 1.5e-6, False), (4096, 4096, 4096), LARGE_ASYMMETRIC, {"scale": 0.048}),
     # 0.45 for 256 images, and a batch of 2 × 64 × 16
     "imagenet-byol": (("lars", 3.6, 1e-6, False), (4096, 256), LARGE_ASYMMETRIC, {"predictor": 4096}),
-    "imagenet-moco": (("sgd", 0.15, 3e-5, True), (2048, 256), [(2, 224, 0.08, 0.4, 0.5, 0)], {"queue": 65536}),
     "imagenet-simclr": (("lars", 4.8, 1e-6, False), (2048, 128), LARGE_ASYMMETRIC, {"temperature": 0.1}),
     "imagenet-directclr": (("lars", 4.8, 1e-6, False), (), LARGE_ASYMMETRIC, {"temperature": 0.1, "d0": 360}),
-    "imagenet-frossl-fork": (("lars", 0.6, 1e-4, False), (2048, 2048, 1024), [(2, 224, 0.2, 0.4, 0.5, 0.1)],
-                             {"invariance": 2}),
     "imagenet-frossl-vit": (("adamw", 6e-4, 0.1, False), (2048, 2048, 1024), LARGE_ASYMMETRIC, {"invariance": 4}),
-}
-RUNS = {  # network, stem, epochs, batch, warm-up
-    "cifar10": ("resnet18", "small", 1000, 256, 10), "stl10": ("resnet18", "standard", 500, 256, 10),
-    "tiny-imagenet": ("resnet18", "standard", 800, 512, 10), "imagenet100": ("resnet18", "standard", 400, 512, 10),
-    "imagenet": ("resnet18", "standard", 100, 224, 0), "imagenet-byol": ("resnet50", "standard", 100, 2048, 10),
-    "imagenet-simclr": ("resnet50", "standard", 100, 4096, 10),
-    "imagenet-dino-vit": ("vit_small_patch16_224", "standard", 100, 512, 10),
-    "imagenet100-dino-vit": ("vit_tiny_patch16_224", "standard", 400, 256, 10),
 }
 # fmt: on
 
@@ -87,13 +61,6 @@ def test_a_recipe_has_the_numbers_of_its_publication(name):
     ] == views
     values = recipe.method | recipe.hyper
     assert values | numbers == values
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_a_run_has_the_length_and_network_of_its_publication(name):
-    recipe = RECIPES[name]
-    found = (recipe.backbone.name, recipe.backbone.stem, recipe.epochs, recipe.batch_size, recipe.schedule.warmup)
-    assert found == RUNS[name]
 
 
 def test_the_heads_of_cifar():
@@ -185,12 +152,8 @@ def test_the_published_accuracies_are_of_recipes_and_are_shares():
     [
         ("cifar10", 1000, "linear probe", 0.928),
         ("cifar10-simclr", 1000, "online classifier", 0.9074),
-        ("cifar10-simclr", 1000, "linear probe", 0.918),
-        ("cifar100-corinfomax", 1000, "linear probe", 0.697),
         ("stl10", 3, "online classifier", 0.448),
-        ("stl10-wmse", 500, "linear probe", 0.724),
         ("imagenet100-byol", 400, "linear probe", 0.8032),
-        ("imagenet-moco", 100, "linear probe", 0.6684),
         ("imagenet-directclr", 100, "linear probe", 0.627),
     ],
 )

@@ -39,34 +39,25 @@ def sliced(Z, *, slices=3, generator):
     return {"distance": (Z[0] - Z[1]).square().mean(), "variance": ((Z @ A).var(1) - 1).square().mean()}
 
 
-def batches(order):
-    """Yield this process's share of each batch in the given order; the second half of the images has another mean and
-    scale."""
+def batches():
+    """Yield this process's share of each batch; the second half of the images has another mean and scale."""
     rng = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
         x = torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)
-        yield [x[:, order][:, rank_slice(N)]], torch.arange(N)[order][rank_slice(N)] + step
+        yield [x[:, rank_slice(N)]], torch.arange(N)[rank_slice(N)] + step
 
 
-def train(fabric, *, batchnorm=True, micro_batch=0, order=range(N), random=False, clip_norm=0.0):
+def train(fabric, *, batchnorm=True, micro_batch=0, random=False, clip_norm=0.0):
     """Return the results and the weights of three steps."""
     bare = method(batchnorm=batchnorm, objective=sliced if random else frossl)
     convert_sync_batchnorm(bare)
-    module, optimizer = fabric.setup(
-        bare, build_optimizer(OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2), bare)
-    )
+    config = OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2)
+    module, optimizer = fabric.setup(bare, build_optimizer(config, bare))
+    numbers = {"micro_batch": micro_batch, "clip_norm": clip_norm}
     steps = [
         {"terms": step.terms, "R": step.R, "Z": step.embeddings["Z"], "labels": step.labels, "lr": step.lr}
-        for step in fit(
-            fabric,
-            module,
-            optimizer,
-            batches(list(order)),
-            lambda step: 0.5 / (step + 1),
-            micro_batch=micro_batch,
-            clip_norm=clip_norm,
-        )
+        for step in fit(fabric, module, optimizer, batches(), lambda step: 0.5 / (step + 1), **numbers)
     ]
     return {"steps": steps, "weights": {name: tensor.clone() for name, tensor in bare.state_dict().items()}}
 
@@ -78,8 +69,7 @@ if __name__ == "__main__":
     fabric, found = join()
     runs = {
         "undivided": train(fabric),
-        "divided": train(fabric, micro_batch=4),  # two micro-batches of 3
-        "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),
+        "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),  # two micro-batches of 3
         "random": train(fabric, random=True),
         "clipped": train(fabric, batchnorm=False, micro_batch=4, clip_norm=CLIP),
     }

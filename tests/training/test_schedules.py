@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -46,32 +48,24 @@ def test_the_warm_up_is_linear(config, steps_per_epoch, epochs):
     assert values[:warmup] == pytest.approx([start + (1 - start) * (step + 1) / warmup for step in range(warmup)])
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_cosine_equals_that_of_torch(floor):
-    values = curve(ScheduleConfig(warmup=0.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10)
-    expected = torch_rates(lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=floor), 40)
-    assert values == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_warm_restarts_equal_those_of_torch(floor):
-    values = curve(
-        ScheduleConfig(name="restarts", warmup=0.0, period=3.0, min_lr_ratio=floor), steps_per_epoch=4, epochs=10
-    )
-    expected = torch_rates(
-        lambda optimizer: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=12, eta_min=floor), 40
-    )
-    assert values == pytest.approx(expected)
-    assert [step for step, value in enumerate(values) if value == 1] == [0, 12, 24, 36]
-
-
-@pytest.mark.parametrize("decay", [0.1, 0.5])
-def test_steps_equal_those_of_torch(decay):
-    values = curve(
-        ScheduleConfig(name="steps", warmup=0.0, milestones=(3.0, 4.5, 8.0), decay=decay), steps_per_epoch=4, epochs=10
-    )
-    expected = torch_rates(lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [12, 18, 32], gamma=decay), 40)
-    assert values == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("config", "scheduler"),
+    [
+        ({"name": "cosine", "min_lr_ratio": 0.1}, partial(lr_scheduler.CosineAnnealingLR, T_max=40, eta_min=0.1)),
+        (
+            {"name": "restarts", "period": 3.0, "min_lr_ratio": 0.1},
+            partial(lr_scheduler.CosineAnnealingWarmRestarts, T_0=12, eta_min=0.1),
+        ),
+        (
+            {"name": "steps", "milestones": (3.0, 4.5, 8.0), "decay": 0.5},
+            partial(lr_scheduler.MultiStepLR, milestones=[12, 18, 32], gamma=0.5),
+        ),
+    ],
+    ids=lambda value: value.get("name") if isinstance(value, dict) else "",
+)
+def test_each_schedule_equals_that_of_torch(config, scheduler):
+    values = curve(ScheduleConfig(warmup=0.0, **config), steps_per_epoch=4, epochs=10)
+    assert values == pytest.approx(torch_rates(scheduler, 40))
 
 
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])

@@ -6,9 +6,8 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from fullrank.views import JitterConfig, ViewConfig
-from fullrank.views.apply import apply_operations_
 from fullrank.views.augmentation_params import UNIFORMS, make_params
-from fullrank.views.operations import COLUMNS, JITTER_ORDERS, NUM_BLENDS, build_operation_table
+from fullrank.views.operations import COLUMNS, JITTER_ORDERS, NUM_BLENDS, apply_operations_, build_operation_table
 
 ADJUST = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
 

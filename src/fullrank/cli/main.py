@@ -1,4 +1,18 @@
-"""Run a command: the module of the command that is asked for is imported, and no other, so that the help is instant."""
+"""Run a command: the module of the command that is asked for is imported, and no other, so that the help is instant.
+
+usage: fullrank COMMAND …
+
+Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
+
+{commands}
+
+SOURCE of images: digits, a path (folder, Parquet, CSV of paths, tar shards), folder:PATH, parquet:PATH, hf:NAME
+MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME, file:PATH
+
+Try it:                fullrank pretrain digits
+Use your photos:       fullrank pretrain path/to/folder
+Help on a command:     fullrank pretrain --help
+"""
 
 import importlib
 import os
@@ -23,20 +37,6 @@ COMMANDS = {
     "reproduce": "compute the figures of the papers, and check their claims (of the package fullrank_papers)",
     "recipes": "list the recipes, or print one",
 }
-
-HELP = """usage: fullrank COMMAND …
-
-Self-supervised learning of images by joint embedding, with the spectrum of the embeddings.
-
-{commands}
-
-SOURCE of images: digits, a path (folder, Parquet, CSV of paths, tar shards), folder:PATH, parquet:PATH, hf:NAME
-MODEL: a run directory, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME, file:PATH
-
-Try it:                fullrank pretrain digits
-Use your photos:       fullrank pretrain path/to/folder
-Help on a command:     fullrank pretrain --help
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: str = "--help", *arguments: str) -> None:
     if command in ("-h", "--help"):
         width = max(map(len, COMMANDS))
-        print(HELP.format(commands="\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())), end="")
+        commands = "\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())
+        print((__doc__ or "").partition("\n\n")[2].rstrip().format(commands=commands))
     elif command == "--version":
         print(f"fullrank {version('fullrank')}")
     else:

@@ -1,31 +1,6 @@
-"""`fullrank pretrain`: train by the recipe of the command line, or continue a run, and write the report."""
+"""`fullrank pretrain`: train by the recipe of the command line, or continue a run, and write the report.
 
-import re
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from textwrap import fill
-from typing import Annotated, Any
-
-import tyro
-
-from fullrank.cli.flags import check_arguments, parse
-from fullrank.distributed import rank
-from fullrank.errors import UserError
-from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import read_start
-from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
-from fullrank.recipes.fields import plain_fields, with_view_groups
-from fullrank.recipes.resolve import PHOTOS, find_recipe
-from fullrank.recipes.user_code import find_builder, find_objective, keywords
-from fullrank.run import Run
-from fullrank.run.pretrain import pretrain
-from fullrank.run.preview import preview
-from fullrank.run.terminal import stderr
-
-USAGE = """usage: fullrank pretrain SOURCE | RECIPE [flags]
+usage: fullrank pretrain SOURCE | RECIPE [flags]
        fullrank pretrain --resume RUN [--epochs N] [--data SOURCE]
 
 Pretrain a backbone on unlabelled images.
@@ -51,6 +26,31 @@ All flags with their defaults:  fullrank pretrain digits --help   or   fullrank 
 
 Objectives: {objectives}
 """
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated, Any
+
+import tyro
+
+from fullrank.cli.flags import check_arguments, parse, usage
+from fullrank.distributed import rank
+from fullrank.errors import UserError
+from fullrank.images.source_uri import open_once
+from fullrank.models.initial_weights import read_start
+from fullrank.objectives import OBJECTIVES
+from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
+from fullrank.recipes.fields import plain_fields, with_view_groups
+from fullrank.recipes.resolve import PHOTOS, find_recipe
+from fullrank.recipes.user_code import find_builder, find_objective, keywords
+from fullrank.run import Run
+from fullrank.run.pretrain import pretrain
+from fullrank.run.preview import preview
+from fullrank.run.terminal import stderr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def run(arguments: Sequence[str]) -> None:
     """Parse, train or write the preview, and report."""
     if not arguments or arguments[0] in ("-h", "--help"):
         objectives = fill(", ".join(OBJECTIVES), width=100, initial_indent=" " * 12, subsequent_indent=" " * 12)
-        print(USAGE.format(count=len(RECIPES), objectives=objectives.strip()), end="")
+        print(usage(__doc__).format(count=len(RECIPES), objectives=objectives.strip()))
         return
     console = stderr()
     recipe, options, overrides = read_flags(arguments, console.print)

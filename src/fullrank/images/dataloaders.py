@@ -20,7 +20,7 @@ from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
 from fullrank.images.source import Images
 from fullrank.views import AugmentationParams, MultiViewTransform
-from fullrank.views.apply import to_device
+from fullrank.views.operations import to_device
 
 MAX_ATTEMPTS = 100  # the run stops after this many consecutive unreadable images
 # A JPEG is decoded at reduced resolution only if every crop is still at least this many times larger than its view (as

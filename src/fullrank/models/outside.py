@@ -5,7 +5,6 @@ Nothing of a stranger's file is executed: a file of weights has tensors and text
 
 import contextlib
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -73,12 +72,11 @@ def load_hub(name: str) -> Model:
         UserError: the model does not exist, cannot be downloaded, or names no network of timm.
     """
     model, what = f"hf-hub:{name}", f"config.json of hf-hub:{name}"
-    folder = _hub_folder(name)
-    file = next(folder / file for file in HUB_WEIGHTS if (folder / file).exists())
+    described, file = _hub_files(name)
     if describes_network(file):
         return replace(load_file(file), name=model)
     try:
-        config = parse_json(read_text(folder / HUB_CONFIG))
+        config = parse_json(read_text(described))
         arguments = {k: v for k, v in config.get("model_args", {}).items() if k not in ("num_classes", "in_chans")}
         spec = from_json(BackboneConfig, {"name": config["architecture"], "arguments": arguments}, what)
         check_name(spec.name)
@@ -94,27 +92,22 @@ def load_hub(name: str) -> Model:
     return _model(model, network, spec, preprocess, note=note)
 
 
-def _hub_folder(name: str) -> Path:
-    """Return the folder with the config.json and the weights of a model of the hub: from the cache, or downloaded."""
+def _hub_files(name: str) -> tuple[Path, Path]:
+    """Return the config.json and the weights of a model of the hub: from the cache, or downloaded."""
     repository, _, revision = name.partition("@")
     wanted: Any = {"revision": revision or None, "allow_patterns": [HUB_CONFIG, *HUB_WEIGHTS]}
-
-    def complete(folder: Path | None) -> bool:
-        files = [] if folder is None else os.listdir(folder)
-        return HUB_CONFIG in files and any(file in files for file in HUB_WEIGHTS)
-
     try:
-        folder = _cached(repository, **wanted)
-        folder = folder if complete(folder) else Path(snapshot_download(repository, **wanted))
+        for folder in (_cached(repository, **wanted), None):
+            folder = folder or Path(snapshot_download(repository, **wanted))
+            weights = next((folder / file for file in HUB_WEIGHTS if (folder / file).exists()), None)
+            if weights and (folder / HUB_CONFIG).exists():
+                return folder / HUB_CONFIG, weights
+        raise FileNotFoundError(f"it has no {HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}, as timm's models have")
     except Exception as error:  # the hub raises exceptions of many types
         raise UserError(
             f"hf-hub:{name} is not available ({summarize(error)}); check the name, connect to the internet once "
             "so that it is cached, or give file:PATH"
         ) from error
-    if folder is None or not complete(folder):
-        files = f"{HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}"
-        raise UserError(f"hf-hub:{name} has no {files}, as timm's models have; give a model of timm")
-    return folder
 
 
 def _cached(repository: str, **wanted: Any) -> Path | None:

@@ -59,9 +59,9 @@ __all__ = [
     "wmse",
 ]
 
+# A function of embeddings, and of a state if there is one, that returns named weighted terms.
 Objective = Callable[..., Terms]
-"""A function of embeddings, and of a state if there is one, that returns named weighted terms."""
-
+# Every objective by its name.
 OBJECTIVES: dict[str, Objective] = {
     f.__name__: f
     for f in (
@@ -72,7 +72,6 @@ OBJECTIVES: dict[str, Objective] = {
         *(directclr, directclr_paper),  # without a projector
     )
 }
-"""Every objective by its name."""
 
 _STATES: list[ObjectiveState] = [f.state for f in OBJECTIVES.values() if hasattr(f, "state")]  # pyright: ignore[reportFunctionMemberAccess]
 

@@ -102,13 +102,10 @@ def plain(*tensors: Tensor) -> bool:
     """
     device = tensors[0].device.type
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    floats = all(t.dtype in (torch.float32, torch.float64) for t in tensors)
-    return (
-        floats
-        and not autocast
-        and not _transformed()
-        and all(forward_ad.unpack_dual(t).tangent is None for t in tensors)
-    )
+    if autocast or _transformed():
+        return False
+    floats = (torch.float32, torch.float64)
+    return all(t.dtype in floats and forward_ad.unpack_dual(t).tangent is None for t in tensors)
 
 
 def _transformed() -> bool:

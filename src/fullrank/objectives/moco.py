@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.algebra import pair_cosines, unit, view_pairs
-from fullrank.objectives.faster import fast
 from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
@@ -33,7 +32,6 @@ def random_unit_rows(size: int, D: int) -> Float[Tensor, "size D"]:
 
 @stateful(ObjectiveState({"queue": ("size D", random_unit_rows)}, moco_queue))
 @checks_shapes
-@fast("pairs:moco")
 def moco(
     Q: Float[Tensor, "V N D"], K: Float[Tensor, "V_K N D"], queue: Float[Tensor, "size D"], *, temperature: float = 0.2
 ) -> Terms:

@@ -88,7 +88,7 @@ def _axes(parameter: inspect.Parameter) -> tuple[str, ...]:
 
 
 def checks_shapes(objective: F) -> F:
-    """Return the objective with a check of its tensors: their number, their axes, and the number of views. A decorator.
+    """Return the objective with a check of its tensors: floats, their number, axes, and views. A decorator.
 
     The axes are those of the annotations, for example "2 N D" or "V N D". Axes of one name have the same length in all
     tensors. A tensor with the default None may be left out.
@@ -129,6 +129,8 @@ def _shape_error(tensor: Any, axes: tuple[str, ...], sizes: dict[str, int], reme
     if not isinstance(tensor, Tensor):
         return f"is a {type(tensor).__name__}, expected a tensor {expected}; {remedy}"
     shape = tuple(tensor.shape)
+    if not tensor.is_floating_point():
+        return f"has the type {tensor.dtype}, expected floats {expected}; call .float()"
     if len(shape) != len(axes):
         return f"has the shape {shape}, expected {expected}; {remedy}"
     for axis, size in zip(axes, shape, strict=True):
@@ -169,15 +171,14 @@ class ObjectiveState:
         Raises:
             UserError: the size of an axis is unknown.
         """
-        for name, (axes, _) in self.tensors.items():
+        state = {}
+        for name, (axes, initial) in self.tensors.items():
             if unknown := [axis for axis in axes.split() if not axis.isdecimal() and axis not in sizes]:
                 known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
                 axis = f"the axis {unknown[0]}, whose size is unknown here"
                 raise UserError(f"state '{name}' has {axis}; use an integer, or one of {known}")
-        shapes = {
-            name: [sizes.get(axis) or int(axis) for axis in axes.split()] for name, (axes, _) in self.tensors.items()
-        }
-        return {name: initial(*shapes[name]) for name, (_, initial) in self.tensors.items()}
+            state[name] = initial(*(sizes.get(axis) or int(axis) for axis in axes.split()))
+        return state
 
     def next(self, tensors: Mapping[str, Tensor], *, objective: Callable[..., Any]) -> dict[str, Tensor]:
         """Return the state after a batch.

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from fullrank.recipes import cifar, imagenet, small, stl10
+from fullrank.recipes import cifar, imagenet, small
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.recipes.scores import PROBE, final_score
 
 # Name → recipe and origin.
-ENTRIES: Mapping[str, Entry] = {
-    entry.name: entry for module in (small, cifar, stl10, imagenet) for entry in module.ENTRIES
-}
+ENTRIES: Mapping[str, Entry] = {entry.name: entry for module in (small, cifar, imagenet) for entry in module.ENTRIES}
 # Name → recipe, for `fullrank pretrain NAME`: DATASET for FroSSL, DATASET-OBJECTIVE for another method,
 # DATASET-OBJECTIVE-VARIANT where publications differ.
 RECIPES: Mapping[str, Recipe] = {name: entry.recipe for name, entry in ENTRIES.items()}

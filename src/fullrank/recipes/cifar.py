@@ -1,8 +1,11 @@
-"""CIFAR-10 and CIFAR-100: FroSSL's paper, and every method by its public configuration."""
+"""CIFAR-10 and CIFAR-100, 32 px, STL-10, 96 px, and Tiny ImageNet, 64 px: FroSSL's paper, and every method by its
+public configuration.
+"""
 
 from dataclasses import replace
 
-from fullrank.recipes.augmentations import SMALL_IMAGES
+from fullrank.images.reading import Reading
+from fullrank.recipes.augmentations import FORK_STL10, LARGE_IMAGES, SMALL_IMAGES
 from fullrank.recipes.published import FORK, Entry, adam, entries, lars, method, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 from fullrank.training.config import ScheduleConfig
@@ -31,23 +34,23 @@ FLOAT32 = MachineConfig(precision="32-true")
 METHODS = {
     "simclr": method(lars(0.4), mlp(2048, 256, batchnorm=False), "symmetric", temperature=0.2),
     "swav": method(lars(0.6, 1e-6), mlp(2048, 128), "symmetric", temperature=0.1, epsilon=0.05, iterations=3,
-                          prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
+                   prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
     "moco": method(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
-                          queue=32768, momentum=(0.99, 0.999)),
+                   queue=32768, momentum=(0.99, 0.999)),
     "simsiam": method(sgd(0.5, 1e-5, constant_predictor=True),
-                             mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
-                             predictor=512),
+                      mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
+                      predictor=512),
     "byol": method(lars(1.0, 1e-5), mlp(4096, 256), "asymmetric", predictor=4096, momentum=(0.99, 1.0)),
     "dino": method(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
-                          student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
-                          momentum=(0.9995, 1.0)),
+                   student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
+                   momentum=(0.9995, 1.0)),
     # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
     "vicreg": method(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
     "barlow_twins": method(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": method(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
     "corinfomax": method(lars(0.3), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=250.0, epsilon=1e-6,
-                                forgetting=0.01, machine=FLOAT32),
+                         forgetting=0.01, machine=FLOAT32),
     "ivne": method(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
 }
 # The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak. Those of DINO
@@ -62,8 +65,8 @@ METHODS["dino-multicrop"] = METHODS["dino"] | DINO_CROPS
 FORK_METHODS = {
     "frossl-fork": method(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, invariance=1.0, machine=FLOAT32),
     "frossl-patches": method(lars(0.3), mlp(4096, 512), "patches", f"{FORK}, 200 patches of an image",
-                                    invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0),
-                                    machine=FLOAT32),
+                             invariance=1.0, batch_size=100, epochs=30, schedule=ScheduleConfig(warmup=0.0),
+                             machine=FLOAT32),
     "simclr-fork": method(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
 }
 # fmt: on
@@ -92,6 +95,72 @@ def no_logs_entry(recipe: Recipe) -> Entry:
     return Entry(replace(without_logarithms(recipe), name=f"{recipe.name}-nologs"), origin, recipe.name)
 
 
+# Source: FroSSL's paper, Sec. 6.1: the optimizer of CIFAR, 500 epochs, batch 256; Sec. 6.3: no trade-off
+# hyperparameter. The paper states neither views nor projector: those of CIFAR, at 96 px. ResNet-18 with its standard
+# stem, as in the authors' fork.
+# The authors train on 105,000 images, most of them unlabelled. This source has only the 13,000 labelled images. To
+# train on all, give --data a folder with the unlabelled images next to the class folders of its train split.
+STL10 = replace(
+    CIFAR10,
+    name="stl10",
+    data=DataConfig(source="hf:tanganke/stl10"),
+    views=SMALL_IMAGES["symmetric"](96),
+    backbone=resnet("resnet18"),
+    epochs=500,
+)
+
+# The LARS of files that state none of its arguments: no clip, and all parameters are decayed and adapted.
+PLAIN_LARS = {"trust_coefficient": 0.001, "trust_clip": False, "decay_all": True}
+NO_WARMUP = ScheduleConfig(warmup=0.0)
+IN_FLOAT32 = {"views": "symmetric", "source": FORK, "machine": FLOAT32}
+FROZEN_TEACHER = {"optimizer": lars(0.3, **PLAIN_LARS), "momentum": (1.0, 1.0),
+                  "source": f"{FORK}, where the momentum encoder never moves"}  # fmt: skip
+# The fork slices each batch four times at random; 256 is the whole batch, so that once is enough.
+WMSE = method(lars(0.1, **PLAIN_LARS), mlp(1024, 128), "symmetric", FORK, slice_size=256, epsilon=0.0,
+              schedule=NO_WARMUP)  # fmt: skip
+
+# Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/stl10.
+# fmt: off
+STL10_FORK_METHODS = {
+    "frossl-fork": method(lars(0.1), mlp(2048, 2048, 1024), "symmetric_weak", FORK, invariance=1.4),
+    "simclr-fork": method(lars(0.3), mlp(2048, 512, batchnorm=False), "symmetric", FORK, temperature=0.5),
+    "vicreg-fork": METHODS["vicreg"] | IN_FLOAT32 | {"projector": mlp(2048, 2048, 1024)},
+    "barlow_twins-fork": METHODS["barlow_twins"] | IN_FLOAT32,
+    "corinfomax-fork": METHODS["corinfomax"] | {"optimizer": lars(0.5), "projector": mlp(4096, 4096, 256),
+                                                "invariance": 500.0},
+    "wmse-fork": WMSE | {"machine": FLOAT32},
+    "moco-fork": METHODS["moco"] | FROZEN_TEACHER,
+    "ivne": METHODS["ivne"] | {"views": "symmetric_weak"},
+}
+
+# Source: the same fork, scripts/pretrain/tiny-imagenet: ResNet-18 with its standard stem, 800 epochs, batch 512, and
+# the asymmetric set of ImageNet for every method. The paper has no results on it.
+OF_CIFAR = {name: found | {"views": "asymmetric", "source": FORK} for name, found in METHODS.items()}
+TINY_METHODS = {
+    **{name: OF_CIFAR[name] for name in ("swav", "simsiam", "byol", "dino", "ivne")},
+    "simclr": method(lars(0.3), mlp(4096, 512, batchnorm=False), "asymmetric", FORK, temperature=0.5),
+    "barlow_twins": OF_CIFAR["barlow_twins"] | {"scale": 0.005},
+    "vicreg": OF_CIFAR["vicreg"] | {"projector": mlp(2048, 2048, 1024)},
+    "corinfomax": method(lars(0.5), mlp(2048, 2048, 64), "asymmetric", FORK, invariance=500.0, epsilon=1e-6,
+                         forgetting=0.01),
+    "wmse": WMSE | {"views": "asymmetric"},
+    # The momentum of the fork's MoCo is 1, so that its momentum encoder never moves.
+    "moco": OF_CIFAR["moco"] | {"source": "solo-learn's configuration for CIFAR, with the views of FroSSL's authors"},
+    "moco-fork": OF_CIFAR["moco"] | FROZEN_TEACHER,
+}
+# fmt: on
+TINY_IMAGENET = replace(
+    STL10,
+    name="tiny-imagenet",
+    data=DataConfig(source="hf:zh-plus/tiny-imagenet", reading=Reading(test="valid")),
+    views=LARGE_IMAGES["asymmetric"](64),
+    optimizer=lars(0.6),  # 0.3 for 256 images
+    epochs=800,
+    batch_size=512,
+)
+
+MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.endswith("-multicrop")}
+AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne"}}
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
     Entry(CIFAR10, PAPER, "cifar10"),
@@ -100,4 +169,11 @@ ENTRIES = (
     Entry(CIFAR100, PAPER, "cifar100"),
     no_logs_entry(CIFAR100),
     *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
+    Entry(STL10, "FroSSL's paper; views and projector of CIFAR-10", "stl10"),
+    no_logs_entry(STL10),
+    *entries(STL10, AS_COMPARED, SMALL_IMAGES, remark="{source} for CIFAR-100, as in FroSSL's paper, Sec. 6.1"),
+    *entries(STL10, MULTICROP, SMALL_IMAGES, remark="{source} for CIFAR"),
+    *entries(STL10, STL10_FORK_METHODS, FORK_STL10),
+    Entry(TINY_IMAGENET, FORK, "tiny-imagenet"),
+    *entries(TINY_IMAGENET, TINY_METHODS, LARGE_IMAGES),
 )

@@ -43,7 +43,7 @@ METHODS100 = {
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet100: CorInfoMax with batch 256 on each of two devices,
     # I-VNE+ on one.
     "corinfomax": method(lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK, invariance=500.0, epsilon=1e-6,
-                                forgetting=0.01, batch_size=512),
+                         forgetting=0.01, batch_size=512),
     "swav-multicrop": CIFAR_METHODS["swav"] | WITH_CROPS,
     "dino-multicrop": CIFAR_METHODS["dino"] | WITH_CROPS,
 }
@@ -66,19 +66,12 @@ IMAGENET100 = replace(BASE100, optimizer=lars(0.6), batch_size=512)
 # The vision transformers have no BatchNorm, and their representation is the class token of the last block. timm builds
 # a network for the size of the largest view, and interpolates its position embeddings for the smaller views.
 DINO_HEAD = mlp(2048, 2048, 256, batchnorm=False, activation="gelu")
-METHODS100["dino-vit"] = method(
-    OptimizerConfig(name="adamw", lr=5e-3, weight_decay=1e-4, decay_all=True),
-    DINO_HEAD,
-    "asymmetric",
-    backbone=BackboneConfig(name="vit_tiny_patch16_224"),
-    student_temperature=0.1,
-    teacher_temperature=0.07,
-    prototypes=65536,
-    freeze=1.0,
-    momentum=(0.9995, 1.0),
-    temperature_warmup=50.0,
-    first_temperature=0.04,
-)
+ADAMW, VIT_TINY = OptimizerConfig(name="adamw", lr=5e-3, weight_decay=1e-4, decay_all=True), "vit_tiny_patch16_224"
+# fmt: off
+METHODS100["dino-vit"] = method(ADAMW, DINO_HEAD, "asymmetric", student_temperature=0.1, teacher_temperature=0.07,
+                                prototypes=65536, freeze=1.0, momentum=(0.9995, 1.0), temperature_warmup=50.0,
+                                first_temperature=0.04, backbone=BackboneConfig(name=VIT_TINY))
+# fmt: on
 
 # Source: solo-learn, scripts/pretrain/imagenet: 100 epochs, warm-up over 10, cosine; ResNet-50; LARS without the clip.
 RESNET50 = resnet("resnet50")
@@ -110,16 +103,12 @@ FROM_IMAGENET100 = {
 # LARS with learning rate 4.8 for any batch size, here at 4096, and SimCLR's projector of two layers, without biases and
 # with BatchNorm after both. Its loss contrasts an embedding with those of the other view only, that of this SimCLR with
 # those of both views, as in SimCLR's paper.
-SIMCLR = method(
-    lars(0.3, 1e-6, **NO_CLIP),
-    mlp(2048, 128, output_batchnorm=True, bias=False),
-    "asymmetric",
-    "DirectCLR's paper and its public code",
-    temperature=0.1,
-    backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}),
-    schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001),
-    batch_size=4096,
-)
+# fmt: off
+SIMCLR = method(lars(0.3, 1e-6, **NO_CLIP), mlp(2048, 128, output_batchnorm=True, bias=False), "asymmetric",
+                "DirectCLR's paper and its public code", temperature=0.1,
+                backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}), batch_size=4096,
+                schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001))
+VIT_SMALL = BackboneConfig(name="vit_small_patch16_224")
 WITH_STATISTICS = {
     "simclr": SIMCLR,
     "directclr": SIMCLR | {"d0": 360, "projector": mlp()},
@@ -127,37 +116,22 @@ WITH_STATISTICS = {
     # stochastic depth of 0.1, 100 epochs, batch 8 × 64, AdamW with learning rate 5e-4 for 256 images, which ends at
     # 1e-6, warm-up over 10 epochs, weight decay from 0.04 to 0.4, and a head without BatchNorm. The code clips the
     # gradient of each tensor at 3, ours that of all tensors together.
-    "dino-vit": method(
-        OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, last_weight_decay=0.4, clip_norm=3.0),
-        DINO_HEAD,
-        "dino",
-        "the code of DINO's authors",
-        student_temperature=0.1,
-        teacher_temperature=0.04,
-        prototypes=65536,
-        freeze=1.0,
-        momentum=(0.996, 1.0),
-        backbone=BackboneConfig(name="vit_small_patch16_224", arguments={"drop_path_rate": 0.1}),
-        schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=1e-3),
-        batch_size=512,
-    ),
+    "dino-vit": method(OptimizerConfig(name="adamw", lr=5e-4, weight_decay=0.04, last_weight_decay=0.4, clip_norm=3.0),
+                       DINO_HEAD, "dino", "the code of DINO's authors", student_temperature=0.1,
+                       teacher_temperature=0.04, prototypes=65536, freeze=1.0, momentum=(0.996, 1.0), batch_size=512,
+                       backbone=replace(VIT_SMALL, arguments={"drop_path_rate": 0.1}),
+                       schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=1e-3)),
     # Source: Chen et al. 2021, An Empirical Study of Training Self-Supervised Vision Transformers, and its public code
     # (CONFIG.md, ViT-Small on one node): 300 epochs, batch 1024, AdamW with learning rate 1.5e-4 for 256 images and
     # weight decay 0.1, warm-up over 40 epochs, BYOL's augmentations, and random patch embeddings that are not trained
     # (Sec. 4.2). FroSSL has its projector of CIFAR-10, and the invariance weight 4N/(D(V − 1)) for this batch
     # (docs/objectives.md).
-    "frossl-vit": method(
-        OptimizerConfig(name="adamw", lr=1.5e-4, weight_decay=0.1, frozen=("patch_embed",)),
-        IMAGENET.projector,
-        "asymmetric",
-        "MoCo v3's configuration with the loss of FroSSL, which nobody has published",
-        invariance=4.0,
-        backbone=BackboneConfig(name="vit_small_patch16_224"),
-        schedule=ScheduleConfig(warmup=40.0),
-        epochs=300,
-        batch_size=1024,
-    ),
+    "frossl-vit": method(OptimizerConfig(name="adamw", lr=1.5e-4, weight_decay=0.1, frozen=("patch_embed",)),
+                         IMAGENET.projector, "asymmetric",
+                         "MoCo v3's configuration with the loss of FroSSL, which nobody has published", invariance=4.0,
+                         backbone=VIT_SMALL, schedule=ScheduleConfig(warmup=40.0), epochs=300, batch_size=1024),
 }
+# fmt: on
 NORMALIZED = replace(IMAGENET.data, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 ENTRIES = (

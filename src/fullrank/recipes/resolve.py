@@ -39,16 +39,12 @@ MAX_EMBEDDING_DIMENSIONS = {"wmse": 64, "corinfomax": 64}
 LARGEST_START = 224
 
 
-def print_nothing(line: str) -> None:
-    """Take a line for the user, and do nothing."""
-
-
 def resolve(
     source: Recipe | Images | str | Path | None,
     overrides: Mapping[str, Any],
     *,
     start: Start | None = None,
-    notify: Notify = print_nothing,
+    notify: Notify = lambda line: None,
 ) -> Recipe:
     """Return the recipe that words describe.
 
@@ -151,7 +147,7 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
     return photos_recipe(name, info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
-def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = print_nothing) -> Recipe:
+def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = lambda line: None) -> Recipe:
     """Return the published recipe of an objective on the data set of `recipe`, or else `with_objective`.
 
     What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept.

@@ -7,6 +7,7 @@ are 0, never NaN. Values that are not eigenvalues in this order (NaN, negative, 
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -26,37 +27,48 @@ def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
     Traceback (most recent call last):
     fullrank.errors.UserError: eigenvalues ascend, expected descending order; pass x.flip(-1) after eigvalsh
     """
-    check_floats(x, name, "tensor (…, D) with D > 0", isinstance(x, Tensor) and x.ndim > 0)
+    check_floats(x, name, "tensor (…, D) with D > 0")
     descends = (x.diff(dim=-1) <= 1e-6 * x.amax(-1, keepdim=True)).all()
     if ((x >= 0) & (x < torch.inf)).all() & descends:  # one value is read on the host; the reasons only for an error
         return
-    if not x.isfinite().all():
-        raise UserError(f"{name} has NaN or infinite values, expected finite values; leave out runs that diverged")
+    check_finite(x, name)
     if (x < 0).any():
         least = f"{name} has a negative value, {x.min().item():.3g}"
         raise UserError(f"{least}, expected all ≥ 0; if rounding caused it, pass x.clamp_min(0)")
     raise UserError(f"{name} ascend, expected descending order; pass x.flip(-1) after eigvalsh")
 
 
-def check_floats(x: object, name: str, expected: str, fits: bool) -> None:
+def check_floats(x: object, name: str, expected: str, fits: Callable[[Tensor], bool] = lambda x: x.ndim > 0) -> None:
     """Check that x is a floating-point tensor that is not empty along its last axis and has the expected shape.
 
-    >>> check_floats([1], "C", "matrix (m, m)", fits=False)
+    >>> check_floats([1], "C", "matrix (m, m)", is_square)
     Traceback (most recent call last):
     fullrank.errors.UserError: C is a list, expected a floating-point matrix (m, m)
     """
-    if not (fits and isinstance(x, Tensor) and x.shape[-1] and x.is_floating_point()):
+    if not (isinstance(x, Tensor) and fits(x) and x.shape[-1] and x.is_floating_point()):
         what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise UserError(f"{name} is {what}, expected a floating-point {expected}")
 
 
-def is_square(C: object) -> bool:
+def check_finite(x: Tensor, name: str) -> None:
+    """Check that x has no NaN and no infinite value.
+
+    >>> check_finite(torch.tensor([1.0, torch.nan]), "Z")
+    Traceback (most recent call last):
+    fullrank.errors.UserError: Z has NaN or infinite values, expected finite ones; if training diverged, lower the ...
+    """
+    if not x.isfinite().all():
+        remedy = "if training diverged, lower the learning rate"
+        raise UserError(f"{name} has NaN or infinite values, expected finite ones; {remedy}")
+
+
+def is_square(C: Tensor) -> bool:
     """Return whether C is a matrix (…, m, m).
 
     >>> is_square(torch.ones(2, 3)), is_square(torch.ones(4, 3, 3))
     (False, True)
     """
-    return isinstance(C, Tensor) and C.ndim >= 2 and C.shape[-1] == C.shape[-2]
+    return C.ndim >= 2 and C.shape[-1] == C.shape[-2]
 
 
 def normalize(x: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
@@ -122,9 +134,8 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
     """
-    check_floats(C, "C", "covariance or Gram matrix (m, m)", is_square(C))
-    if not C.isfinite().all():
-        raise UserError("C has NaN or infinite values, expected finite ones; if training diverged, lower the rate")
+    check_floats(C, "C", "covariance or Gram matrix (m, m)", is_square)
+    check_finite(C, "C")
     trace = C.diagonal(dim1=-2, dim2=-1).sum(-1)
     scaled = C / trace.masked_fill(trace == 0, 1)[..., None, None]
     return torch.where(trace > 0, -scaled.square().sum((-2, -1)).log(), 0)

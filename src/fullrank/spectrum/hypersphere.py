@@ -7,6 +7,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.spectrum.functional import check_finite
 from fullrank.spectrum.moments import check_embeddings, to_float64
 
 
@@ -89,8 +90,7 @@ def normalize_rows(X: Float[Tensor, "n D"]) -> Float64[Tensor, "n D"]:
     """
     check_embeddings(X)
     X = to_float64(X)
-    if not X.isfinite().all():
-        raise UserError("the embeddings have NaN or infinite values; if training diverged, lower the learning rate")
+    check_finite(X, "X")
     largest = X.abs().amax(1, keepdim=True)
     X = X / largest.masked_fill(largest == 0, 1)  # so that no square overflows or vanishes
     norms = X.norm(dim=1, keepdim=True)

@@ -36,24 +36,15 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     >>> round(lidar(torch.stack([X, X], 1)), 6)
     2.0
     """
-    if not isinstance(X, Tensor):
-        raise UserError(f"X is a {type(X).__name__}, but LiDAR needs a tensor (n, q, D); pass torch.as_tensor(X)")
-    if X.ndim != 3 or not X.shape[2]:
-        raise UserError(f"X has shape {tuple(X.shape)}, but LiDAR needs (n, q, D): n images with q views; reshape X")
+    functional.check_floats(X, "X", "tensor (n, q, D): n images with q views", lambda X: X.ndim == 3)
     n, q, D = X.shape
-    if q < 2:
-        raise UserError(f"X has {q} view per image, but LiDAR needs at least 2; embed more views of fewer images")
-    if n <= D:
-        raise UserError(f"X has {n} images, but LiDAR needs more than D = {D}; embed more images")
+    if q < 2 or n <= D:
+        needs = f"at least 2 views per image, and more than D = {D} images"
+        raise UserError(f"X has {n} images with {q} views, but LiDAR needs {needs}; embed more")
     if not 0 < delta < math.inf:
         raise UserError(f"delta is {delta:g}, expected a positive number, which makes S_w invertible")
-    if not X.is_floating_point():
-        raise UserError(f"X is {X.dtype}, but LiDAR needs floating-point embeddings; pass X.float()")
+    functional.check_finite(X, "X")
     X = to_float64(X)
-    if not X.isfinite().all():
-        raise UserError(
-            "X has NaN or infinite values, expected finite embeddings; if training diverged, lower the learning rate"
-        )
     scale = X.abs().max().clamp_min(torch.finfo(X.dtype).tiny)
     X = X / scale  # so that no square overflows
     means = X.mean(1)
@@ -62,9 +53,8 @@ def lidar(X: Float[Tensor, "..."], *, delta: float = 1e-4) -> float:
     roots = torch.where(roots > len(within) * torch.finfo(X.dtype).eps * roots[0], roots, 0) / (n * (q - 1)) ** 0.5
     floor = (torch.tensor(delta, dtype=X.dtype).sqrt() / scale.cpu()).clamp_min(torch.finfo(X.dtype).tiny).to(X.device)
     B = between @ Vh.mT  # in the eigenvectors of S_w
-    noise = (
-        8 * torch.finfo(X.dtype).eps * means.square().sum(1).mean().sqrt()
-    )  # what rounding causes in a direction, before its weight
+    # What rounding causes in a direction, before its weight.
+    noise = 8 * torch.finfo(X.dtype).eps * means.square().sum(1).mean().sqrt()
     B = torch.where(B.square().mean(0).sqrt() > noise, B, 0) / torch.hypot(roots, floor)
     eigenvalues = torch.linalg.svdvals(B / B.abs().max().clamp_min(torch.finfo(X.dtype).tiny)).square()
     nonzero = torch.where(eigenvalues > n * torch.finfo(X.dtype).eps * eigenvalues[0], eigenvalues, 0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fullrank.distributed import all_reduce_sum, world_size
 from fullrank.errors import UserError
+from fullrank.spectrum.functional import check_floats
 
 
 def to_float64(Z: Float[Tensor, "..."]) -> Float64[Tensor, "..."]:
@@ -29,12 +30,9 @@ def check_embeddings(Z: Tensor) -> None:
 
     >>> check_embeddings(torch.ones(2, 5, 3))
     Traceback (most recent call last):
-    fullrank.errors.UserError: received torch.float32 of shape (2, 5, 3), expected floats (n, D); one view at a time
+    fullrank.errors.UserError: Z is torch.float32 of shape (2, 5, 3), expected a floating-point tensor (n, D), one view
     """
-    if not isinstance(Z, Tensor):
-        raise UserError(f"received {type(Z).__name__}, expected a tensor of embeddings (n, D); pass torch.as_tensor(Z)")
-    if Z.ndim != 2 or not Z.shape[1] or not Z.is_floating_point():
-        raise UserError(f"received {Z.dtype} of shape {tuple(Z.shape)}, expected floats (n, D); one view at a time")
+    check_floats(Z, "Z", "tensor (n, D), one view", lambda Z: Z.ndim == 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

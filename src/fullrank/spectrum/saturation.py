@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.spectrum.functional import check_finite, check_floats
 
 
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
@@ -31,14 +32,12 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     >>> saturation(torch.tensor([[0.0, 1.0], [0.96, 2.0], [0.5, 1.0], [0.97, 1.0], [1.0, 1.0]]))
     tensor([3, 0])
     """
-    if not isinstance(curves, Tensor) or not curves.ndim or not curves.is_floating_point():
-        raise UserError("curves is no floating-point tensor with one evaluation per row")
+    check_floats(curves, "curves", "tensor with one evaluation per row")
     if not 0 < share <= 1:
         raise UserError(f"share is {share:g}, expected more than 0 and at most 1")
     if not len(curves):
         raise UserError("curves has no rows, expected at least one evaluation; measure spectra during training first")
-    if not curves.isfinite().all():
-        raise UserError("curves has NaN or infinite values, expected finite; leave out what came after a divergence")
+    check_finite(curves, "curves")
     below = curves < share * curves[-1]
     after = torch.arange(1, len(curves) + 1, device=curves.device).reshape(-1, *(1,) * (curves.ndim - 1))
     return torch.where(below, after, 0).amax(0)

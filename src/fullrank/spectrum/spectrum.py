@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from fullrank.errors import UserError
 from fullrank.spectrum import functional
-from fullrank.spectrum.functional import check_floats, is_square
+from fullrank.spectrum.functional import check_finite, check_floats, is_square
 from fullrank.spectrum.moments import Moments, check_embeddings, to_float64
 from fullrank.spectrum.power_law import PowerLaw, power_law
 
@@ -97,10 +97,9 @@ class Spectrum:
         >>> spectrum.eigenvalues, spectrum.singular_values
         (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
         """
-        check_floats(C, "C", "covariance (D, D)", is_square(C) and C.ndim == 2)
+        check_floats(C, "C", "covariance (D, D)", lambda C: C.ndim == 2 and is_square(C))
         if mean is not None:
-            fits = isinstance(mean, Tensor) and mean.shape == C.shape[:1]
-            check_floats(mean, "mean", f"tensor of shape ({len(C)},), as C has", fits)
+            check_floats(mean, "mean", f"tensor of shape ({len(C)},), as C has", lambda mean: mean.shape == C.shape[:1])
         noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding changes eigenvalues by at most ε‖C‖_F (Weyl)
         C = to_float64(C)
         if (C - C.mT).norm() > 1e-3 * C.norm():
@@ -119,10 +118,8 @@ class Spectrum:
         Raises:
             UserError: an eigenvalue is NaN or infinite, or the eigenvalues are not a floating-point tensor (D,).
         """
-        fits = isinstance(eigenvalues, Tensor) and eigenvalues.ndim == 1
-        check_floats(eigenvalues, "eigenvalues", "tensor (D,) with D > 0", fits)
-        if not eigenvalues.isfinite().all():
-            raise UserError("eigenvalues has NaN or infinite values, expected finite; leave out runs that diverged")
+        check_floats(eigenvalues, "eigenvalues", "tensor (D,) with D > 0", lambda x: x.ndim == 1)
+        check_finite(eigenvalues, "eigenvalues")
         return cls(eigenvalues=to_float64(eigenvalues).cpu().clamp_min(0).sort(descending=True).values, n=n)
 
     @cached_property
@@ -265,11 +262,7 @@ def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -
 
     In addition to the noise of the embeddings, the sums and the decomposition have an error of about max(n, m) ε λ₁.
     """
-    if not C.isfinite().all():
-        raise UserError(
-            "the embeddings have NaN or infinite values, or values above about 1e150, whose squares overflow float64; "
-            "if training diverged, lower the learning rate; otherwise divide the embeddings by a constant"
-        )
+    check_finite(C, "the covariance of the embeddings, whose squares overflow above about 1e150,")
     descending = torch.linalg.eigvalsh(C).flip(0).cpu()
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise
     return torch.where(descending > rounding, descending, 0)

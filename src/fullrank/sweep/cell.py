@@ -22,20 +22,8 @@ from fullrank.sweep.grid import Cell
 from fullrank.sweep.row import OnlineScore, Row, identify, read_row, write_row
 
 # The fields of environment.json that a row keeps.
-ENVIRONMENT = [
-    "fullrank",
-    "torch",
-    "torchvision",
-    "lightning",
-    "timm",
-    "numpy",
-    "python",
-    "platform",
-    "hardware",
-    "commit",
-    "code",
-    "processes",
-]
+PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
+ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
 FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 

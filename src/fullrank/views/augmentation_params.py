@@ -4,15 +4,19 @@ Each number is a hash of (seed, step, name of the column, view, sample). Therefo
 not change the other numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
+from operator import attrgetter
 from zlib import crc32
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Tensor
+
+from fullrank.views.config import ViewConfig
 
 CROP_ATTEMPTS = 10  # as in torchvision's RandomResizedCrop
 
@@ -23,27 +27,14 @@ def column_slices(**widths: int) -> dict[str, slice]:
     >>> column_slices(box=4, angle=1)["angle"]
     slice(4, 5, None)
     """
-    starts = [0]
-    for width in widths.values():
-        starts.append(starts[-1] + width)
-    return {name: slice(start, start + width) for (name, width), start in zip(widths.items(), starts, strict=False)}
+    ends = accumulate(widths.values())
+    return {name: slice(end - width, end) for (name, width), end in zip(widths.items(), ends, strict=True)}
 
 
 SCALARS = (
     *("crop", "top", "left", "affine", "angle", "translate_x", "translate_y", "scale", "shear_x", "shear_y"),
-    *(
-        "rotate",
-        "quarter_turns",
-        "flip",
-        "vertical_flip",
-        "jitter",
-        "jitter_order",
-        "brightness",
-        "contrast",
-        "saturation",
-        "hue",
-    ),
-    *("grayscale", "blur", "sigma", "solarize", "noise", "noise_key"),
+    *("rotate", "quarter_turns", "flip", "vertical_flip", "jitter", "jitter_order", "brightness", "contrast"),
+    *("saturation", "hue", "grayscale", "blur", "sigma", "solarize", "noise", "noise_key"),
 )
 WIDTHS = {"area": CROP_ATTEMPTS, "ratio": CROP_ATTEMPTS, **dict.fromkeys(SCALARS, 1)}
 UNIFORMS = column_slices(**WIDTHS)
@@ -95,9 +86,27 @@ def make_params(views: int, samples: int, *, seed: int, step: int) -> Augmentati
     >>> bool((a.uniforms == b.uniforms).all())
     True
     """
-    return AugmentationParams(
-        uniforms=hash_uniforms(WIDTHS, views, samples, seed=seed, step=step), seed=seed, step=step
-    )
+    uniforms = hash_uniforms(WIDTHS, views, samples, seed=seed, step=step)
+    return AugmentationParams(uniforms=uniforms, seed=seed, step=step)
+
+
+def config_values(configs: Sequence[ViewConfig], name: str) -> Float64[Tensor, "V 1 *k"]:
+    """Return a number of the configuration of each view by its dotted name: (V, 1), or (V, 1, 2) for a pair.
+
+    >>> config_values([ViewConfig()], "blur.sigma").shape
+    torch.Size([1, 1, 2])
+    """
+    return torch.tensor([attrgetter(name)(config) for config in configs], dtype=torch.float64)[:, None]
+
+
+def in_range(configs: Sequence[ViewConfig], name: str, u: Float64[Tensor, "V n"]) -> Float64[Tensor, "V n"]:
+    """Return the values at u in [0, 1) of the range of each view, a pair of its configuration.
+
+    >>> in_range([ViewConfig()], "blur.sigma", torch.tensor([[0.0, 1.0]]).double())
+    tensor([[0.1000, 2.0000]], dtype=torch.float64)
+    """
+    low, high = config_values(configs, name).unbind(-1)
+    return torch.lerp(low, high, u)
 
 
 def hash_uniforms(
@@ -130,9 +139,8 @@ def _column_ids(widths: tuple[tuple[str, int], ...]) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _hash_positions(views: int, samples: int) -> np.ndarray:
-    return _splitmix64(
-        (np.arange(views, dtype=np.uint64)[:, None] << np.uint64(32)) + np.arange(samples, dtype=np.uint64)
-    )  # (V, n)
+    view, sample = np.arange(views, dtype=np.uint64)[:, None], np.arange(samples, dtype=np.uint64)
+    return _splitmix64((view << np.uint64(32)) + sample)  # (V, n)
 
 
 @lru_cache(maxsize=8)
@@ -144,12 +152,9 @@ def _splitmix64(x: np.ndarray) -> np.ndarray:
     """Hash in place; the arithmetic of uint64 arrays is modulo 2⁶⁴."""
     x += np.uint64(0x9E3779B97F4A7C15)
     shifted = x >> np.uint64(30)
-    for factor, shift in (
-        (np.uint64(0xBF58476D1CE4E5B9), np.uint64(27)),
-        (np.uint64(0x94D049BB133111EB), np.uint64(31)),
-    ):
+    for factor, shift in ((0xBF58476D1CE4E5B9, 27), (0x94D049BB133111EB, 31)):
         x ^= shifted
-        x *= factor
-        np.right_shift(x, shift, out=shifted)
+        x *= np.uint64(factor)
+        np.right_shift(x, np.uint64(shift), out=shifted)
     x ^= shifted
     return x

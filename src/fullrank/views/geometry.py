@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-from fullrank.views.augmentation_params import AugmentationParams
+from fullrank.views.augmentation_params import AugmentationParams, config_values
 from fullrank.views.config import ViewConfig
 
 
@@ -30,24 +30,18 @@ def crop_boxes(
     >>> crop_boxes(make_params(1, 2, seed=0, step=0), [ViewConfig()], 32, 48).shape
     torch.Size([1, 2, 4])
     """
-    scale = torch.tensor([config.crop.scale for config in configs], dtype=torch.float64)[
-        :, None, :, None
-    ]  # (V, 1, 2, 1)
-    ratio = torch.tensor([config.crop.ratio for config in configs], dtype=torch.float64)[:, None, :, None].log()
-    area = height * width * torch.lerp(scale[:, :, 0], scale[:, :, 1], params["area"])  # (V, n, CROP_ATTEMPTS)
-    aspect = torch.lerp(ratio[:, :, 0], ratio[:, :, 1], params["ratio"]).exp()
+    scale = config_values(configs, "crop.scale")[..., None, :]  # (V, 1, 1, 2)
+    ratio = config_values(configs, "crop.ratio")[..., None, :].log()
+    area = height * width * torch.lerp(scale[..., 0], scale[..., 1], params["area"])  # (V, n, CROP_ATTEMPTS)
+    aspect = torch.lerp(ratio[..., 0], ratio[..., 1], params["ratio"]).exp()
     h, w = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
     fits = (w >= 1) & (w <= width) & (h >= 1) & (h <= height)
     first = fits.to(torch.uint8).argmax(-1, keepdim=True)  # argmax returns the first maximum
     h, w = h.gather(-1, first)[..., 0], w.gather(-1, first)[..., 0]  # (V, n)
     top, left = (params["top"] * (height - h + 1)).floor(), (params["left"] * (width - w + 1)).floor()
-    central = torch.tensor([_central_box(config.crop.ratio, height, width) for config in configs], dtype=torch.float64)[
-        :, None
-    ]
+    central = torch.tensor([_central_box(config.crop.ratio, height, width) for config in configs]).double()[:, None]
     box = torch.where(fits.any(-1, keepdim=True), torch.stack([top, left, h, w], -1), central)
-    is_cropped = (
-        params["crop"] < torch.tensor([config.crop.probability for config in configs], dtype=torch.float64)[:, None]
-    )
+    is_cropped = params["crop"] < config_values(configs, "crop.probability")
     whole = torch.tensor([0, 0, height, width], dtype=torch.float64)
     return torch.where(is_cropped[..., None], box, whole).long()
 

@@ -7,7 +7,6 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from fullrank.views.augmentation_params import AugmentationParams
 from fullrank.views.transform import MultiViewTransform
 
 PADDING = 3  # pixels between cells
@@ -38,24 +37,23 @@ def preview(
     """
     if isinstance(images, Tensor):
         images = list(images.permute(0, 2, 3, 1).cpu().numpy())
-    params = transform.make_params(seed, step, len(images))
-    crops = zip(
-        *(_crop(np.array(image), transform, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)),
-        strict=True,
-    )
-    batches = transform.augment([torch.stack(_same_type(crop), 1) for crop in crops], params)
+    params, crops = transform.make_params(seed, step, len(images)), []
+    for i, image in enumerate(images):
+        pixels, of_one = torch.from_numpy(_with_channels(image)), params.select_samples(slice(i, i + 1))
+        crops.append(transform.crop_image(pixels, transform.get_crop_boxes(of_one, *pixels.shape[:2]), of_one))
+    batches = transform.augment([torch.stack(_same_type(crop), 1) for crop in zip(*crops, strict=True)], params)
     cell = side + PADDING
     grid = Image.new("RGB", ((transform.count + 1) * cell - PADDING, len(images) * cell - PADDING), "white")
     for i, image in enumerate(images):
         views = [_denormalize(view, transform) for x in batches for view in x[:, i]]
-        for k, picture in enumerate((_to_rgb(np.array(image)), *views)):
+        for k, picture in enumerate((_to_rgb(_with_channels(image)), *views)):
             grid.paste(_fit(picture, side), (k * cell, i * cell))
     return grid
 
 
-def _crop(image: np.ndarray, transform: MultiViewTransform, params: AugmentationParams) -> list[Tensor]:
-    pixels = torch.from_numpy(image.reshape(*image.shape[:2], -1))
-    return transform.crop_image(pixels, transform.get_crop_boxes(params, *pixels.shape[:2]), params)
+def _with_channels(image: Image.Image | np.ndarray) -> np.ndarray:
+    pixels = np.array(image)
+    return pixels.reshape(*pixels.shape[:2], -1)
 
 
 def _same_type(crops: Sequence[Tensor]) -> list[Tensor]:
@@ -74,14 +72,12 @@ def _to_rgb(image: np.ndarray) -> Image.Image:
     """Return an RGB image: one channel is repeated, two channels become red and green, of more than three, the first
     three are used.
     """
-    image = image.reshape(*image.shape[:2], -1)
     if image.dtype != np.uint8:
         image = np.round(image * 255).clip(0, 255).astype(np.uint8)
     if image.shape[-1] == 2:
         image = np.concatenate([image, np.zeros_like(image[..., :1])], -1)
-    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else np.ascontiguousarray(image[..., :3])).convert(
-        "RGB"
-    )
+    pixels = image[..., 0] if image.shape[-1] == 1 else np.ascontiguousarray(image[..., :3])
+    return Image.fromarray(pixels).convert("RGB")
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:

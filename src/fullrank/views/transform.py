@@ -14,12 +14,18 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.training.seeding import mix
-from fullrank.views.apply import EAGER, apply_operations_, to_device
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params
 from fullrank.views.config import ViewConfig
 from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one
-from fullrank.views.operations import COLUMNS, build_operation_table, flips_and_transpose
+from fullrank.views.operations import (
+    COLUMNS,
+    EAGER,
+    apply_operations_,
+    build_operation_table,
+    flips_and_transpose,
+    to_device,
+)
 
 CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
 CPU_CHUNK_BYTES = 2**20  # size of the float32 pixels that a CPU processes together: about the cache of one core
@@ -92,10 +98,9 @@ class MultiViewTransform:
         for size in self.sizes:
             index = [v for v, config in enumerate(views) if config.size == size]
             self.groups.append(ViewGroup(size=size, index=index, configs=[views[v] for v in index]))
+        compiled = torch.compile(fullgraph=True, dynamic=True) if compile else lambda function: function
         functions = {"resized_crop": resized_crop, "normalize_": normalize_, **EAGER}
-        self.functions = {
-            name: torch.compile(f, fullgraph=True, dynamic=True) if compile else f for name, f in functions.items()
-        }
+        self.functions = {name: compiled(function) for name, function in functions.items()}
 
     def make_params(self, seed: int, step: int, n: int) -> AugmentationParams:
         """Draw the random numbers of a global batch of n samples."""
@@ -111,14 +116,10 @@ class MultiViewTransform:
         """
 
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
-            box = to_device(
-                crop_boxes(params, group.configs, images.shape[-2], images.shape[-1]).float(), images.device
-            )
-            flips = get_column(table, COLUMNS, "flips")
+            box = crop_boxes(params, group.configs, *images.shape[-2:]).float()
+            box, flips = to_device(box, images.device), get_column(table, COLUMNS, "flips")
             crop = self.functions["resized_crop"]
-            return lambda chunk: crop(
-                images[chunk[1]], box[chunk].contiguous(), flips[chunk].contiguous(), size=group.size
-            )
+            return lambda part: crop(images[part[1]], box[part].contiguous(), flips[part].contiguous(), size=group.size)
 
         return self._augment(images.device, params, make_crop_function)
 
@@ -140,9 +141,8 @@ class MultiViewTransform:
 
     def get_crop_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
         """Return the crop boxes (V_k, 4) of one image for each view size; `params` must hold exactly one sample."""
-        return [
-            crop_boxes(params.select_views(group.index), group.configs, height, width)[:, 0] for group in self.groups
-        ]
+        views = [(params.select_views(group.index), group.configs) for group in self.groups]
+        return [crop_boxes(*each, height, width)[:, 0] for each in views]
 
     def crop_image(
         self, image: Real[Tensor, "H W C"], boxes: list[Int64[Tensor, "_ 4"]], params: AugmentationParams
@@ -151,10 +151,8 @@ class MultiViewTransform:
         exactly one sample.
         """
         flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
-        return [
-            resized_crop_of_one(image, box, flip, size=size)
-            for box, flip, size in zip(boxes, flips, self.sizes, strict=True)
-        ]
+        crops = zip(boxes, flips, self.sizes, strict=True)
+        return [resized_crop_of_one(image, box, flip, size=size) for box, flip, size in crops]
 
     def augment(
         self, crops: list[Real[Tensor, "_ n C _ _"]], params: AugmentationParams
@@ -167,9 +165,7 @@ class MultiViewTransform:
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
             crops = crops_by_size[group.size]
             scale = 1 if crops.is_floating_point() else 1 / 255
-            return lambda chunk: (
-                crops[chunk].to(torch.float32, copy=True).mul_(scale)
-            )  # a copy, which is augmented in place
+            return lambda part: crops[part].to(torch.float32, copy=True).mul_(scale)  # a copy, augmented in place
 
         return self._augment(crops[0].device, params, make_crop_function)
 
@@ -210,15 +206,11 @@ def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tenso
         UserError: the result is no tensor, or has another shape, type or device.
     """
     wanted = (views.dtype, tuple(views.shape), views.device)
-    received = (
-        (result.dtype, tuple(result.shape), result.device) if isinstance(result, Tensor) else type(result).__name__
-    )
-    if not isinstance(result, Tensor) or received != wanted:
-        name = getattr(transform, "__name__", type(transform).__name__)
-        raise UserError(
-            f"the custom transform '{name}' returns {received}, expected a tensor {wanted} like its argument"
-        )
-    return result
+    if isinstance(result, Tensor) and (received := (result.dtype, tuple(result.shape), result.device)) == wanted:
+        return result
+    name = getattr(transform, "__name__", type(transform).__name__)
+    what = received if isinstance(result, Tensor) else type(result).__name__
+    raise UserError(f"the custom transform '{name}' returns {what}, expected a tensor {wanted} like its argument")
 
 
 def _chunks(x: Tensor) -> Iterator[Chunk]:

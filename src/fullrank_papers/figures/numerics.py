@@ -6,7 +6,10 @@ the claim, not borne out if none of the interval does, and otherwise undecidable
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -47,14 +50,35 @@ def log_slope(x: Sequence[float | int], y: Sequence[float | int]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
+def median_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each call, after two rounds of warm-up. Each round calls all in a new random order,
+    so that all meet the same state of the caches, and the same speed of a machine that drifts.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    order = Random(0)
+    for _ in range(rounds + 2):
+        for name in order.sample(list(works), len(works)):
+            start = now()
+            works[name]()
+            seconds[name].append(now() - start)
+    return {name: median(values[2:]) for name, values in seconds.items()}
+
+
+def now() -> float:
+    """Return the time, after the GPU has finished if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def quantiles(values: Iterable[float | int]) -> tuple[float, float, float]:
     """Return the median, and the quantiles of 5 % and 95 %, over starts.
 
     >>> quantiles(range(101))
     (50.0, 5.0, 95.0)
     """
-    median, low, high = np.quantile(list(values), [0.5, 0.05, 0.95])
-    return float(median), float(low), float(high)
+    middle, low, high = np.quantile(list(values), [0.5, 0.05, 0.95])
+    return float(middle), float(low), float(high)
 
 
 def spread(values: Iterable[float | int], digits: int = 2) -> str:
@@ -63,8 +87,8 @@ def spread(values: Iterable[float | int], digits: int = 2) -> str:
     >>> spread(range(101), 0)
     '50 (5 to 95)'
     """
-    median, low, high = (f"{x:.{digits}f}" for x in quantiles(values))
-    return f"{median} ({low} to {high})"
+    middle, low, high = (f"{x:.{digits}f}" for x in quantiles(values))
+    return f"{middle} ({low} to {high})"
 
 
 def median_interval(values: Sequence[float | int]) -> tuple[float | int, float | int]:

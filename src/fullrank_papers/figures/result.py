@@ -17,7 +17,8 @@ from fullrank.errors import UserError, pick
 from fullrank.files import atomic_write
 from fullrank.run.environment import platform_info
 from fullrank.sweep import Jobs, Plan, Row, collect_rows, run_sweep
-from fullrank_papers.figures.figure import Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign, load_figure
+from fullrank_papers.figures.figure import FIGURES, Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign
+from fullrank_papers.figures.figure import load_figure as load_figure
 
 DIGITS = 6  # significant digits of stored numbers; figures need three, and claims of exactness need the exponent
 
@@ -149,7 +150,7 @@ def checked_size(name: str, size: str, data: str | None) -> Any:
         UserError: unknown size, or data for a figure without images.
     """
     module = load_figure(name)
-    if data is not None and not hasattr(module, "IMAGES"):
+    if data is not None and "images" not in FIGURES[name]:
         raise UserError(f"{name} uses no images, but --data is {data}; remove --data")
     return pick(size, module.SIZES, f"size of {name}")
 

@@ -119,10 +119,7 @@ INDUCED_FAILURES: dict[str, tuple[set[str], dict[str, Change]]] = {
         },
     ),
     "log removed": ({"dominant term: variance"}, {"frossl": hyper(log=False)}),
-    "no projector": (
-        {"no projector", "large steps, no projector"},
-        dict.fromkeys((*MAIN, *SLOW), without_projector),
-    ),
+    "no projector": ({"no projector", "large steps, no projector"}, dict.fromkeys((*MAIN, *SLOW), without_projector)),
     "NaN": ({"large steps"}, {"vicreg": learning_rate(1e6, "sgd")}),
 }
 

@@ -29,15 +29,7 @@ from fullrank.evaluation.choose import graph_stability
 from fullrank.images import MemoryImages, Reading, load_images, train_and_test
 from fullrank.models import Model, load_run
 from fullrank.recipes.assembling import build_transform
-from fullrank.spectrum import (
-    METRICS,
-    Spectrum,
-    alignment,
-    compute_metrics,
-    intraclass_correlation,
-    lidar,
-    uniformity,
-)
+from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, intraclass_correlation, lidar, uniformity
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank_papers import studies
 

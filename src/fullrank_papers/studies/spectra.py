@@ -6,9 +6,9 @@ from typing import Any
 from matplotlib import rc_context
 
 from fullrank.objectives import OBJECTIVES
-from fullrank.report.plot_style import MATPLOTLIB_STYLE, subplots
 from fullrank.testing import objective_case, optimize_free_embeddings
 from fullrank_papers import studies
+from fullrank_papers.plot_style import MATPLOTLIB_STYLE, subplots
 
 FIGURE = Path("docs/figures/spectra.svg")
 HYPER = {"directclr": {"d0": 16}, "directclr_paper": {"d0": 16}}

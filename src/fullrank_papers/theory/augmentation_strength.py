@@ -11,11 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import tensor_arguments
 from fullrank_papers.theory.infonce import weighted_covariances
 
 
-@tensor_arguments
 def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     """Return the factors k_j on the augmentation's second moments above which small weights vanish: one per direction,
     ascending.
@@ -45,7 +43,6 @@ def collapse_thresholds(x: Float[Tensor, "2 N m"]) -> Float[Tensor, " m"]:
     return torch.where(shares > rounding, 1 / shares, torch.inf)
 
 
-@tensor_arguments
 def gaussian_equilibrium(k: Float[Tensor, "*S"], *, variance: float = 1.0) -> Float[Tensor, "*S"]:
     """Return the singular value w* at which growth ends for an isotropic Gaussian: w*² = ((v + √(v² + 4vk))/(2k) −
     1)/v, or 0 for k ≥ 2v.

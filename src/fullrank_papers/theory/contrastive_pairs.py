@@ -9,11 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.errors import UserError
-from fullrank_papers.theory.checks import check_symmetric, tensor_arguments
+from fullrank_papers.theory.checks import check_symmetric
 
 
-@tensor_arguments
 def pair_matrix(
     X: Float[Tensor, "n d"],
     X_pos: Float[Tensor, "n *p d"],
@@ -34,9 +32,6 @@ def pair_matrix(
         X_neg: their negatives, one or several; without them the non-contrastive C̃ = − Σ_i x_i (Σ_j x_ij⁺)ᵀ.
         average: mean over anchors, over positives and over negatives, rather than sums.
 
-    Raises:
-        UserError: the shapes of anchors and pairs do not match.
-
     Source: Esser et al. 2023, eq. 7 (corrected: the paper prints the non-contrastive C̃ with the sign +, under which
     all outputs vanish).
 
@@ -44,23 +39,15 @@ def pair_matrix(
     tensor([[-1., -0.],
             [-0., -1.]])
     """
-    C = -_pair_products(X, X_pos, average)
-    if X_neg is not None:
-        C = C + _pair_products(X, X_neg, average)
+
+    def products(others: Float[Tensor, "n *p d"]) -> Float[Tensor, "d d"]:
+        others = others.reshape(len(X), -1, X.shape[-1])
+        return X.mT @ (others.mean(1) / len(X) if average else others.sum(1))
+
+    C = -products(X_pos) if X_neg is None else products(X_neg) - products(X_pos)
     return (C + C.mT) / 2
 
 
-def _pair_products(X: Float[Tensor, "n d"], others: Float[Tensor, "n *p d"], average: bool) -> Float[Tensor, "d d"]:
-    """Return Σ_i x_i (Σ_j x_ij)ᵀ, or the mean."""
-    if (len(others), others.shape[-1]) != X.shape or others.ndim not in (2, 3):
-        raise UserError(
-            f"anchors {tuple(X.shape)} and pairs {tuple(others.shape)} do not match; give pairs (n, d) or (n, pairs, d)"
-        )
-    others = others.reshape(len(X), -1, X.shape[-1])
-    return X.mT @ (others.mean(1) / len(X) if average else others.sum(1))
-
-
-@tensor_arguments
 def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
     """Return the eigenvalues λ of C in ascending order, and the orthogonal V of C = VΛVᵀ.
 
@@ -70,11 +57,10 @@ def eigenbasis(C: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tens
     >>> eigenbasis(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))[0]
     tensor([-1.,  1.])
     """
-    check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
+    check_symmetric(C, "C")
     return torch.linalg.eigh(C)
 
 
-@tensor_arguments
 def unconstrained_weights(
     Theta0: Float[Tensor, "z d"], C: Float[Tensor, "d d"], t: Float[Tensor, "*T"]
 ) -> Float[Tensor, "*T z d"]:

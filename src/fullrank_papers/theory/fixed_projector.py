@@ -13,10 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import check_symmetric, tensor_arguments
+from fullrank_papers.theory.checks import check_symmetric
 
 
-@tensor_arguments
 def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Float[Tensor, "h d"]:
     """Return (I − A⁺A)Θ, the part of Θ that no loss of u = AΘx changes, since the gradient of Θ is in the range of Aᵀ.
 
@@ -29,7 +28,6 @@ def frozen_weights(Theta: Float[Tensor, "h d"], A: Float[Tensor, "k h"]) -> Floa
     return Theta - torch.linalg.pinv(A) @ (A @ Theta)
 
 
-@tensor_arguments
 def projected_weights(
     Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"], t: Float[Tensor, "*T"]
 ) -> Float[Tensor, "*T h d"]:
@@ -47,7 +45,7 @@ def projected_weights(
     tensor([[20.0855],
             [ 1.0000]])
     """
-    check_symmetric(X, "X", "give −2C with a symmetric C")
+    check_symmetric(X, "X")
     _, roots, Qh = torch.linalg.svd(A)  # not eigh(AᵀA): its rounding would move the frozen part
     a = torch.zeros(A.shape[1], dtype=A.dtype, device=A.device)
     a[: len(roots)] = torch.where(roots > 1e-14 * roots[0], roots, 0).square()
@@ -55,7 +53,6 @@ def projected_weights(
     return Qh.mT @ (Qh @ Theta0 @ V * torch.exp(t[..., None, None] * torch.outer(a, xi))) @ V.mT
 
 
-@tensor_arguments
 def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tensor, " m"]:
     """Return the rates r₁ ≥ r₂ ≥ … of Θ's m = min(h, d) singular values, σ_k(t) ~ e^{r_k t} from a generic start.
 
@@ -71,17 +68,12 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
     Returns:
         The rates, descending. u collapses to one dimension at the rate r₁ − r₂.
 
-    Raises:
-        UserError: an a is negative, which is impossible for AᵀA.
-
     Source: not in the papers.
 
     >>> eigenvalues = torch.tensor([3.0, 2.0])
     >>> growth_rates(torch.tensor([1.0, 0.0]), eigenvalues), growth_rates(torch.ones(2), eigenvalues)
     (tensor([3., 0.]), tensor([3., 2.]))
     """
-    if bool((a < 0).any()):
-        raise UserError(f"AᵀA cannot have the eigenvalue {a.min():.3g}; give the squares of A's singular values")
     a, xi, m = a.sort(descending=True).values, xi.sort(descending=True).values, min(len(a), len(xi))
     p = min(int((xi > 0).sum()), m)
     least, smallest = xi[p:m], a.flip(0)[: m - p]
@@ -89,7 +81,6 @@ def growth_rates(a: Float[Tensor, " h"], xi: Float[Tensor, " d"]) -> Float[Tenso
     return torch.cat([a[:p] * xi[:p], torch.stack(totals).diff()])
 
 
-@tensor_arguments
 def collapsed_weights(
     Theta0: Float[Tensor, "h d"], A: Float[Tensor, "k h"], X: Float[Tensor, "d d"]
 ) -> Float[Tensor, "h d"]:
@@ -111,13 +102,12 @@ def collapsed_weights(
             [0.0000, 0.0000, 0.0000],
             [0.0000, 0.0000, 1.0000]])
     """
-    check_symmetric(X, "X", "give −2C with a symmetric C")
-    if not torch.allclose(A @ A.mT, torch.eye(len(A), dtype=A.dtype, device=A.device), atol=1e-6):
-        raise UserError("the rows of A are not orthonormal, so W does not keep its norm; integrate the flow instead")
+    check_symmetric(X, "X")
     xi, V = torch.linalg.eigh(X)
-    if len(xi) > 1 and xi[-1] - xi[-2] <= 1e-9 * xi.abs().max():
+    multiple = len(xi) > 1 and xi[-1] - xi[-2] <= 1e-9 * xi.abs().max()
+    if multiple or not torch.allclose(A @ A.mT, torch.eye(len(A)).to(A), atol=1e-6):
         raise UserError(
-            "the largest eigenvalue of X is not simple, so more than one dimension remains; integrate the flow instead"
+            "A's rows are not orthonormal, or X's largest eigenvalue is multiple; integrate the flow instead"
         )
     W, v = A @ Theta0, V[:, -1]
     end = W.norm() * torch.outer(W @ v / (W @ v).norm(), v)

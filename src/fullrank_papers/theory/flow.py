@@ -5,8 +5,7 @@ A loss is a function of a dict or tuple of float64 tensors. Time is learning rat
 loss that is a sum over n samples runs n times faster than their mean.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import check_steps, tensor_arguments
 
 Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
 
@@ -24,24 +22,15 @@ Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
 def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
     """Return ∇loss(θ), computed by autograd, like `params` (θ). It is zero for parameters that the loss does not use.
 
-    Raises:
-        UserError: the loss is not a scalar tensor.
-
     >>> gradient(lambda p: p["w"].square().sum() / 2, {"w": torch.tensor([1.0, 3.0])})
     {'w': tensor([1., 3.])}
     """
     leaves = [x.detach().requires_grad_() for x in parameter_tensors(params)]
     with torch.enable_grad():
-        value = loss(rebuild_parameters(params, leaves))
-    if not (isinstance(value, Tensor) and value.ndim == 0):
-        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise UserError(
-            f"the loss returned {got} instead of one number; for an objective's terms, return sum(terms.values())"
-        )
-    return rebuild_parameters(params, torch.autograd.grad(value, leaves, materialize_grads=True))
+        slopes = torch.autograd.grad(loss(rebuild_parameters(params, leaves)), leaves, materialize_grads=True)
+    return rebuild_parameters(params, slopes)
 
 
-@tensor_arguments
 def gradient_flow(
     loss: Callable[[Params], Tensor],
     params: Params,
@@ -66,8 +55,7 @@ def gradient_flow(
         θ(t), named like `params`, each tensor with a first dimension of T times.
 
     Raises:
-        UserError: the parameters are not float64, the times do not ascend from 0 on, or the flow diverges before the
-            last time.
+        UserError: the flow diverges before the last time.
 
     Source: Hairer, Nørsett and Wanner 1993, Solving Ordinary Differential Equations I, Sec. II.5 and II.10.
 
@@ -76,14 +64,23 @@ def gradient_flow(
     tensor([[1.0000, 3.0000],
             [0.3679, 1.1036]], dtype=torch.float64)
     """
-    check_float64(params)
-    rows = solve_ode(
-        lambda y: -_flatten(gradient(loss, _unflatten(y, params))), _flatten(params), t, rtol=rtol, atol=atol
-    )
-    return _unflatten(rows, params)
+    start = parameter_tensors(params)
+
+    def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " P"]:
+        return torch.cat([x.flatten() for x in tensors])
+
+    def unflatten(rows: Float[Tensor, "*T P"]) -> Params:
+        pieces = rows.split([x.numel() for x in start], -1)
+        return rebuild_parameters(
+            params, [p.reshape(rows.shape[:-1] + x.shape) for p, x in zip(pieces, start, strict=True)]
+        )
+
+    def velocity(y: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        return -flatten(parameter_tensors(gradient(loss, unflatten(y))))
+
+    return unflatten(solve_ode(velocity, flatten(start), t, rtol=rtol, atol=atol))
 
 
-@tensor_arguments
 def solve_ode(
     velocity: Callable[[Tensor], Tensor],
     start: Float[Tensor, "..."],
@@ -96,18 +93,12 @@ def solve_ode(
     times t.
 
     Raises:
-        UserError: the start is not float64, the times do not ascend from 0 on, the velocity is not finite at the start,
-            or x diverges before the last time.
+        UserError: the velocity is not finite at the start, or x diverges before the last time.
 
     >>> solve_ode(lambda x: -x, torch.tensor([2.0], dtype=torch.float64), torch.tensor([0.0, 1.0]))[:, 0]
     tensor([2.0000, 0.7358], dtype=torch.float64)
     """
-    check_float64((start,))
     times = t.double().cpu().numpy()
-    if len(times) == 0 or not np.isfinite(times).all() or times[0] < 0 or (np.diff(times) <= 0).any():
-        raise UserError(
-            f"times must be finite and ascend from 0 or later, received {t.tolist()}; sort them and remove duplicates"
-        )
     if times[-1] == 0:  # scipy returns nothing here
         return start[None]
 
@@ -115,18 +106,13 @@ def solve_ode(
         return velocity(torch.tensor(y).to(start.device).view(start.shape)).flatten().cpu().numpy()
 
     if not velocity(start).isfinite().all():  # scipy would search for a first step forever
-        raise UserError(
-            "the velocity at t = 0 is NaN or infinite, expected finite numbers; check the loss, its data and the start"
-        )
+        raise UserError("the velocity at t = 0 is NaN or infinite; check the loss, its data and the start")
     with np.errstate(over="ignore", invalid="ignore"):  # a flow that diverges is reported below
         solution = solve_ivp(
             slope, (0.0, times[-1]), start.flatten().cpu().numpy(), method="DOP853", t_eval=times, rtol=rtol, atol=atol
         )
     if not solution.success:
-        reached = max(solution.t, default=0.0)
-        raise UserError(
-            f"the flow diverges between t = {reached:g} and {times[-1]:g}; end earlier, or bound the loss from below"
-        )
+        raise UserError(f"the flow diverges before t = {times[-1]:g}; end earlier, or bound the loss from below")
     return torch.tensor(solution.y.T).to(start.device).view(len(times), *start.shape)
 
 
@@ -139,7 +125,7 @@ def gradient_descent(
     `steps` are ascending numbers ≥ 0; the tensors of the result have a first dimension of len(steps).
 
     Raises:
-        UserError: the parameters are not float64, the steps do not ascend from 0 on, or gradient descent diverges.
+        UserError: an error of `record`.
 
     >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
     >>> loss = lambda p: p["w"].square().sum() / 2  # so that w_k = (1 − η)ᵏ w_0
@@ -147,16 +133,29 @@ def gradient_descent(
     tensor([[1.0000, 3.0000],
             [0.2500, 0.7500]], dtype=torch.float64)
     """
-    check_float64(params)
-    check_steps(steps)
+    path = gradient_descent_iterates(loss, params, learning_rate=learning_rate)
+    return rebuild_parameters(params, record(map(parameter_tensors, path), steps))
+
+
+def record(path: Iterable[Sequence[Tensor]], steps: Sequence[int]) -> list[Tensor]:
+    """Return the tensors of a path at the chosen steps, each with a first dimension of len(steps).
+
+    Raises:
+        UserError: the steps do not ascend from 0 on, the path ends before the last one, or the tensors are not finite
+            there.
+
+    >>> record(([torch.tensor(2.0**k)] for k in range(9)), [0, 3])
+    [tensor([1., 8.])]
+    """
     wanted = set(steps)
-    path = islice(gradient_descent_iterates(loss, params, learning_rate=learning_rate), steps[-1] + 1)
-    rows = [parameter_tensors(current) for step, current in enumerate(path) if step in wanted]
-    if not all(x.isfinite().all() for x in rows[-1]):
+    rows = [tensors for step, tensors in zip(range(steps[-1] + 1), path, strict=False) if step in wanted]
+    if list(steps) != sorted(wanted) or len(rows) < len(steps):
         raise UserError(
-            f"gradient descent diverged before step {steps[-1]} at learning rate {learning_rate:g}; lower it"
+            f"steps {list(steps)} do not ascend from 0 to the end of the path; sort them, or give more batches"
         )
-    return rebuild_parameters(params, [torch.stack(column) for column in zip(*rows, strict=True)])
+    if not all(x.isfinite().all() for x in rows[-1]):
+        raise UserError(f"training diverged before step {steps[-1]}; lower the learning rate")
+    return [torch.stack(column) for column in zip(*rows, strict=True)]
 
 
 def gradient_descent_iterates(
@@ -176,25 +175,8 @@ def gradient_descent_iterates(
 
 
 def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
-    """Return the detached tensors of a dict or tuple of parameters.
-
-    Raises:
-        UserError: the parameters are neither, or contain something else than tensors.
-    """
-    values = (
-        list(params.values())
-        if isinstance(params, dict)
-        else list(params)
-        if isinstance(params, (tuple, list))
-        else [params]
-    )
-    wrong = next((type(x).__name__ for x in values if not isinstance(x, Tensor)), None)
-    if wrong or not isinstance(params, (dict, tuple, list)):
-        found = wrong or "Tensor"
-        raise UserError(
-            f"parameters are or contain a {found}, expected a dict or tuple of float64 tensors; wrap one tensor as (W,)"
-        )
-    return [x.detach() for x in values]
+    """Return the detached tensors of a dict or tuple of parameters."""
+    return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
 
 
 def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:
@@ -202,30 +184,3 @@ def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:
     if isinstance(params, dict):
         return dict(zip(params, new, strict=True))
     return tuple(new)
-
-
-def check_float64(params: dict[str, Tensor] | tuple[Tensor, ...]) -> None:
-    """Check that all parameters are float64.
-
-    Raises:
-        UserError: a parameter has another dtype.
-    """
-    wrong = sorted({str(x.dtype).removeprefix("torch.") for x in parameter_tensors(params)} - {"float64"})
-    if wrong:
-        raise UserError(
-            f"parameters are {', '.join(wrong)}, expected float64; convert them and the data with .double()"
-        )
-
-
-def _flatten(params: dict[str, Tensor] | tuple[Tensor, ...]) -> Float[Tensor, " P"]:
-    """Return all parameters as one vector."""
-    return torch.cat([x.reshape(-1) for x in parameter_tensors(params)])
-
-
-def _unflatten(rows: Float[Tensor, "*T P"], params: Params) -> Params:
-    """Invert `_flatten`, for one row or many."""
-    originals = parameter_tensors(params)
-    pieces = rows.split([x.numel() for x in originals], -1)
-    return rebuild_parameters(
-        params, [piece.reshape(rows.shape[:-1] + x.shape) for piece, x in zip(pieces, originals, strict=True)]
-    )

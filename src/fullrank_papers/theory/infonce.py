@@ -3,23 +3,20 @@ by step.
 
 The loss is `fullrank.objectives.infonce_squared`, a sum over the N samples; time is learning rate × step of gradient
 descent on that sum. x (2, N, m) are the inputs of two branches (N anchors, and x′ their positives), z = W_L…W₁x, and Z
-(2, N, D) the embeddings. Weights are given from the first layer up, each (outputs, inputs); shapes that do not match
-are a `UserError`.
+(2, N, D) the embeddings. Weights are given from the first layer up, each (outputs, inputs).
 Source of all: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self-supervised Learning.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.errors import UserError
-from fullrank_papers.theory.checks import check_steps, tensor_arguments
+from fullrank_papers.theory.flow import record
 
 
-@tensor_arguments
 def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     """Return α_ij = exp(−½‖z_i − z_j‖²)/Z_i for j ≠ i, α_ii = exp(−½‖z_i − z′_i‖²)/Z_i; each row sums to one.
 
@@ -35,7 +32,6 @@ def softmax_weights(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "N N"]:
     return distances.diagonal_scatter((anchors - positives).norm(dim=-1)).square().div(-2).softmax(-1)
 
 
-@tensor_arguments
 def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
     """Return the velocity of free embeddings, (−g_z, −g_z′), minus the gradient of the loss:
 
@@ -55,7 +51,6 @@ def embedding_vector_field(Z: Float[Tensor, "2 N D"]) -> Float[Tensor, "2 N D"]:
     )
 
 
-@tensor_arguments
 def weighted_covariances(
     x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]
 ) -> tuple[Float[Tensor, "m m"], Float[Tensor, "m m"]]:
@@ -78,7 +73,6 @@ def weighted_covariances(
     return anchors.mT @ laplacian @ anchors, shifts.mT @ ((1 - alpha.diagonal())[:, None] * shifts)
 
 
-@tensor_arguments
 def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Float[Tensor, "m m"]:
     """Return X = Σ̂₀ − Σ̂₁, symmetric: negative along directions that the augmentation changes more than the data.
     −∂ℒ/∂W = WX.
@@ -94,7 +88,6 @@ def driving_matrix(x: Float[Tensor, "2 N m"], alpha: Float[Tensor, "N N"]) -> Fl
     return data - augmentation
 
 
-@tensor_arguments
 def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor, "m m"]) -> list[Tensor]:
     """Return Ẇ_l = (W_L…W_{l+1})ᵀ W X (W_{l−1}…W₁)ᵀ with W = W_L…W₁, for any number of linear layers and any X.
 
@@ -107,7 +100,6 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
             [0., 4.]]), tensor([[2., 0.],
             [0., 2.]])]
     """
-    _check_layer_shapes(weights, inputs=len(X))
     *below, W = accumulate(
         weights, lambda lower, upper: upper @ lower, initial=torch.eye(len(X), dtype=X.dtype, device=X.device)
     )
@@ -119,7 +111,6 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
     return velocities[::-1]
 
 
-@tensor_arguments
 def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Return Ẇ_l = −∂ℒ/∂W_l of linear layers under InfoNCE: `driven_vector_field` with the X of these weights.
 
@@ -128,12 +119,10 @@ def linear_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor
     >>> linear_vector_field([torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]])]
     """
-    _check_layer_shapes(weights, inputs=x.shape[-1])
     *_, W = accumulate(weights, lambda lower, upper: upper @ lower)
     return driven_vector_field(weights, driving_matrix(x, softmax_weights(x @ W.mT)))
 
 
-@tensor_arguments
 def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
     """Return Ẇ_l = −∂ℒ/∂W_l of layers with a ReLU after each but the last, z = W_L relu(… relu(W₁x)).
 
@@ -145,7 +134,6 @@ def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, 
     >>> relu_vector_field([torch.eye(1), torch.eye(1)], torch.tensor([[[0.0], [2.0]], [[0.0], [2.0]]]))
     [tensor([[0.9536]]), tensor([[0.9536]])]
     """
-    _check_layer_shapes(weights, inputs=x.shape[-1])
     inputs = list(accumulate(weights[:-1], lambda h, W: (h @ W.mT).relu(), initial=x))
     backward = embedding_vector_field(inputs[-1] @ weights[-1].mT)
     velocities = []
@@ -155,7 +143,6 @@ def relu_vector_field(weights: Sequence[Float[Tensor, "_ _"]], x: Float[Tensor, 
     return velocities[::-1]
 
 
-@tensor_arguments
 def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     """Return W_lW_lᵀ − W_{l+1}ᵀW_{l+1} of neighbouring layers, which every linear flow conserves (finite steps change
     it by O(lr)).
@@ -168,11 +155,9 @@ def imbalances(weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
     >>> imbalances([torch.eye(1), 2 * torch.eye(1)])
     [tensor([[-3.]])]
     """
-    _check_layer_shapes(weights, inputs=weights[0].shape[1])
     return [lower @ lower.mT - upper.mT @ upper for lower, upper in pairwise(weights)]
 
 
-@tensor_arguments
 def train_infonce(
     weights: Sequence[Float[Tensor, "_ _"]],
     batches: Iterable[Float[Tensor, "2 _ m"]],
@@ -197,7 +182,7 @@ def train_infonce(
         W₁, …, W_L at those steps, each with a first dimension of len(steps).
 
     Raises:
-        UserError: steps that do not ascend from 0 on, fewer batches than steps, or weights that diverge.
+        UserError: an error of `flow.record`.
 
     Source: Sections 4 and 5 and Appendix C (stochastic gradient descent without momentum or weight decay).
 
@@ -206,28 +191,8 @@ def train_infonce(
     >>> train_infonce([torch.eye(1)], repeat(x), learning_rate=0.1, steps=[0, 1])[0].flatten()
     tensor([1.0000, 1.0954])
     """
-    check_steps(steps)
 
     def take_step(weights: list[Tensor], x: Tensor) -> list[Tensor]:
         return [W + learning_rate * W_dot for W, W_dot in zip(weights, vector_field(weights, x), strict=True)]
 
-    path, wanted = accumulate(islice(batches, steps[-1]), take_step, initial=list(weights)), set(steps)
-    recorded = [current for step, current in enumerate(path) if step in wanted]
-    if len(recorded) < len(wanted):
-        raise UserError(
-            f"the batches ended before step {steps[-1]}; give one batch for each step, or itertools.repeat(x)"
-        )
-    if not all(W.isfinite().all() for W in recorded[-1]):
-        raise UserError(f"the weights diverge at a learning rate of {learning_rate:g}; lower it")
-    return [torch.stack(layer) for layer in zip(*recorded, strict=True)]
-
-
-def _check_layer_shapes(weights: Sequence[Float[Tensor, "_ _"]], *, inputs: int) -> None:
-    """Check that each layer takes the outputs of the layer below, from `inputs` dimensions on."""
-    for layer, W in enumerate(weights, start=1):
-        if W.shape[1] != inputs:
-            raise UserError(
-                f"W{layer} has shape {tuple(W.shape)}, but its input has {inputs} dimensions; "
-                f"give it the shape (outputs, {inputs})"
-            )
-        inputs = W.shape[0]
+    return record(accumulate(batches, take_step, initial=list(weights)), steps)

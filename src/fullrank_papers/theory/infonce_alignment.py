@@ -14,9 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.errors import UserError
-from fullrank_papers.theory.checks import tensor_arguments
-
 
 class Svd(NamedTuple):
     """W = U diag(S) Vᵀ with singular vectors in columns.
@@ -30,7 +27,6 @@ class Svd(NamedTuple):
     V: Float[Tensor, "m k"]
 
 
-@tensor_arguments
 def svd(W: Float[Tensor, "h m"]) -> Svd:
     """Return the factors of W = U diag(S) Vᵀ, k = min(h, m) singular values in descending order.
 
@@ -41,7 +37,6 @@ def svd(W: Float[Tensor, "h m"]) -> Svd:
     return Svd(U, S, Vh.mT)
 
 
-@tensor_arguments
 def aligned_vector_field(
     s1: Float[Tensor, "*T k"], s2: Float[Tensor, "*T k"], a: Float[Tensor, "*T k"]
 ) -> tuple[Float[Tensor, "*T k"], Float[Tensor, "*T k"]]:
@@ -58,15 +53,11 @@ def aligned_vector_field(
     return a * s1 * s2.square(), a * s2 * s1.square()
 
 
-@tensor_arguments
 def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     """Return L layers with product W = USVᵀ and zero `imbalances`: W₁ = S^{1/L}Vᵀ, W_l = S^{1/L}, W_L = US^{1/L}.
 
     As the imbalances are conserved, the layers stay aligned: the papers' alignment is exact from this initialisation.
     Hidden layers are as wide as W has singular values.
-
-    Raises:
-        UserError: a depth below 1.
 
     Source: Arora et al. 2018, On the Optimization of Deep Networks: Implicit Acceleration by Overparameterization,
     Procedure 1.
@@ -74,7 +65,6 @@ def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     >>> balanced_layers(torch.tensor([[9.0]]), 2)
     [tensor([[3.]]), tensor([[3.]])]
     """
-    _check_depth(depth)
     if depth == 1:
         return [W]
     U, S, V = svd(W)
@@ -82,7 +72,6 @@ def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     return [root[:, None] * V.mT, *(torch.diag(root) for _ in range(depth - 2)), U * root]
 
 
-@tensor_arguments
 def balanced_singular_values(
     s: Float[Tensor, " k"], a: Float[Tensor, " k"], t: Float[Tensor, "*T"], *, depth: int
 ) -> Float[Tensor, "*T k"]:
@@ -94,25 +83,16 @@ def balanced_singular_values(
     infinite from t* = s(0)^{2/L−2}/((2L − 2)a) on. In one layer, modes of equal a grow at the same rate ṡ/s. In deeper
     networks ṡ/s increases with s, so that large modes dominate.
 
-    Raises:
-        UserError: a depth below 1.
-
     Source: eq. 10-11 for any depth; not in the paper, which has L = 2 and states C's sign wrongly.
 
     >>> balanced_singular_values(torch.tensor([1.0, 0.5]), torch.ones(2), torch.tensor(0.375), depth=2)
     tensor([4.0000, 0.8000])
     """
-    _check_depth(depth)
     growth = a * t[..., None]
     if depth == 1:
         return s * growth.exp()
     rest = 1 - (2 * depth - 2) * growth * s ** (2 - 2 / depth)  # 0 at t*
     return s * rest.clamp(min=0) ** (-depth / (2 * depth - 2))
-
-
-def _check_depth(depth: int) -> None:
-    if depth < 1:
-        raise UserError(f"depth is {depth}, expected 1 or more layers")
 
 
 def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
@@ -133,7 +113,6 @@ def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
     return second.V.mT @ first.U
 
 
-@tensor_arguments
 def alignment_lower_bound(
     s1: Float[Tensor, " k1"], s2: Float[Tensor, " k2"], D: Float[Tensor, "h h"]
 ) -> Float[Tensor, " k"]:
@@ -145,9 +124,6 @@ def alignment_lower_bound(
     singular values than the hidden layer has units (fewer outputs than h), the others are 0 and belong to the minimum.
     There are min(k1, k2) bounds. It is Davis and Kahan's sin θ theorem for W₁W₁ᵀ and W₂ᵀW₂.
 
-    Raises:
-        UserError: more singular values than the h rows of D.
-
     Source: in place of Theorem 2; Davis and Kahan 1970, The Rotation of Eigenvectors by a Perturbation III.
 
     >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0, 1.0]), 4 * torch.eye(2))
@@ -155,8 +131,6 @@ def alignment_lower_bound(
     >>> alignment_lower_bound(torch.tensor([3.0, 1.0]), torch.tensor([3.0]), 4 * torch.eye(2))
     tensor([0.8958])
     """
-    if max(len(s1), len(s2)) > len(D):
-        raise UserError(f"{len(s1)} and {len(s2)} singular values, but D has {len(D)} rows; take D from imbalances")
     count = min(len(s1), len(s2))
     s1, s2 = s1[:count], torch.cat([s2, s2.new_zeros(len(D) - len(s2))])
     same = torch.eye(len(s2), count, dtype=torch.bool, device=s1.device)
@@ -166,28 +140,19 @@ def alignment_lower_bound(
     return (1 - sine.square()).sqrt()
 
 
-@tensor_arguments
 def degenerate_groups(S: Float[Tensor, " k"], *, ratio: float) -> list[int]:
     """Return the sizes of the groups of nearly equal singular values: a new group begins if σ_k exceeds `ratio` times
     σ_{k+1}.
-
-    Raises:
-        UserError: the ratio is not above 1.
 
     Source: Section 5, after Theorem 2.
 
     >>> degenerate_groups(torch.tensor([1.0, 1.0, 0.5, 0.0]), ratio=1.1)
     [2, 1, 1]
     """
-    if not ratio > 1:
-        raise UserError(
-            f"ratio is {ratio}, expected more than 1, the factor at which a group ends; give for example 1.1"
-        )
     ends = (S[:-1] > ratio * S[1:]).nonzero()[:, 0] + 1
     return [end - start for start, end in pairwise([0, *ends.tolist(), len(S)])]
 
 
-@tensor_arguments
 def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tensor]:
     """Return the alignment of each group: the singular values of A's diagonal blocks, of the `sizes` that
     `degenerate_groups` returns.
@@ -197,18 +162,11 @@ def subspace_cosines(A: Float[Tensor, "k k"], sizes: Sequence[int]) -> list[Tens
     aligned layers. These cosines do not depend on the choice of the vectors, and are 1 if the subspaces coincide. For
     groups of one they are |A_kk|.
 
-    Raises:
-        UserError: the sizes do not add up to k.
-
     Source: Section 5, after Theorem 2 (block-diagonal alignment).
 
     >>> swapped = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     >>> subspace_cosines(swapped, [2, 1])
     [tensor([1., 1.]), tensor([1.])]
     """
-    if sum(sizes) != len(A):
-        raise UserError(
-            f"sizes {list(sizes)} add up to {sum(sizes)}, but A has {len(A)} rows; take them from degenerate_groups"
-        )
     rows = A.split(list(sizes))
     return [torch.linalg.svdvals(row.split(list(sizes), 1)[k]) for k, row in enumerate(rows)]

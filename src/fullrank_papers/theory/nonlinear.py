@@ -1,10 +1,10 @@
 """Two-layer networks u = W2ᵀφ(W1x) with orthonormal weights, compared with linear ones, u = W2ᵀW1x, as the width grows.
 
-Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), both with orthonormal columns, which are *not* scaled
-with the width. In arguments, `norm` is |x|, `activation` a name in `ACTIVATIONS`, and `curvature` is c, the largest
-|φ″| (tanh: 4/√27). The input of a unit is then of size |x|h^{−½}: as the width grows, only φ's value and slope at 0
-matter. The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start, so read a difference
-relative to that.
+Shapes: d inputs, h ≥ 2 hidden units, z ≤ h outputs; W1 (h, d), W2 (h, z), both with orthonormal columns, which are
+*not* scaled with the width. In arguments, `norm` is |x|, `activation` a name in `ACTIVATIONS`, and `curvature` is c,
+the largest |φ″| (tanh: 4/√27). The input of a unit is then of size |x|h^{−½}: as the width grows, only φ's value and
+slope at 0 matter. The outputs of the linear network vanish too, √(E|u|²) = |x|√(z/h) at a random start, so read a
+difference relative to that.
 Source of all: Esser et al. 2023, Representation Learning Dynamics of Self-Supervised Models.
 """
 
@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from fullrank.errors import UserError, pick
-from fullrank_papers.theory.checks import tensor_arguments
+from fullrank.errors import pick
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda a: a,
@@ -31,7 +30,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """φ by name. Tanh, shifted sigmoid and shifted softplus have φ(0) = 0 and φ′(0) = 1, as Theorem 1 requires."""
 
 
-@tensor_arguments
 def outputs(
     W1: Float[Tensor, "*S h d"], W2: Float[Tensor, "*S h z"], X: Float[Tensor, "*n d"], *, activation: str = "linear"
 ) -> Float[Tensor, "... z"]:
@@ -62,7 +60,7 @@ def initial_difference(activation: str, *, norm: float, hidden: int, outputs: in
     and the last three have φ′(0) = 1 (ReLU: on one side).
 
     Raises:
-        UserError: an unknown activation, or fewer than 2 hidden units or than outputs.
+        UserError: an unknown activation.
 
     Source: not in the paper; Theorem 1 bounds it by a larger rate, `theorem1_bound`.
 
@@ -70,8 +68,6 @@ def initial_difference(activation: str, *, norm: float, hidden: int, outputs: in
     0.7071
     """
     phi = pick(activation, ACTIVATIONS, "activation")
-    if hidden < outputs:
-        raise UserError(f"hidden = {hidden} units have no {outputs} orthonormal columns; choose hidden ≥ {outputs}")
     return math.sqrt(outputs * _mean_over_sphere(lambda g: (phi(g) - g).square(), norm, hidden))
 
 
@@ -86,7 +82,7 @@ def aligned_gain(activation: str, *, norm: float, hidden: int) -> float:
         sigmoid  ¾ as h → ∞, in addition to the constant W2ᵀφ(0)1
 
     Raises:
-        UserError: an unknown activation, or fewer than 2 hidden units.
+        UserError: an unknown activation.
 
     Source: not in the paper.
 
@@ -131,8 +127,6 @@ def _mean_over_sphere(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -
     Gauss-Legendre quadrature on each side of 0, where ReLU has its kink; beyond 12/√h there is less than 1e-25 of the
     mass.
     """
-    if hidden < 2:
-        raise UserError(f"hidden = {hidden} units are too few for an average; choose hidden ≥ 2")
     nodes, weights = np.polynomial.legendre.leggauss(100)
     half = min(math.pi / 2, 12 / math.sqrt(hidden)) / 2 * torch.from_numpy(nodes + 1)
     angles = torch.cat([-half, half])

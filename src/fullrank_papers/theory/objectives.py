@@ -9,11 +9,9 @@ from torch import Tensor
 from fullrank.objectives.algebra import squared_distances
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
-from fullrank_papers.theory.checks import tensor_arguments
 
 
 @checks_shapes
-@tensor_arguments
 def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_neg: Float[Tensor, "N D"]) -> Terms:
     """Return the terms of the simplest contrastive loss, Σ_i u_iᵀ(u_i⁻ − u_i⁺). Without a constraint it is unbounded
     below.
@@ -36,7 +34,6 @@ def contrastive_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"], U_n
 
 
 @checks_shapes
-@tensor_arguments
 def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Terms:
     """Return the term of the simplest non-contrastive loss, − Σ_i u_iᵀu_i⁺. Without a constraint, directions of
     negative alignment converge to zero under its gradient flow, and all others diverge.
@@ -57,7 +54,6 @@ def alignment_linear(U: Float[Tensor, "N D"], U_pos: Float[Tensor, "N D"]) -> Te
 
 
 @checks_shapes
-@tensor_arguments
 def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the terms of FroSSL in the form for which the dynamics are solved, ‖Z₁ᵀZ₁ − I‖_F² + ‖Z₂ᵀZ₂ − I‖_F² + ‖Z₁ −
     Z₂‖_F².
@@ -78,7 +74,6 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 @checks_shapes
-@tensor_arguments
 def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the term of Barlow Twins in the form for which the dynamics are solved, ‖Z₁ᵀZ₂ − I‖_F². Joint rotations do
     not change it.
@@ -99,7 +94,6 @@ def barlow_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
 
 
 @checks_shapes
-@tensor_arguments
 def infonce_squared(Z: Float[Tensor, "2 N D"]) -> Terms:
     """Return the terms of InfoNCE with squared distances. With z the anchors Z₁ and z′ their positives Z₂,
 

@@ -10,10 +10,11 @@ from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
+from scipy.optimize import brentq
 from torch import Tensor
 
 from fullrank.errors import UserError, pick
-from fullrank_papers.theory.checks import check_output_length, tensor_arguments
+from fullrank_papers.theory.checks import check_output_length
 
 Formulation = Literal["scaled", "bounded", "product", "orthonormal"]
 
@@ -35,7 +36,6 @@ def forced_rank(d: int, *, hidden: int, outputs: int) -> int:
     return max(0, d + outputs - hidden)
 
 
-@tensor_arguments
 def minimum_loss(
     eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, formulation: Formulation = "orthonormal"
 ) -> Float[Tensor, ""]:
@@ -52,8 +52,10 @@ def minimum_loss(
     Raises:
         UserError: an unknown formulation; orthonormal columns with h < d or h < z.
 
-    Source: Esser et al. 2023, Proposition 3 (corrected: equal only under the condition of
-    `formulations_are_equivalent`).
+    All four are equal if and only if k = 0 or λ_k ≤ 0. h ≥ d + z is always sufficient, and so is h ≥ d + z − min(z,
+    number of negative eigenvalues).
+
+    Source: Esser et al. 2023, Proposition 3 (corrected: "at least one negative eigenvalue" is not sufficient).
 
     >>> C = torch.tensor([-1.0, 0.5, 1.0, 2.0])
     >>> minimum_loss(C, hidden=4, outputs=2, formulation="bounded"), minimum_loss(C, hidden=4, outputs=2)
@@ -65,26 +67,6 @@ def minimum_loss(
     return eigenvalues[:forced].sum() + eigenvalues[forced : min(d, outputs, hidden)].clamp(max=0).sum()
 
 
-@tensor_arguments
-def formulations_are_equivalent(eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int) -> bool:
-    """Return whether the four formulations of `minimum_loss` have the same value: k = max(0, d + z − h) is 0, or λ_k ≤
-    0.
-
-    h ≥ d + z is always sufficient, and so is h ≥ d + z − min(z, number of negative eigenvalues).
-
-    Raises:
-        UserError: h < d or h < z.
-
-    Source: Esser et al. 2023, Proposition 3 (corrected: "at least one negative eigenvalue" is not sufficient).
-
-    >>> [formulations_are_equivalent(torch.tensor([-1.0, 0.5, 1.0, 2.0]), hidden=h, outputs=2) for h in (4, 5)]
-    [False, True]
-    """
-    forced = forced_rank(len(eigenvalues), hidden=hidden, outputs=outputs)
-    return forced == 0 or bool(eigenvalues[forced - 1] <= 0)
-
-
-@tensor_arguments
 def output_limit(
     q0: Float[Tensor, " d"], eigenvalues: Float[Tensor, " d"], *, b: float = 2.0, tolerance: float = 1e-12
 ) -> Float[Tensor, " d"]:
@@ -126,23 +108,16 @@ def output_limit(
     size = torch.linalg.vector_norm(c).item()
     if length >= 1 - tolerance or lowest < -scale:
         return c / size
-    return c * 0 if lowest > scale else c * (_limit_length(size, length, b) / size)
+    if lowest > scale:
+        return torch.zeros_like(q0)
+
+    def conserved(rho: float, norm: float) -> float:
+        return 8 * math.log(rho) - b * math.log1p(-(norm**2))
+
+    rho = brentq(lambda rho: conserved(rho, rho) - conserved(size, length), size, 1 - 1e-15, xtol=1e-15)
+    return c * (rho / size)
 
 
-def _limit_length(size: float, length: float, b: float) -> float:
-    """Return the root ρ in [size, 1) of 8 log ρ − b log(1 − ρ²) = 8 log size − b log(1 − length²), by bisection: the
-    left side grows.
-    """
-    target = 8 * math.log(size) - b * math.log1p(-(length**2))
-    low, high = size, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        below = middle < 1 and 8 * math.log(middle) - b * math.log1p(-(middle**2)) < target
-        low, high = (middle, high) if below else (low, middle)
-    return (low + high) / 2
-
-
-@tensor_arguments
 def output_limit_projector(
     eigenvalues: Float[Tensor, " d"], *, hidden: int, outputs: int, tolerance: float = 1e-12
 ) -> Float[Tensor, "d d"]:

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import tensor_arguments
 from fullrank_papers.theory.two_view_modes import LogisticModes
 
 CANDIDATES = 5
@@ -26,7 +25,6 @@ NEAR = 1.5
 """Growth rates form a block if, until a mode is learned, they separate its directions by less than a factor e^1.5."""
 
 
-@tensor_arguments
 def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
     """Return M = [[G₁₁, G₁₂], [G₂₁, G₂₂]] for FroSSL: the Gram matrix of the concatenated views, [X₁ X₂]ᵀ[X₁ X₂].
 
@@ -42,7 +40,6 @@ def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -
     return G.sum((0, 1)) if shared else G.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
-@tensor_arguments
 def barlow_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -> Float[Tensor, "K K"]:
     """Return M = [[0, G₁₂], [G₂₁, 0]] for the Barlow Twins loss. Its eigenvalues are ± the singular values of G₁₂.
 
@@ -90,19 +87,16 @@ class SmallInitialization:
         """Return the time when each mode is learned, s² = fraction · limit; see `LogisticModes.learning_times`."""
         return self.modes.learning_times(self.s0, fraction=fraction)
 
-    @tensor_arguments
     def eigenvalues(self, t: Float[Tensor, " T"]) -> Float[Tensor, "T 2 D"]:
         """Return the eigenvalues of Z_vᵀZ_v of both views, in descending order: λ_j s_j(t)² if modes are aligned."""
         s = self.modes.singular_values(t, self.s0)[:, None]
         return torch.linalg.eigvalsh(s[..., None] * self.covariances * s[..., None, :]).flip(-1)
 
-    @tensor_arguments
     def weights(self, t: Float[Tensor, " T"]) -> Float[Tensor, "T B D M"]:
         """Return the whole trajectory in closed form."""
         return (self.U * self.modes.singular_values(t, self.s0)[:, None, None]) @ self.A.mT
 
 
-@tensor_arguments
 def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> SmallInitialization:
     """Return the modes that small weights learn under FroSSL, from one saddle to the next: limit (p + q + 2r)/(2(p² +
     q²)), rate 4μ.
@@ -140,7 +134,6 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
     return _saddle_to_saddle(W, G, frossl_growth_matrix, compute_limit, learned_moments)
 
 
-@tensor_arguments
 def barlow_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> SmallInitialization:
     """Return the modes that small weights learn under Barlow Twins, the leading singular triples (a, σ, b) of G₁₂:
     limit 1/σ, rate 4σ.

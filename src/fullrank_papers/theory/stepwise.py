@@ -19,10 +19,9 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank_papers.theory import flow
-from fullrank_papers.theory.checks import check_symmetric, tensor_arguments
+from fullrank_papers.theory.checks import check_symmetric
 
 
-@tensor_arguments
 def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]:
     """Return Γ = (1/2n) Σ_i (x_i x′_iᵀ + x′_i x_iᵀ). The dynamics depend on the data through Γ alone; X is not centred.
 
@@ -36,7 +35,6 @@ def feature_cross_correlation(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "M M"]
     return (C + C.mT) / 2
 
 
-@tensor_arguments
 def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, ""]:
     """Return ℒ(W) = ‖WΓWᵀ − I‖_F², Barlow Twins without normalisation and with the cross-correlation of both orders of
     the views.
@@ -49,7 +47,6 @@ def barlow_loss(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tenso
     return _residual(W, G).square().sum()
 
 
-@tensor_arguments
 def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D M"]:
     """Return dW/dt = −∇ℒ(W) = −4 (WΓWᵀ − I) WΓ.
 
@@ -62,7 +59,6 @@ def vector_field(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tens
     return -4 * _residual(W, G) @ W @ G
 
 
-@tensor_arguments
 def gradient_descent(
     W: Float[Tensor, "D M"], G: Float[Tensor, "M M"], *, learning_rate: float, steps: Sequence[int]
 ) -> Float[Tensor, "S D M"]:
@@ -78,38 +74,24 @@ def gradient_descent(
     """
     limit = stability_limit(eigenmodes(G)[0])
     if learning_rate >= limit:
-        raise UserError(
-            f"learning rate {learning_rate:g} is not below the stability limit 1/(4γ₁) = {limit:g}; lower it"
-        )
-    return flow.gradient_descent(lambda p: barlow_loss(p["W"], G), {"W": W}, learning_rate=learning_rate, steps=steps)[
-        "W"
-    ]
+        raise UserError(f"learning rate {learning_rate:g} is not below the stability limit {limit:g}; lower it")
+    return flow.gradient_descent(lambda p: barlow_loss(p[0], G), (W,), learning_rate=learning_rate, steps=steps)[0]
 
 
-@tensor_arguments
 def stability_limit(gamma: Float[Tensor, " M"]) -> float:
     """Return 1/(4γ₁): gradient descent converges to WΓWᵀ = I only at a learning rate below it.
 
     The largest curvature of ℒ there is 8γ₁, that of the singular value of the first mode, and a step of 2/curvature
     only oscillates.
 
-    Raises:
-        UserError: no eigenvalue is positive, so nothing is learned at any learning rate.
-
     Source: derived here; Simon et al. 2023 take small steps.
 
     >>> stability_limit(torch.tensor([2.0, 1.0]))
     0.125
     """
-    if gamma[0] <= 0:
-        raise UserError(
-            f"Γ has no positive eigenvalue (the largest is {gamma[0]:.3g}), so no mode is learned; "
-            "give two views of each image"
-        )
     return (1 / (4 * gamma[0])).item()
 
 
-@tensor_arguments
 def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
     """Return γ and V of Γ = V diag(γ) Vᵀ with γ descending: the order in which modes are learned. Modes with γ ≤ 0 are
     not learned.
@@ -121,7 +103,7 @@ def eigenmodes(G: Float[Tensor, "M M"]) -> tuple[Float[Tensor, " M"], Float[Tens
     >>> gamma, V[:, 0].abs()
     (tensor([3., 2., 1.]), tensor([0., 1., 0.]))
     """
-    check_symmetric(G, "Γ", "take (Γ + Γᵀ)/2, as feature_cross_correlation does")
+    check_symmetric(G, "Γ")
     gamma, V = torch.linalg.eigh(G)
     return gamma.flip(-1), V.flip(-1)
 
@@ -131,7 +113,6 @@ SEPARATED = 12.0
 the SVD e¹²ε."""
 
 
-@tensor_arguments
 def aligned_initialization(
     W: Float[Tensor, "D M"], gamma: Float[Tensor, " K"], V: Float[Tensor, "M K"]
 ) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"], Float[Tensor, "D R"], Float[Tensor, "M R"]]:
@@ -158,19 +139,12 @@ def aligned_initialization(
         s(0), γ, U and V of R modes: D, or fewer if fewer γ are positive or W does not contain so many modes. They are
         arguments of `weights(t, s, gamma, U, V)`.
 
-    Raises:
-        UserError: γ does not descend, or there is not one γ for each mode.
-
     Source: Simon et al. 2023, small generic initialisation, a Gram-Schmidt process; for equal and near γ not in the
     paper.
 
     >>> aligned_initialization(torch.tensor([[0.0, -0.02], [0.01, 0.0]]), torch.tensor([2.0, 1.0]), torch.eye(2))[:2]
     (tensor([0.0100, 0.0200]), tensor([2., 1.]))
     """
-    if len(gamma) != V.shape[1] or bool((gamma.diff() > 0).any()):
-        raise UserError(
-            f"{len(gamma)} values of γ for {V.shape[1]} modes, expected one each, descending; take both from eigenmodes"
-        )
     positive = gamma > 0
     gamma, overlap = gamma[positive], W @ V[:, positive]
     found = []
@@ -248,7 +222,6 @@ def _orthonormal(A: Float[Tensor, "m R"]) -> Float[Tensor, "m R"]:
     return Q * torch.where(R.diagonal() < 0, -1, 1)
 
 
-@tensor_arguments
 def singular_values(
     t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]
 ) -> Float[Tensor, "*T R"]:
@@ -268,7 +241,6 @@ def singular_values(
     return s / (decay - gamma * s.square() * torch.expm1(-growth)).sqrt()
 
 
-@tensor_arguments
 def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, "*T R"]:
     """Return λ_j(t) = γ_j s_j(t)² = 1 / (1 + ((γ_j s_j(0)²)⁻¹ − 1) e^{−8γ_j t}), the eigenvalues of WΓWᵀ: logistic
     steps from 0 to 1.
@@ -284,7 +256,6 @@ def eigenvalues(t: Float[Tensor, "*T"], s: Float[Tensor, " R"], gamma: Float[Ten
     return gamma * singular_values(t, s, gamma).square()
 
 
-@tensor_arguments
 def weights(
     t: Float[Tensor, "*T"],
     s: Float[Tensor, " R"],
@@ -304,7 +275,6 @@ def weights(
     return U * singular_values(t, s, gamma)[..., None, :] @ V.mT
 
 
-@tensor_arguments
 def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
     """Return τ_j = −log(γ_j s_j(0)²) / (8γ_j), the time when mode j is learned: λ_j(τ_j) = 1/(2 − λ_j(0)), a half for a
     small start.
@@ -319,7 +289,6 @@ def learning_times(s: Float[Tensor, " R"], gamma: Float[Tensor, " R"]) -> Float[
     return torch.where(gamma > 0, -torch.log(gamma.clamp(min=0) * s.square()) / (8 * gamma), torch.inf)
 
 
-@tensor_arguments
 def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, level: float = 0.5) -> Float[Tensor, " R"]:
     """Return the time when each column of a recorded trajectory first reaches `level`, by linear interpolation:
     measured `learning_times`.
@@ -337,7 +306,6 @@ def crossing_times(t: Float[Tensor, " T"], values: Float[Tensor, "T R"], *, leve
     return torch.where(reached.any(0), torch.lerp(t[before], t[after], fraction), torch.inf)
 
 
-@tensor_arguments
 def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     """Return K_Γ = (1/2n) K̃^{½} P K̃^{½}, where P swaps the two views of each pair: Γ of a kernel machine, with Γ's
     nonzero eigenvalues.
@@ -356,17 +324,12 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     tensor([[0.0000, 0.5000],
             [0.5000, 0.0000]])
     """
-    if len(K) % 2:
-        raise UserError(
-            f"the kernel has {len(K)} points, expected two views of each; stack all first views, then all second views"
-        )
-    check_symmetric(K, "the kernel", "take (K + Kᵀ)/2")
+    check_symmetric(K, "K")
     values, B = torch.linalg.eigh(K)
     noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()
-    if values[0] < -100 * noise:
-        raise UserError(
-            f"the kernel has an eigenvalue {values[0]:.3g}, expected all ≥ 0; take a positive semidefinite kernel"
-        )
+    if len(K) % 2 or values[0] < -100 * noise:
+        problem = f"K has {len(K)} points and the eigenvalue {values[0]:.3g}"
+        raise UserError(f"{problem}; give a positive semidefinite kernel of two views of each point")
     root = B * torch.where(values > noise, values, 0).sqrt() @ B.mT
     return root @ root.roll(len(K) // 2, 0) / len(K)
 

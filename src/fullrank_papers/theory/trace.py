@@ -3,8 +3,8 @@ the outputs.
 
 Shapes: d inputs, h hidden units, z outputs; W1 (h, d), W2 (h, z), and the network u(x) = W2ᵀW1x = Aᵀx. In the
 eigenbasis C = VΛVᵀ, λ ascending, the outputs are q = VᵀA (d, z). Time is learning rate × step of the loss exactly as
-given: C is a sum over n unless it is averaged, and every rate and stability limit scales with it. `flow` is a name in
-`FLOWS`, and `eigenvalues` are λ. Use float64.
+given: C is symmetric, a sum over n unless it is averaged, and every rate and stability limit scales with it. `flow` is
+a name in `FLOWS`, and `eigenvalues` are λ. Use float64.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,32 +15,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError, pick
-from fullrank_papers.theory.checks import check_output_length, check_symmetric, rounding_tolerance, tensor_arguments
-from fullrank_papers.theory.flow import Params, check_float64, gradient_descent_iterates, parameter_tensors, solve_ode
+from fullrank_papers.theory.checks import check_output_length, rounding_tolerance
+from fullrank_papers.theory.flow import Params, gradient_descent_iterates, solve_ode
 from fullrank_papers.theory.optimum import forced_rank
 
 FLOWS: dict[str, tuple[float, float]] = {"horizontal": (2.0, 2.0), "polar": (1.0, 3.0), "canonical": (0.0, 4.0)}
 """The flows that keep the columns of W1 and W2 orthonormal, each with its (a, b) of `output_vector_field`."""
 
 
-@tensor_arguments
 def trace_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     """Return the loss Tr(W2ᵀW1 C W1ᵀW2) = Tr(qᵀΛq).
-
-    Raises:
-        UserError: the shapes do not match, or C is not symmetric.
 
     Source: Esser et al. 2023, eq. 8 (Proposition 3 means it too, but prints a squared norm, which is never negative).
 
     >>> trace_loss(torch.eye(2), torch.eye(2), -torch.eye(2))
     tensor(-2.)
     """
-    _check_shapes(W1, W2, C)
     A = W1.mT @ W2
     return (A * (C @ A)).sum()
 
 
-@tensor_arguments
 def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     """Return Tr(W2ᵀW1 C W1ᵀW2) / (‖W1‖₂² ‖W2‖₂²) with spectral norms, which needs no constraint and ignores the scale
     of the weights.
@@ -53,19 +47,14 @@ def scaled_loss(W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Ten
     return trace_loss(W1, W2, C) / (torch.linalg.matrix_norm(W1, 2) * torch.linalg.matrix_norm(W2, 2)).square()
 
 
-@tensor_arguments
 def trace_loss_gradients(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"]
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Return the gradients G1 = 2W2AᵀC and G2 = 2W1CA of `trace_loss`, A = W1ᵀW2.
 
-    Raises:
-        UserError: the shapes do not match, or C is not symmetric.
-
     >>> trace_loss_gradients(torch.eye(1), torch.eye(1), -torch.eye(1))
     (tensor([[-2.]]), tensor([[-2.]]))
     """
-    _check_shapes(W1, W2, C)
     CA = C @ (W1.mT @ W2)
     return 2 * W2 @ CA.mT, 2 * W1 @ CA
 
@@ -90,7 +79,6 @@ def orthonormal_weights(
     return W1, W2
 
 
-@tensor_arguments
 def weight_vector_field(
     W1: Float[Tensor, "h d"], W2: Float[Tensor, "h z"], C: Float[Tensor, "d d"], *, flow: str = "horizontal"
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
@@ -104,7 +92,7 @@ def weight_vector_field(
     time is learning rate × step.
 
     Raises:
-        UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
+        UserError: an unknown flow, h < d or h < z.
 
     Source: Esser et al. 2023, Theorem 2 (horizontal); Edelman, Arias and Smith 1998, Sec. 2 (the metrics).
 
@@ -113,19 +101,13 @@ def weight_vector_field(
     tensor([[0.],
             [0.]])
     """
-    pick(flow, FLOWS, "flow")
+    a, b = pick(flow, FLOWS, "flow")
     forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
     G1, G2 = trace_loss_gradients(W1, W2, C)
-    return _project_to_tangent(W1, G1, flow), _project_to_tangent(W2, G2, flow)
+    inner1, inner2 = W1.mT @ G1, W2.mT @ G2  # (a, b − 2)/2 is (1, 0), (½, ½) or (0, 1)
+    return W1 @ (a * inner1 + (b - 2) * inner1.mT) / 2 - G1, W2 @ (a * inner2 + (b - 2) * inner2.mT) / 2 - G2
 
 
-def _project_to_tangent(W: Tensor, G: Tensor, flow: str) -> Tensor:
-    """Return minus the gradient, projected to the tangent space of the orthonormal columns W."""
-    inner = W.mT @ G
-    return W @ {"horizontal": inner, "polar": (inner + inner.mT) / 2, "canonical": inner.mT}[flow] - G
-
-
-@tensor_arguments
 def projected_gradient_step(
     W1: Float[Tensor, "h d"],
     W2: Float[Tensor, "h z"],
@@ -144,7 +126,7 @@ def projected_gradient_step(
     W1 and W2 have orthonormal columns, η is the learning rate, and `flow` is a name in `FLOWS`.
 
     Raises:
-        UserError: an unknown flow, shapes that do not match, h < d or h < z, or C is not symmetric.
+        UserError: an unknown flow, h < d or h < z.
 
     Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent).
 
@@ -171,9 +153,6 @@ def projected_gradient_descent(
     gradient flow on the constraint, W′ = −(G − W(WᵀG + GᵀW)/2) with G = ∇ℒ. Weights are float64 matrices with
     orthonormal columns.
 
-    Raises:
-        UserError: weights that are not float64, or a matrix with more columns than rows.
-
     Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent) and Conjecture 1, for any
     activation.
 
@@ -182,16 +161,9 @@ def projected_gradient_descent(
     >>> [step[0].flatten() for step, _ in zip(steps, range(2))]
     [tensor([1., 0.], dtype=torch.float64), tensor([ 0.7071, -0.7071], dtype=torch.float64)]
     """
-    check_float64(weights)
-    for W in parameter_tensors(weights):
-        if W.shape[-2] < W.shape[-1]:
-            raise UserError(
-                f"a matrix of shape {tuple(W.shape)} cannot have orthonormal columns; take at least {W.shape[-1]} rows"
-            )
     return gradient_descent_iterates(loss, weights, learning_rate=learning_rate, project=polar_factor)
 
 
-@tensor_arguments
 def output_vector_field(
     q: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], *, flow: str = "horizontal"
 ) -> Float[Tensor, "d z"]:
@@ -203,7 +175,7 @@ def output_vector_field(
     All three have the same fixed points. Around the minimum, outputs turn at the rates 2 : 3 : 4 times (λ_j − λ₁).
 
     Raises:
-        UserError: an unknown flow, or eigenvalues that do not match q.
+        UserError: an unknown flow.
 
     Source: Esser et al. 2023, Theorem 2, eq. 9 (the horizontal one; corrected: projected gradient descent follows the
     polar one).
@@ -213,15 +185,10 @@ def output_vector_field(
             [0.]])
     """
     a, b = pick(flow, FLOWS, "flow")
-    if len(q) != len(eigenvalues):
-        raise UserError(
-            f"q of shape {tuple(q.shape)} and {len(eigenvalues)} eigenvalues do not match; give one row for each"
-        )
     Lq = eigenvalues[:, None] * q
     return -(4 * Lq - a * Lq @ (q.mT @ q) - b * q @ (q.mT @ Lq))
 
 
-@tensor_arguments
 def canonical_outputs(
     q0: Float[Tensor, "d z"], eigenvalues: Float[Tensor, " d"], t: Float[Tensor, "*T"]
 ) -> Float[Tensor, "*T d z"]:
@@ -233,8 +200,7 @@ def canonical_outputs(
     loss. Singular values of q₀ are at most 1, as those of all W1ᵀW2 with orthonormal columns; those that are 1 stay 1.
 
     Raises:
-        UserError: outputs longer than 1; eigenvalues that do not match q₀; times so late that fewer directions than
-            outputs are above the smallest float.
+        UserError: outputs longer than 1; times so late that fewer directions than outputs are above the smallest float.
 
     Source: the matrix Riccati equation of qqᵀ, as in Yan, Helmke and Moore 1994.
 
@@ -250,15 +216,12 @@ def canonical_outputs(
     order = spectrum.argsort()  # in descending order of size, the rows of a polar factor keep their digits
     stacked = (E * start)[..., order, :]
     if ((stacked != 0).any(-1).sum(-1) < q0.shape[1]).any():
-        raise UserError(
-            f"by t = {t.max():g} some outputs are too small for any float; take earlier t, or output_limit_projector"
-        )
+        raise UserError(f"by t = {t.max():g} outputs are too small for any float; take earlier t, or their limit")
     return polar_factor(stacked)[..., order.argsort(), :][..., : len(q0), :]
 
 
-@tensor_arguments
 def stability_limit(
-    eigenvalues: Float[Tensor, " d"], *, outputs: int, hidden: int | None = None, flow: str = "horizontal"
+    eigenvalues: Float[Tensor, " d"], *, outputs: int, forced: int = 0, flow: str = "horizontal"
 ) -> float:
     """Return the learning rate below which `euler_outputs` converges to the minimum: 2 over the fastest rate around it,
     the smallest of
@@ -272,27 +235,19 @@ def stability_limit(
     Args:
         eigenvalues: λ, of C.
         outputs: z.
-        hidden: width h. A network with h < d + z has k = d + z − h singular values that are forced to 1
-            (`forced_rank`): they cannot vanish or be too short. By default the network is wide and has none.
+        forced: the number of singular values that are forced to 1 (`forced_rank`), and cannot vanish or be too short.
         flow: a name in `FLOWS`.
 
     Raises:
-        UserError: an unknown flow, no outputs, h < d or h < z.
+        UserError: an unknown flow.
 
     Source: linearisation of Esser et al. 2023, eq. 12 (the paper gives no bound).
 
     >>> stability_limit(torch.tensor([-1.0, 4.0]), outputs=1)
     0.2
-    >>> [stability_limit(torch.tensor([1.0, 4.0]), outputs=1, hidden=h) for h in (2, 3)]  # sphere, ball
+    >>> [stability_limit(torch.tensor([1.0, 4.0]), outputs=1, forced=k) for k in (1, 0)]  # sphere, ball
     [0.3333333333333333, 0.125]
     """
-    if outputs < 1:
-        raise UserError(f"outputs = {outputs}, expected at least 1; give the number z of outputs")
-    forced = 0 if hidden is None else forced_rank(len(eigenvalues), hidden=hidden, outputs=outputs)
-    return _stability_limit(eigenvalues, outputs=outputs, forced=forced, flow=flow)
-
-
-def _stability_limit(eigenvalues: Tensor, *, outputs: int, forced: int, flow: str) -> float:
     _, b = pick(flow, FLOWS, "flow")
     low, high = eigenvalues.min().item(), eigenvalues.max().item()
     rank = max(min(outputs, int((eigenvalues < 0).sum())), forced)  # how many outputs do not vanish
@@ -302,7 +257,6 @@ def _stability_limit(eigenvalues: Tensor, *, outputs: int, forced: int, flow: st
     return 2 / fastest if fastest > 0 else float("inf")
 
 
-@tensor_arguments
 def euler_outputs(
     q0: Float[Tensor, "d z"],
     eigenvalues: Float[Tensor, " d"],
@@ -318,8 +272,8 @@ def euler_outputs(
     each step is projected back. Without the projection, Euler's method leaves them along a positive λ, and diverges.
 
     Raises:
-        UserError: a learning rate at or above the `stability_limit` of these outputs, outputs longer than 1, an unknown
-            flow, or eigenvalues that do not match q₀.
+        UserError: a learning rate at or above the `stability_limit` of these outputs, outputs longer than 1, or an
+            unknown flow.
 
     Source: Esser et al. 2023, eq. 12.
 
@@ -328,10 +282,10 @@ def euler_outputs(
     """
     start = _lift(q0)
     forced = len(q0) + q0.shape[1] - len(start)
-    limit = _stability_limit(eigenvalues, outputs=q0.shape[1], forced=forced, flow=flow)
+    limit = stability_limit(eigenvalues, outputs=q0.shape[1], forced=forced, flow=flow)
     if not 0 < learning_rate < limit:
         raise UserError(
-            f"learning rate {learning_rate:g} is not between 0 and the stability limit {limit:g} of this C; lower it"
+            f"learning rate {learning_rate:g} is not below the stability limit {limit:g} of this C; lower it"
         )
     path = [start if forced else q0]
     for _ in range(steps):
@@ -343,7 +297,6 @@ def euler_outputs(
     return torch.stack(path)[:, : len(q0)]
 
 
-@tensor_arguments
 def integrate_outputs(
     q0: Float[Tensor, "d z"],
     eigenvalues: Float[Tensor, " d"],
@@ -359,8 +312,7 @@ def integrate_outputs(
     at the rate 8λ.
 
     Raises:
-        UserError: outputs longer than 1, which can diverge; times that do not ascend from 0 on; an unknown flow;
-            eigenvalues that do not match q.
+        UserError: outputs longer than 1, which can diverge, or an unknown flow.
 
     Source: Esser et al. 2023, eq. 9.
 
@@ -402,7 +354,6 @@ def _lifted_vector_field(
     return torch.cat([output_vector_field(q, eigenvalues, flow=flow), 4 * R @ (q.mT @ (eigenvalues[:, None] * q))])
 
 
-@tensor_arguments
 def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d d"]) -> Float[Tensor, "n z"]:
     """Return the embeddings u(x) = qᵀVᵀx of points, including new points, from outputs q on the eigenvectors V of C.
 
@@ -414,15 +365,7 @@ def embed(X: Float[Tensor, "n d"], q: Float[Tensor, "d z"], V: Float[Tensor, "d 
     return X @ V @ q
 
 
-@tensor_arguments
 def polar_factor(W: Float[Tensor, "*T h d"]) -> Float[Tensor, "*T h d"]:
     """Return the nearest matrix with orthonormal columns, W(WᵀW)^{−½}."""
     U, _, Vh = torch.linalg.svd(W, full_matrices=False)
     return U @ Vh
-
-
-def _check_shapes(W1: Tensor, W2: Tensor, C: Tensor) -> None:
-    check_symmetric(C, "C", "give (C + Cᵀ)/2, which has the same loss")
-    if W1.shape[0] != W2.shape[0] or W1.shape[1] != len(C):
-        shapes = f"W1 {tuple(W1.shape)}, W2 {tuple(W2.shape)} and C {tuple(C.shape)}"
-        raise UserError(f"{shapes} do not match; give W1 (hidden, inputs), W2 (hidden, outputs) and C (inputs, inputs)")

@@ -3,8 +3,7 @@ fields, gradient descent.
 
 Weights are one tensor (B, D, M): B = 2 for separate networks, B = 1 for networks that share their weights. The loss
 depends on the data only through the moments G (2, 2, M, M), G_vw = X_vᵀX_w. These are sums over samples, without 1/n;
-time is learning rate × step of these losses, so it scales as 1/n. A vector field is dW/dt = −∇ℒ. Shapes of W and G that
-do not match are a `UserError`.
+time is learning rate × step of these losses, so it scales as 1/n. A vector field is dW/dt = −∇ℒ.
 """
 
 from collections.abc import Callable
@@ -15,10 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import tensor_arguments
 
 
-@tensor_arguments
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     """Return G_vw = X_vᵀX_w of N samples X of two views, sums over the samples. The rows are not centred.
 
@@ -31,23 +28,11 @@ def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     return torch.einsum("vnp,wnq->vwpq", X, X)
 
 
-def _split_weights(W: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weights of the two views, after a check of the shapes."""
-    if W.shape[0] not in (1, 2):
-        raise UserError(
-            f"W has {W.shape[0]} networks on axis 0, expected 1 (shared by both views) or 2; give W as (networks, D, M)"
-        )
-    if W.shape[-1] != G.shape[-1]:
-        raise UserError(f"W has {W.shape[-1]} inputs, but G has {G.shape[-1]}; compute both from the same data")
-    return W[0], W[-1]
-
-
 def _join_views(W: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """Return the vector field of the weights: shared weights take the sum over both views."""
     return torch.stack([first, second]) if len(W) == 2 else (first + second)[None]
 
 
-@tensor_arguments
 def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear`
     of Z_v = X_vW_vᵀ.
@@ -57,7 +42,7 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     >>> frossl_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _split_weights(W, G)
+    W1, W2 = W[0], W[-1]
     S = torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])
     return (
         (S - torch.eye(len(W1)).to(W)).square().sum()
@@ -66,7 +51,6 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     )
 
 
-@tensor_arguments
 def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, ""]:
     """Return the Barlow Twins loss from moments, ‖W₁G₁₂W₂ᵀ − I‖_F²: `barlow_linear` of Z_v = X_vW_vᵀ.
 
@@ -75,11 +59,10 @@ def barlow_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     >>> barlow_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
     """
-    W1, W2 = _split_weights(W, G)
+    W1, W2 = W[0], W[-1]
     return (W1 @ G[0, 1] @ W2.mT - torch.eye(len(W1)).to(W)).square().sum()
 
 
-@tensor_arguments
 def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """Return minus the gradient of `frossl_loss`,
 
@@ -93,12 +76,11 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
     >>> frossl_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _split_weights(W, G)
+    W1, W2 = W[0], W[-1]
     A1, A2 = W1 @ G[0, 0], W2 @ G[1, 1]
     return _join_views(W, 2 * (A1 + W2 @ G[1, 0] - 2 * A1 @ W1.mT @ A1), 2 * (A2 + W1 @ G[0, 1] - 2 * A2 @ W2.mT @ A2))
 
 
-@tensor_arguments
 def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "B D M"]:
     """Return minus the gradient of `barlow_loss`, dW₁/dt = 2 (I − P) W₂G₂₁ and dW₂/dt = 2 (I − P)ᵀ W₁G₁₂ with P =
     W₁G₁₂W₂ᵀ.
@@ -110,7 +92,7 @@ def barlow_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
     >>> barlow_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
     tensor(0.)
     """
-    W1, W2 = _split_weights(W, G)
+    W1, W2 = W[0], W[-1]
     residual = torch.eye(len(W1)).to(W) - W1 @ G[0, 1] @ W2.mT
     return _join_views(W, 2 * residual @ W2 @ G[1, 0], 2 * residual.mT @ W1 @ G[0, 1])
 
@@ -127,7 +109,6 @@ FROSSL = TwoViewLoss(frossl_loss, frossl_vector_field)
 BARLOW = TwoViewLoss(barlow_loss, barlow_vector_field)
 
 
-@tensor_arguments
 def frossl_optimum(
     G: Float[Tensor, "2 2 M M"], *, dimensions: int
 ) -> tuple[Float[Tensor, "2 D M"], Float[Tensor, " D"]]:
@@ -149,7 +130,7 @@ def frossl_optimum(
     (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
         raise UserError(
-            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose at most that many"
+            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose at most that"
         )
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
@@ -175,7 +156,6 @@ def small_random_weights(
     return scale * inputs**-0.5 * torch.randn(networks, dimensions, inputs, generator=generator, dtype=torch.float64)
 
 
-@tensor_arguments
 def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float[Tensor, "2 D"]:
     """Return the eigenvalues of Z_vᵀZ_v = W_vG_vvW_vᵀ of both views, in descending order.
 
@@ -183,11 +163,10 @@ def eigenvalues(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     tensor([[4., 1.],
             [4., 1.]])
     """
-    W1, W2 = _split_weights(W, G)
+    W1, W2 = W[0], W[-1]
     return torch.linalg.eigvalsh(torch.stack([W1 @ G[0, 0] @ W1.mT, W2 @ G[1, 1] @ W2.mT])).flip(-1)
 
 
-@tensor_arguments
 def principal_cosines(
     W: Float[Tensor, "B D M"], V: Float[Tensor, "C D M"], G: Float[Tensor, "2 2 _ _"]
 ) -> Float[Tensor, "2 D"]:
@@ -202,7 +181,7 @@ def principal_cosines(
             [0.6000]], dtype=torch.float64)
     """
     whitened = []
-    for A in (_split_weights(W, G), _split_weights(V, G)):
+    for A in ((W[0], W[-1]), (V[0], V[-1])):
         L = torch.linalg.cholesky(torch.stack([A[v] @ G[v, v] @ A[v].mT for v in (0, 1)]))
         whitened.append(torch.linalg.solve_triangular(L, torch.stack(A), upper=False))
     return torch.linalg.svdvals(whitened[0] @ torch.stack([G[0, 0], G[1, 1]]) @ whitened[1].mT)
@@ -224,7 +203,6 @@ class Trajectory:
     W: Float[Tensor, "B D M"]
 
 
-@tensor_arguments
 def gradient_descent(
     loss: TwoViewLoss,
     W: Float[Tensor, "B D M"],
@@ -239,7 +217,7 @@ def gradient_descent(
     Loss and eigenvalues are recorded at step 0, then at every multiple of `every`, and at the last step.
 
     Raises:
-        UserError: the shapes do not match, or gradient descent diverged.
+        UserError: gradient descent diverged.
 
     Source: Skean et al. 2024, FroSSL, figure 2.
 
@@ -254,7 +232,7 @@ def gradient_descent(
             value = loss.value(W, G)
             if not bool(value.isfinite()):
                 raise UserError(
-                    f"gradient descent diverged by step {step} at rate {learning_rate}; take one below 2 / curvature"
+                    f"training diverged by step {step} at rate {learning_rate}; take one below 2 / curvature"
                 )
             t.append(step * learning_rate)
             losses.append(value)

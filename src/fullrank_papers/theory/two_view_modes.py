@@ -18,45 +18,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank_papers.theory.checks import tensor_arguments
 from fullrank_papers.theory.two_view import TwoViewLoss
-
-
-@tensor_arguments
-def frossl_mode_vector_field(
-    s: Float[Tensor, "2 K"], lam: Float[Tensor, " K"], gamma: Float[Tensor, " K"], kappa: Float[Tensor, " K"]
-) -> Float[Tensor, "2 K"]:
-    """Return s₁′ = 2 (λs₁ + κs₂ − 2λ²s₁³) and s₂′ = 2 (γs₂ + κs₁ − 2γ²s₂³), the vector field of aligned singular
-    values.
-
-    It holds if G₁₁, G₂₂ and G₁₂ have the same eigenvectors V, and W_v = U diag(s_v) Vᵀ with one U for both networks. s₁
-    = s₂ is conserved only if λ = γ.
-
-    Source: Skean et al. 2024, FroSSL, eq. 30 to 32, corrected (signs, and S₁ = S₂ is not assumed).
-
-    >>> one = torch.ones(1)
-    >>> frossl_mode_vector_field(torch.ones(2, 1), one, one, one)
-    tensor([[0.],
-            [0.]])
-    """
-    spectrum = torch.stack([lam, gamma])
-    return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
-
-
-@tensor_arguments
-def barlow_mode_vector_field(s: Float[Tensor, "2 K"], kappa: Float[Tensor, " K"]) -> Float[Tensor, "2 K"]:
-    """Return s₁′ = 2κs₂ (1 − κs₁s₂) and s₂′ = 2κs₁ (1 − κs₁s₂), the vector field of aligned singular values. It
-    conserves s₁² − s₂².
-
-    Its fixed points are the saddle 0 and the attracting curve κs₁s₂ = 1.
-
-    Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning, for two networks.
-
-    >>> barlow_mode_vector_field(torch.tensor([[2.0], [0.5]]), torch.ones(1))
-    tensor([[0.],
-            [0.]])
-    """
-    return 2 * kappa * s.flip(0) * (1 - kappa * s[0] * s[1])
 
 
 @dataclass(frozen=True)
@@ -80,7 +42,6 @@ class LogisticModes:
     limit: Float[Tensor, " K"]
     rate: Float[Tensor, " K"]
 
-    @tensor_arguments
     def singular_values(self, t: Float[Tensor, " T"], s0: Float[Tensor, " K"]) -> Float[Tensor, "T K"]:
         """Return s(t), with s² = limit / (1 + (limit/s₀² − 1) exp(−rate · t)); s₀ is not 0, and t = ∞ gives the fixed
         point.
@@ -92,36 +53,26 @@ class LogisticModes:
         y = self.limit / (1 + (self.limit / s0**2 - 1) * torch.exp(-self.rate * t[:, None]))
         return s0.sign() * y.sqrt()
 
-    @tensor_arguments
     def learning_times(self, s0: Float[Tensor, " K"], *, fraction: float = 0.5) -> Float[Tensor, " K"]:
         """Return the time when s² reaches this fraction of its limit, T = ln [(limit/s₀² − 1) f/(1 − f)] / rate.
 
         It is negative if s₀² is above that fraction.
 
         Raises:
-            UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
+            UserError: s₀ is not below the fixed point.
         """
-        if not 0 < fraction < 1:
-            raise UserError(
-                f"fraction is {fraction}, expected a number between 0 and 1, since the limit itself is never reached"
-            )
         if bool((s0**2 >= self.limit).any()):
-            raise UserError(
-                f"a mode starts at or above its fixed point ({self.limit.min():.3g} is the lowest of s²); "
-                "start from smaller s0"
-            )
+            raise UserError(f"a mode starts above its fixed point ({self.limit.min():.3g} is the lowest s²); lower s0")
         return ((self.limit / s0**2 - 1) * fraction / (1 - fraction)).log() / self.rate
 
 
-@tensor_arguments
 def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
     """Return FroSSL's balanced modes if λ = γ: limit (λ + κ)/(2λ²), rate 4(λ + κ), or twice the rate for a shared
     network.
 
     The eigenvalues of the embeddings converge to λs² = (1 + ρ)/2 with ρ = κ/λ.
 
-    Raises:
-        UserError: not −λ < κ ≤ λ.
+    κ is in (−λ, λ]; other values are impossible for two views, or no mode grows.
 
     Source: Skean et al. 2024, FroSSL, proposition D.1, corrected: it needs one U for both networks, and κ = λ means no
     noise.
@@ -129,20 +80,12 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
     >>> frossl_modes(torch.ones(1), torch.ones(1)).limit
     tensor([1.])
     """
-    if bool(((kappa <= -lam) | (kappa > lam * (1 + 1e-6))).any()):
-        raise UserError(
-            "κ is outside −λ < κ ≤ λ, which is impossible for two views (or no mode grows); give eigenvalues of XᵥᵀX_w"
-        )
     return LogisticModes(limit=(lam + kappa) / (2 * lam**2), rate=(8 if shared else 4) * (lam + kappa))
 
 
-@tensor_arguments
 def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> LogisticModes:
-    """Return Barlow Twins' balanced modes: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ it is half
-    FroSSL's, to the same limit.
-
-    Raises:
-        UserError: κ is not positive.
+    """Return Barlow Twins' balanced modes for κ > 0: limit 1/κ, rate 4κ, or 8κ for a shared network. At κ = λ the rate
+    is half FroSSL's, to the same limit.
 
     Source: Simon et al. 2023, On the Stepwise Nature of Self-Supervised Learning (shared); half the rate for two
     networks.
@@ -151,14 +94,9 @@ def barlow_modes(kappa: Float[Tensor, " K"], *, shared: bool = False) -> Logisti
     >>> barlow_modes(torch.ones(1)).learning_times(s0) / frossl_modes(torch.ones(1), torch.ones(1)).learning_times(s0)
     tensor([2.])
     """
-    if bool((kappa <= 0).any()):
-        raise UserError(
-            f"κ = {kappa.min():.3g}; balanced modes of Barlow Twins need κ > 0; flip the sign of one view's direction"
-        )
     return LogisticModes(limit=1 / kappa, rate=(8 if shared else 4) * kappa)
 
 
-@tensor_arguments
 def frossl_curvature(
     lam: Float[Tensor, " M"], kappa: Float[Tensor, " M"], *, dimensions: int, shared: bool = False
 ) -> float:
@@ -170,18 +108,11 @@ def frossl_curvature(
     2λ_j(ρ_i + ρ_j) if the two networks move oppositely; shared weights have c_ij = 2λ_j(ρ_i − ρ_j), and everything is
     doubled. For ρ = 1 the result is 12λ₁, or 16λ₁ shared.
 
-    Raises:
-        UserError: fewer modes than dimensions.
-
     Source: not in the papers.
 
     >>> frossl_curvature(torch.tensor([2.0, 1.0]), torch.tensor([2.0, 1.0]), dimensions=1)
     24.0
     """
-    if dimensions > len(lam):
-        raise UserError(
-            f"dimensions = {dimensions} exceeds the {len(lam)} modes of lam; choose dimensions ≤ {len(lam)}"
-        )
     rho, learned = kappa / lam, torch.arange(len(lam), device=lam.device) < dimensions
     b = (lam * (1 + rho) / 2).sqrt() * learned
     i = slice(dimensions)
@@ -193,7 +124,6 @@ def frossl_curvature(
     return (2 if shared else 1) * top.max().item()
 
 
-@tensor_arguments
 def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> float:
     """Return the largest Hessian eigenvalue of `barlow_loss` at its balanced minimum, 4 max κ over the learned modes,
     or 8 max κ shared.
@@ -209,7 +139,6 @@ def barlow_curvature(kappa: Float[Tensor, " D"], *, shared: bool = False) -> flo
     return (8 if shared else 4) * kappa.max().item()
 
 
-@tensor_arguments
 def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> float:
     """Return the largest Hessian eigenvalue of the loss at any weights, by Lanczos' method.
 
@@ -234,7 +163,6 @@ def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 
     return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
 
 
-@tensor_arguments
 def steps_to_fraction(
     modes: LogisticModes, s0: Float[Tensor, " K"], *, learning_rate: float, fraction: float = 0.5
 ) -> Float[Tensor, " K"]:
@@ -245,7 +173,7 @@ def steps_to_fraction(
     limit; the result is off by a step or two.
 
     Raises:
-        UserError: s₀ is not below the fixed point, or the fraction is not between 0 and 1.
+        UserError: s₀ is not below the fixed point.
 
     Source: not in the papers.
 
@@ -255,7 +183,6 @@ def steps_to_fraction(
     return modes.learning_times(s0, fraction=fraction) * modes.rate / (2 * torch.log1p(learning_rate * modes.rate / 2))
 
 
-@tensor_arguments
 def frossl_barlow_step_ratio(
     lam: Float[Tensor, " D"],
     kappa: Float[Tensor, " D"],
@@ -291,7 +218,7 @@ def frossl_barlow_step_ratio(
         shared: whether both views have one network.
 
     Raises:
-        UserError: the share or the fraction is not between 0 and 1; not 0 < κ ≤ λ; s₀ is not below the fixed points.
+        UserError: s₀ is not below the fixed points.
 
     Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
 
@@ -303,21 +230,12 @@ def frossl_barlow_step_ratio(
     >>> frossl_barlow_step_ratio(torch.ones(1), kappa, share=0.1, s0=s0, shared=True)
     tensor([0.7835])
     """
-    if not 0 < share < 1:
-        raise UserError(
-            f"share is {share}, expected a number between 0 and 1: gradient descent diverges above the limit"
-        )
-    limits = {
-        "frossl": (
-            frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared),
-            frossl_modes(lam, kappa, shared=shared),
-        ),
-        "barlow": (barlow_curvature(kappa, shared=shared), barlow_modes(kappa, shared=shared)),
-    }
-    frossl, barlow = (
-        1 / torch.log1p(share / top * modes.rate)
-        if s0 is None
-        else steps_to_fraction(modes, s0, learning_rate=2 * share / top, fraction=fraction)
-        for top, modes in limits.values()
-    )
-    return frossl / barlow
+
+    def steps(modes: LogisticModes, top: float) -> Float[Tensor, " D"]:
+        if s0 is None:
+            return 1 / torch.log1p(share / top * modes.rate)
+        return steps_to_fraction(modes, s0, learning_rate=2 * share / top, fraction=fraction)
+
+    frossl_top = frossl_curvature(lam, kappa, dimensions=len(lam), shared=shared)
+    frossl = steps(frossl_modes(lam, kappa, shared=shared), frossl_top)
+    return frossl / steps(barlow_modes(kappa, shared=shared), barlow_curvature(kappa, shared=shared))

@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 
@@ -25,11 +24,3 @@ def randn(rng):
 def rotation(rng):
     """A random orthogonal matrix (4, 4)."""
     return torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64)).Q
-
-
-@pytest.fixture
-def no_shape_checks():
-    """Shapes without the tests' check of annotations, as in a user's program."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)

@@ -6,7 +6,6 @@ import torch
 from dynamics_helpers import close_absolute, convergence_order, randn
 from scipy.linalg import expm
 
-from fullrank.errors import UserError
 from fullrank_papers.theory.flow import gradient_descent, gradient_flow
 
 TIMES = torch.tensor([0.0, 0.3, 1.0, 2.5], dtype=torch.float64)
@@ -80,21 +79,3 @@ def test_time_zero_is_the_start(quadratic):
     _, loss, start = quadratic
     assert torch.equal(gradient_flow(loss, start, TIMES[:1])["w"][0], start["w"])
     assert torch.equal(gradient_flow(loss, start, TIMES)["w"][0], start["w"])
-
-
-def test_a_diverging_flow_is_an_error():
-    """ẇ = 3w² from 1 is infinite at t = ⅓."""
-    with pytest.raises(UserError, match="the flow diverges"):
-        gradient_flow(
-            lambda p: -p[0].pow(3).sum(), (torch.ones(1, dtype=torch.float64),), torch.tensor([0.1, 0.3, 1.0])
-        )
-
-
-def test_parameters_must_be_float64(quadratic):
-    _, loss, _ = quadratic
-    for train in (
-        lambda p: gradient_flow(loss, p, TIMES),
-        lambda p: gradient_descent(loss, p, learning_rate=0.1, steps=[1]),
-    ):
-        with pytest.raises(UserError, match="float32"):
-            train({"w": torch.ones(5)})

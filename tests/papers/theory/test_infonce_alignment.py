@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from fullrank_papers.theory.flow import gradient_flow
-from fullrank_papers.theory.infonce import (
-    driven_vector_field,
-    imbalances,
-)
+from fullrank_papers.theory.infonce import driven_vector_field, imbalances
 from fullrank_papers.theory.infonce_alignment import (
     Svd,
     aligned_vector_field,

@@ -7,11 +7,7 @@ import torch
 
 from fullrank.objectives.signature import tensor_names
 from fullrank.spectrum import Spectrum
-from fullrank_papers.theory.objectives import (
-    THEORY,
-    alignment_linear,
-    contrastive_linear,
-)
+from fullrank_papers.theory.objectives import THEORY, alignment_linear, contrastive_linear
 
 every_loss = pytest.mark.parametrize("name", THEORY)
 

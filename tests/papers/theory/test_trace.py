@@ -242,7 +242,7 @@ def forced_limit(spectrum, hidden, z):
 def test_forced_singular_values_stay_one_in_every_integrator(rng, spectrum, hidden, z, flow):
     eigenvalues, forced = vector(*spectrum), 4 + z - hidden
     q0 = outputs(*orthonormal_weights(4, hidden=hidden, outputs=z, generator=rng), torch.eye(4, dtype=torch.float64))
-    t, limit = vector(0, 0.3, 3, 30), stability_limit(eigenvalues, outputs=z, hidden=hidden, flow=flow)
+    t, limit = vector(0, 0.3, 3, 30), stability_limit(eigenvalues, outputs=z, forced=forced, flow=flow)
     integrated = integrate_outputs(q0, eigenvalues, t, flow=flow)
     stepped = euler_outputs(q0, eigenvalues, learning_rate=0.9 * limit, steps=600, flow=flow)
     found = [integrated, stepped] + ([canonical_outputs(q0, eigenvalues, t)] if flow == "canonical" else [])

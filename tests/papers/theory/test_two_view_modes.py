@@ -8,20 +8,13 @@ import torch
 from dynamics_helpers import close, integrate, moments_from_blocks, orthogonal, seeded_randn, vector
 from torch import Tensor
 
-from fullrank_papers.theory.two_view import (
-    BARLOW,
-    FROSSL,
-    TwoViewLoss,
-    gradient_descent,
-)
+from fullrank_papers.theory.two_view import BARLOW, FROSSL, TwoViewLoss, gradient_descent
 from fullrank_papers.theory.two_view_modes import (
     LogisticModes,
     barlow_curvature,
-    barlow_mode_vector_field,
     barlow_modes,
     frossl_barlow_step_ratio,
     frossl_curvature,
-    frossl_mode_vector_field,
     frossl_modes,
     steps_to_fraction,
 )
@@ -74,15 +67,19 @@ def frossl_fixed_points(rho: float) -> Tensor:
     return torch.tensor([(0.0, 0.0)] + [(sign * u, sign * v) for u, v in half for sign in (1, -1)], dtype=torch.float64)
 
 
+def singular_value_field(name: str, s: Tensor, lam: Tensor, gamma: Tensor, kappa: Tensor) -> Tensor:
+    """The velocity of aligned singular values (2, K), by the equations of the derivation."""
+    if name == "barlow":
+        return 2 * kappa * s.flip(0) * (1 - kappa * s[0] * s[1])
+    spectrum = torch.stack([lam, gamma])
+    return 2 * (spectrum * s + kappa * s.flip(0) - 2 * spectrum**2 * s**3)
+
+
 @both_objectives
 def test_aligned_weights_stay_aligned_and_follow_the_vector_field_of_the_modes(name):
     lam, gamma, kappa = vector(3, 2, 1, 0.5), vector(2, 2.5, 1, 0.4), vector(2, 1.5, 0.3, 0.1)
     G, s = aligned_moments(lam, gamma, kappa), seeded_randn(2, 3, seed=5)
-    rate = (
-        frossl_mode_vector_field(s, lam[:3], gamma[:3], kappa[:3])
-        if name == "frossl"
-        else barlow_mode_vector_field(s, kappa[:3])
-    )
+    rate = singular_value_field(name, s, lam[:3], gamma[:3], kappa[:3])
     close(LOSSES[name].vector_field(aligned_weights(s, 4), G), aligned_weights(rate, 4))
 
 
@@ -104,7 +101,7 @@ def test_closed_form_begins_at_s0_and_ends_at_its_fixed_point():
         torch.testing.assert_close(s[0], s0, rtol=1e-12, atol=0)
         torch.testing.assert_close(s[1], s0.sign() * mode.limit.sqrt(), rtol=1e-12, atol=0)
     end = frossl_modes(lam, kappa).limit.sqrt().expand(2, 2)
-    assert frossl_mode_vector_field(end, lam, lam, kappa).abs().max() < 1e-12
+    assert singular_value_field("frossl", end, lam, lam, kappa).abs().max() < 1e-12
     torch.testing.assert_close(lam * end[0] ** 2, (1 + kappa / lam) / 2)
 
 
@@ -135,7 +132,7 @@ def test_fixed_points_are_zeros_of_the_vector_field_and_two_or_four_are_stable(r
     scale = vector(2.0, 0.5)  # λ and γ
 
     def field(s):
-        return frossl_mode_vector_field(s[:, None], scale[:1], scale[1:], rho * scale.prod().sqrt()[None])[:, 0]
+        return singular_value_field("frossl", s[:, None], *scale[:, None], rho * scale.prod().sqrt()[None])[:, 0]
 
     points = frossl_fixed_points(rho) / scale.sqrt()
     assert (

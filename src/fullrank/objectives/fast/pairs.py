@@ -1,4 +1,4 @@
-"""SimCLR, MoCo and SSL-HSIC: sums over all pairs of rows, in blocks.
+"""SimCLR and SSL-HSIC: sums over all pairs of rows, in blocks.
 
 Under autograd, a matrix of all pairs goes through memory ten times. A block of it is made, reduced to sums while it is
 in the cache, and kept for the backward pass if all blocks have at most `KEEP` numbers together; otherwise it is made
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vecdot, vector_norm
 
-from fullrank.objectives.algebra import pair_products, view_pairs
+from fullrank.objectives.algebra import view_pairs
 from fullrank.objectives.terms import Terms
 
 Saved = Sequence[Tensor]
@@ -62,49 +62,6 @@ class simclr:
         return (through_unit_rows(G, U, norm),)
 
 
-class moco:
-    """MoCo. The queue and the keys get no gradient, so the backward pass is one product of each block."""
-
-    @staticmethod
-    def forward(Q: Tensor, K: Tensor, queue: Tensor, *, temperature: float) -> tuple[Terms, Saved]:
-        (U, norm), (K, _) = unit_rows(Q), unit_rows(K)
-        positives = pair_products(U, K) / temperature
-        rows = U.flatten(0, 1)
-        negatives, kept = torch.full_like(rows[:, 0], -torch.inf), []
-        for block in blocks(queue):
-            S = rows @ queue[block].mT / temperature
-            negatives = torch.logaddexp(negatives, S.logsumexp(1))
-            if len(rows) * len(queue) <= KEEP:
-                kept.append(S)
-        of_views = negatives.view(Q.shape[:2])
-        sums = torch.logaddexp(positives, torch.stack([of_views[v] for v, _ in view_pairs(len(Q), len(K))]))
-        return {"alignment": -positives.mean(), "uniformity": sums.mean()}, (
-            U,
-            norm,
-            K,
-            positives,
-            negatives,
-            sums,
-            *kept,
-        )
-
-    @staticmethod
-    def backward(tensors: Saved, saved: Saved, gradients: Saved, *, temperature: float) -> tuple[Tensor, None, None]:
-        (_, _, queue), (U, norm, K, positives, negatives, sums, *kept) = tensors, saved
-        of_alignment, of_uniformity = (gradient / (temperature * positives.numel()) for gradient in gradients)
-        of_positives = of_uniformity * (positives - sums).exp() - of_alignment
-        of_negatives = torch.zeros_like(norm[..., 0])
-        G = torch.zeros_like(U)
-        for p, (v, w) in enumerate(view_pairs(len(U), len(K))):
-            G[v].addcmul_(K[w], of_positives[p, :, None])
-            of_negatives[v] += of_uniformity * (1 - (positives[p] - sums[p]).exp())
-        rows, out, weight = U.flatten(0, 1), G.flatten(0, 1), of_negatives.flatten()[:, None]
-        for i, block in enumerate(blocks(queue)):
-            S = kept[i] if kept else rows @ queue[block].mT / temperature
-            out.addmm_((S - negatives[:, None]).exp_().mul_(weight), queue[block])
-        return through_unit_rows(G, U, norm), None, None
-
-
 class ssl_hsic:
     """SSL-HSIC. With k = c/√(c² + ‖x − y‖²), ∂k/∂‖x − y‖² = − k³/(2c²); ∂‖HKH‖_F/∂K = HKH/‖HKH‖_F."""
 
@@ -144,9 +101,7 @@ class ssl_hsic:
         for i, (a, b) in enumerate(upper_blocks(rows)):
             K = kept[i] if kept else kernel(rows, a, b, kernel_scale)
             W = centred(K, means, a, b).mul_(of_centred).add_(of_mean)
-            W.mul_(K).mul_(K).mul_(K).mul_(
-                -2 / kernel_scale**2
-            )  # 4 ∂k/∂‖x − y‖²: two rows, and a factor 2 of the square
+            W.mul_(K.pow(3)).mul_(-2 / kernel_scale**2)  # 4 ∂k/∂‖x − y‖²: two rows, and a factor 2 of the square
             sums[a] += W.sum(1)
             out[a].addmm_(W, rows[b], alpha=-1)
             if a != b:

@@ -5,8 +5,9 @@ from typing import Any
 
 from fullrank.sweep.paired import paired_difference
 from fullrank_papers.figures.directclr.study import LABELS
-from fullrank_papers.figures.figure import Rows, Verdict, plot_dots, plot_runs, verdict
+from fullrank_papers.figures.figure import Rows, Verdict, verdict
 from fullrank_papers.figures.numerics import check_higher
+from fullrank_papers.plot_style import plot_dots, plot_runs
 
 EQUALITY_BOUND = 0.02  # largest difference of equal accuracies; the paper calls those equal that differ by 0.9 points
 LINE_STYLES = ("-", "--", ":", "-.")

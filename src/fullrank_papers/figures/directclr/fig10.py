@@ -8,19 +8,13 @@ shortcut is the reason. Removing it changes r[:d0] too, so there we compare the 
 
 from dataclasses import replace
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import accuracies
-from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_study, with_projector
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import check_higher, holds_in_every_run
+from fullrank_papers.plot_style import subplots
 
-TITLE = "Fig. 10 and Appendix F of Jing et al. 2022, DirectCLR"
-CLAIM = (
-    "The part of r without gradient is useful: the last block's shortcut carries h there, and the gradient at h has "
-    "full rank."
-)
 NETWORKS = {"DirectCLR": "DirectCLR", "no shortcut": "DirectCLR without the last shortcut", "untrained": "untrained"}
 PARTS = {
     "whole": "all of r",

@@ -13,11 +13,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank.spectrum.functional import effective_rank
 from fullrank_papers.figures.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.infonce import linear_vector_field, relu_vector_field, train_infonce
 from fullrank_papers.theory.infonce_alignment import balanced_layers
 
@@ -107,8 +107,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 11 of Jing et al. 2022, DirectCLR"
-CLAIM = "Adding layers collapses more dimensions of the embeddings, with and without ReLU."
 SIZES = {
     "smoke": Size(N=64, steps=300, learning_rate=0.2, noise=0.1),
     "small": Size(N=128, steps=4000, learning_rate=0.05, noise=0.1),

@@ -7,16 +7,12 @@ best of ours.
 
 from statistics import fmean
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import accuracies, ranks
-from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_study, with_d0, with_projector
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts
 from fullrank_papers.figures.numerics import check_higher
-
-TITLE = "Fig. 12 of Jing et al. 2022, DirectCLR"
-CLAIM = "Accuracy has a maximum in d0: too few dimensions give too little gradient; with all of them r collapses."
+from fullrank_papers.plot_style import subplots
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

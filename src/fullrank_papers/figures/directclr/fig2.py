@@ -6,16 +6,13 @@ the paper's eq. 1; the authors' code divides each by its length first. At size s
 dimensions, half of those of r.
 """
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import plot_spectra
-from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_projectors
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import holds_in_every_run
+from fullrank_papers.plot_style import subplots
 
-TITLE = "Fig. 2 of Jing et al. 2022, DirectCLR"
-CLAIM = "SimCLR's embeddings collapse to a subspace: some singular values of their covariance are zero."
 PLACES = {"embedding": "z, after the projector", "representation": "r, before the projector"}
 
 

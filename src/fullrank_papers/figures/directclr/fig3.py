@@ -13,11 +13,10 @@ from statistics import linear_regression, mean
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import DIMENSIONS, ToySize, sample_batches, seeded_generator
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
-from fullrank_papers.plot_style import THEORY_LINE, color_scale
+from fullrank_papers.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.theory.augmentation_strength import gaussian_equilibrium
 from fullrank_papers.theory.infonce import train_infonce
 from fullrank_papers.theory.infonce_alignment import svd
@@ -119,8 +118,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 3 of Jing et al. 2022, DirectCLR"
-CLAIM = "Strong augmentation makes singular values of a linear layer vanish."
 SIZES = {
     "smoke": Size(N=64, steps=300, learning_rate=0.3, strengths=(0.25, 0.75, 2.0)),
     "small": Size(

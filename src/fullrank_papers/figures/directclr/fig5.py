@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import (
     DIMENSIONS,
     ToySize,
@@ -23,7 +22,7 @@ from fullrank_papers.figures.directclr.toy_models import (
 )
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, quantiles, spread
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, subplots
 from fullrank_papers.theory.flow import gradient
 from fullrank_papers.theory.infonce import imbalances, linear_vector_field
 from fullrank_papers.theory.infonce_alignment import (
@@ -167,8 +166,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 5 of Jing et al. 2022, DirectCLR"
-CLAIM = "Two linear layers align: |A| = |V₂ᵀU₁| converges to the identity."
 SIZES = {
     "smoke": Size(N=64, steps=700, learning_rate=0.1, seeds=3, balanced_seeds=1, released_steps=700),
     "small": Size(N=128, steps=1800, learning_rate=0.1, seeds=40, balanced_seeds=5, released_steps=3000),

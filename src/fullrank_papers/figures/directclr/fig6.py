@@ -12,7 +12,6 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.toy_models import (
     DIMENSIONS,
     ToySize,
@@ -20,15 +19,9 @@ from fullrank_papers.figures.directclr.toy_models import (
     paper_start,
     seeded_generator,
 )
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
-from fullrank_papers.plot_style import THEORY_LINE, color_scale
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
 from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd
 
@@ -134,8 +127,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 6 of Jing et al. 2022, DirectCLR"
-CLAIM = "The lowest singular values of both layers stay small, and the embeddings' covariance is of low rank."
 SIZES = {
     "smoke": Size(N=64, steps=1000, learning_rate=0.05, recorded=100),
     "small": Size(N=128, steps=10_000, learning_rate=0.03, recorded=400),

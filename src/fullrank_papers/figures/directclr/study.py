@@ -32,7 +32,6 @@ from fullrank_papers.figures.figure import Rows
 
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
-IMAGES = "CIFAR-10 at size small, ImageNet as in the paper"
 
 # The projectors that the paper compares, and DirectCLR.
 LABELS = {

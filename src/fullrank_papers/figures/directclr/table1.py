@@ -5,16 +5,13 @@ The paper shows one spectrum each. It says that the spectrum collapses without a
 eigenvalues must be. Here we count collapsed dimensions, and compare projectors by the effective rank of r.
 """
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import better, plot_accuracies, plot_spectra, ranks
-from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
 from fullrank_papers.figures.directclr.study import LABELS, Size, run_projectors
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import check_higher, holds_in_every_run
+from fullrank_papers.plot_style import subplots
 
-TITLE = "Table 1, Figs. 7 and 9 of Jing et al. 2022, DirectCLR"
-CLAIM = "DirectCLR is better than a linear projector, and prevents collapse of the representation as projectors do."
 # Top-1 accuracy on ImageNet in %.
 PAPER = {"two layers": 66.5, "linear": 61.1, "none": 51.5, "DirectCLR": 62.7}
 ORDER = (("two layers", "DirectCLR"), ("DirectCLR", "linear"), ("linear", "none"), ("DirectCLR", "none"))

@@ -4,18 +4,12 @@ features at each step.
 The paper trains each network once, and concludes that a projector only needs to be diagonal and of low rank.
 """
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.directclr.comparison import better, equal, plot_accuracies
-from fullrank_papers.figures.directclr.study import IMAGES as IMAGES
 from fullrank_papers.figures.directclr.study import SIZES as SIZES
 from fullrank_papers.figures.directclr.study import Size, run_projectors
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
+from fullrank_papers.plot_style import subplots
 
-TITLE = "Table 2 of Jing et al. 2022, DirectCLR"
-CLAIM = (
-    "A linear projector only needs to be diagonal and of low rank: fixed low-rank ones are best, an orthogonal one "
-    "equals none."
-)
 PAPER = {"none": 51.5, "orthogonal": 52.2, "linear": 61.1, "diagonal": 60.2, "low-rank": 62.3}
 PAPER |= {"low-rank-diagonal": 62.7, "dropout": 43.0}
 """Top-1 accuracy on ImageNet in %, Table 2 and (dropout) Appendix F."""

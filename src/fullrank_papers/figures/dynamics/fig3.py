@@ -8,23 +8,24 @@ be unstable.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, repeat
 from statistics import median
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.dynamics.fig1 import half_moons
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, plot_runs, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import median_interval, spread
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, plot_runs, subplots
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
 
 POINTS = 60  # stored points per curve
 DRAWN = 5  # starts per width whose curves are stored
 ORDER_TOLERANCE = 0.3  # for a ratio of two errors
+FLOWS = ("horizontal", "polar")
 
 
 @dataclass(frozen=True)
@@ -36,23 +37,6 @@ class Size:
     samples: int = 200  # number of half-moon samples
     learning_rate: float = 0.01  # η, for C averaged over the samples
     steps: int = 1200  # number of steps of (11) and of (12)
-
-
-def projected_descent(
-    W1: Float[Tensor, "h d"],
-    W2: Float[Tensor, "h z"],
-    C: Float[Tensor, "d d"],
-    V: Float[Tensor, "d d"],
-    *,
-    step: float,
-    steps: int,
-) -> Float[Tensor, "T d z"]:
-    """Return the outputs q = VᵀW1ᵀW2 at steps 0, 1, …, T − 1 of (11)."""
-    q = [V.mT @ W1.mT @ W2]
-    for _ in range(steps):
-        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=step)
-        q.append(V.mT @ W1.mT @ W2)
-    return torch.stack(q)
 
 
 def convergence_step(loss: Float[Tensor, " T"], end: Tensor, *, fraction: float = 0.99) -> float:
@@ -73,29 +57,27 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     del data
     C = pair_matrix(*half_moons(size.samples, seed=seed), average=True)
     eigenvalues, V = eigenbasis(C)
-    stored_steps = (
-        (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()
-    )  # more points at the start
+    stored = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points at the start
 
     def train_paths(hidden: int, outputs: int, start: int, *, finer: int = 1) -> dict[str, Tensor]:
         """Return the outputs by (11), and by (12) for two flows, from the same start."""
-        W1, W2 = orthonormal_weights(
-            2, hidden=hidden, outputs=outputs, generator=torch.Generator().manual_seed(1000 * seed + start)
+        rng = torch.Generator().manual_seed(1000 * seed + start)
+        weights = orthonormal_weights(2, hidden=hidden, outputs=outputs, generator=rng)
+        rate, steps = size.learning_rate / finer, size.steps * finer
+        path = accumulate(
+            repeat(C, steps), lambda W, C: projected_gradient_step(*W, C, learning_rate=rate), initial=weights
         )
-        step, steps = size.learning_rate / finer, size.steps * finer
-        q = projected_descent(W1, W2, C, V, step=step, steps=steps)
-        flows = {
-            f: euler_outputs(q[0], eigenvalues, learning_rate=step, steps=steps, flow=f)
-            for f in ("horizontal", "polar")
+        q = torch.stack([V.mT @ W1.mT @ W2 for W1, W2 in path])
+        return {"descent": q} | {
+            f: euler_outputs(q[0], eigenvalues, learning_rate=rate, steps=steps, flow=f) for f in FLOWS
         }
-        return {"descent": q, **flows}
 
     runs = []
     for width in size.widths:
         for start in range(size.starts):
             q = train_paths(width, 1, start)
             loss = {name: (eigenvalues[:, None] * path.square()).sum((1, 2)) for name, path in q.items()}  # tr(qᵀΛq)
-            gap = {flow: distance(q[flow], q["descent"]) for flow in ("horizontal", "polar")}
+            gap = {flow: distance(q[flow], q["descent"]) for flow in FLOWS}
             run = {
                 "width": width,
                 "convergence_step": {name: convergence_step(values, eigenvalues[0]) for name, values in loss.items()},
@@ -105,9 +87,9 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
             }
             if start < DRAWN:
                 run["curves"] = {
-                    "loss": {name: loss[name][stored_steps].tolist() for name in ("descent", "horizontal")},
-                    "q": {name: q[name][stored_steps, :, 0].tolist() for name in ("descent", "horizontal")},
-                    "gap": {flow: values[stored_steps].tolist() for flow, values in gap.items()},
+                    "loss": {name: loss[name][stored].tolist() for name in ("descent", "horizontal")},
+                    "q": {name: q[name][stored, :, 0].tolist() for name in ("descent", "horizontal")},
+                    "gap": {flow: values[stored].tolist() for flow, values in gap.items()},
                 }
             runs.append(run)
     coarse, fine = (train_paths(size.widths[0], 1, 0, finer=finer) for finer in (1, 2))
@@ -118,15 +100,14 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
         "learning_rate": size.learning_rate,
         "bounds": [stability_limit(scale * eigenvalues, outputs=1) for scale in (1, size.samples)],
         "samples": size.samples,
-        "t": (stored_steps * size.learning_rate).tolist(),
+        "t": (stored * size.learning_rate).tolist(),
         "runs": runs,
         "order": {
             flow: (distance(coarse[flow], coarse["descent"]).max() / distance(fine[flow], fine["descent"]).max()).item()
-            for flow in ("horizontal", "polar")
+            for flow in FLOWS
         },
         "two_outputs": {
-            flow: [distance(path[flow], path["descent"])[-1].item() for path in (two, gram)]
-            for flow in ("horizontal", "polar")
+            flow: [distance(path[flow], path["descent"])[-1].item() for path in (two, gram)] for flow in FLOWS
         },
     }
 
@@ -137,9 +118,8 @@ def plot(rows: Rows) -> MplFigure:
     widths = sorted({run["width"] for run in rows["runs"]})
     for k, width in enumerate(widths):
         runs = [run["curves"] for run in rows["runs"] if run["width"] == width and "curves" in run]
-        plot_runs(
-            losses, rows["t"], [run["loss"]["descent"] for run in runs[:2]], color=f"C{k}", label=f"(11), h = {width}"
-        )
+        descent = [run["loss"]["descent"] for run in runs[:2]]
+        plot_runs(losses, rows["t"], descent, color=f"C{k}", label=f"(11), h = {width}")
         plot_runs(losses, rows["t"], [run["loss"]["horizontal"] for run in runs[:2]], **THEORY_LINE)
         for run in runs:
             outputs.plot(*zip(*run["q"]["descent"], strict=True), color=f"C{k}")
@@ -148,26 +128,14 @@ def plot(rows: Rows) -> MplFigure:
     outputs.plot([-1, 1], [0, 0], "k*", markersize=8, linestyle="none", zorder=4)
     add_theory_legend(losses, "(12)")
     losses.set(xlabel="t = learning rate × step", ylabel="loss", title="Loss", xlim=(0, 6))
-    outputs.set(
-        xlabel="q₁, along the lowest eigenvector",
-        ylabel="q₂",
-        title="Outputs, from o to ∗",
-        xlim=(-1.1, 1.1),
-        ylim=(-1.1, 1.1),
-    )
-    outputs.set_aspect("equal")
-    narrow = max(
-        (run for run in rows["runs"] if run["width"] == widths[0] and "curves" in run),
-        key=lambda run: run["largest_gap"]["horizontal"],
-    )
+    outputs.set(xlabel="q₁, along the lowest eigenvector", ylabel="q₂", title="Outputs, from o to ∗", aspect="equal")
+    outputs.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
+    drawn = (run for run in rows["runs"] if run["width"] == widths[0] and "curves" in run)
+    narrow = max(drawn, key=lambda run: run["largest_gap"]["horizontal"])
     for flow, name in (("horizontal", "(12)"), ("polar", "(12) of the polar flow")):
         gaps.plot(rows["t"], narrow["curves"]["gap"][flow], label=name)
-    gaps.set(
-        xlabel="t = learning rate × step",
-        ylabel="|q − q of (11)|",
-        title=f"Distance from (11), one start, h = {widths[0]}",
-        xlim=(0, 6),
-    )
+    gaps.set(xlabel="t = learning rate × step", ylabel="|q − q of (11)|", xlim=(0, 6))
+    gaps.set_title(f"Distance from (11), one start, h = {widths[0]}")
     gaps.legend()
     return figure
 
@@ -176,61 +144,42 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     runs, lowest, eta = rows["runs"], rows["eigenvalues"][0], rows["learning_rate"]
     widths = sorted({run["width"] for run in runs})
     excess = max(run["excess"][name] for run in runs for name in ("descent", "horizontal"))
-    largest = {flow: max(run["largest_gap"][flow] for run in runs) for flow in ("horizontal", "polar")}
+    largest = {flow: max(run["largest_gap"][flow] for run in runs) for flow in FLOWS}
     typical = median(run["largest_gap"]["horizontal"] for run in runs)
     last = max(run["last_gap"]["horizontal"] for run in runs)
 
-    def time_ratios(other: str) -> dict[int, list[float]]:
-        """Return, by width, the time that (12) takes divided by that of the other, for each start."""
+    def time_ratios(other: str) -> tuple[dict[int, list[float]], str]:
+        """Return, by width, the time that (12) takes divided by that of the other, for each start; and their text."""
         steps = {w: [run["convergence_step"] for run in runs if run["width"] == w] for w in widths}
-        return {w: [step["horizontal"] / step[other] for step in runs] for w, runs in steps.items()}
+        found = {w: [step["horizontal"] / step[other] for step in of_width] for w, of_width in steps.items()}
+        spreads = ", ".join(f"{spread(ratios, 3)} at h = {w}" for w, ratios in found.items())
+        return found, f"medians with 5 % to 95 % of the starts: {spreads}, from {len(found[widths[0]])} starts each"
 
-    to_descent, to_polar = time_ratios("descent"), time_ratios("polar")
-    descent_text, polar_text = (
-        ", ".join(f"{spread(r, 3)} at h = {w}" for w, r in ratios.items())
-        + f", from {len(to_polar[widths[0]])} starts each"
-        for ratios in (to_descent, to_polar)
-    )
+    (to_descent, descent_text), (to_polar, polar_text) = time_ratios("descent"), time_ratios("polar")
     medians = {w: median(ratios) for w, ratios in to_polar.items()}
     intervals = [median_interval(ratios) for ratios in to_descent.values()]
-    slower = (
-        True if min(low for low, _ in intervals) > 1 else False if min(high for _, high in intervals) <= 1 else None
-    )
+    lows, highs = zip(*intervals, strict=True)
+    slower = True if min(lows) > 1 else False if min(highs) <= 1 else None
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]
     return {
         "loss": verdict(f"both within {excess:.1g} of λ₁ = {lowest:.3f}, from {len(runs)} starts", excess < 1e-3),
-        "slower": verdict(f"medians with 5 % to 95 % of the starts: {descent_text}", slower),
+        "slower": verdict(descent_text, slower),
         "close": verdict(f"{typical:.2g}, at most {largest['horizontal']:.2g}", typical < 0.1),
         "end": verdict(f"{last:.1g} at t = {rows['t'][-1]:g}", last < 1e-3),
         "polar": verdict(
-            f"{order['polar']:.2f} and {order['horizontal']:.2f} times, "
-            f"at most {largest['polar']:.2g} from the polar one",
+            "{polar:.2f} and {horizontal:.2f} times, ".format(**order)
+            + f"at most {largest['polar']:.2g} from the polar one",
             abs(order["polar"] - 2) < ORDER_TOLERANCE and abs(order["horizontal"] - 1) < ORDER_TOLERANCE,
         ),
-        "rotation": verdict(
-            f"medians with 5 % to 95 % of the starts: {polar_text}",
-            medians[widths[0]] > 1.02 > medians[widths[-1]] > 0.98,
-        ),
+        "rotation": verdict(polar_text, medians[widths[0]] > 1.02 > medians[widths[-1]] > 0.98),
         "two_outputs": verdict(
             f"{two['horizontal'][0]:.2g}, {two['horizontal'][1]:.1g} and {two['polar'][0]:.1g}",
             two["horizontal"][0] > 20 * two["polar"][0] and two["horizontal"][1] < 1e-3,
         ),
-        "stable": verdict(
-            f"{eta:g}",
-            bound_of_sum < eta < bound,
-            eta=eta,
-            rows_samples=rows["samples"],
-            bound_of_sum=bound_of_sum,
-            bound=bound,
-        ),
+        "stable": verdict(f"{eta:g}", bound_of_sum < eta < bound),
     }
 
 
-TITLE = "Fig. 3 of Esser et al. 2023, Representation Learning Dynamics"
-CLAIM = (
-    "The discretised flow (12) of the outputs stays close to gradient descent (11), and ends at the same loss "
-    "and outputs."
-)
 SIZES = {
     "smoke": Size(widths=(10, 1000), starts=8, learning_rate=0.03, steps=300),
     "small": Size(),

@@ -7,11 +7,10 @@ its width 10 on 784 pixels has no orthonormal weights (h < d), so PCA comes firs
 networks can only learn the principal components again.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
-from statistics import fmean, median, stdev
+from itertools import product
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -19,10 +18,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
-from fullrank_papers.figures.numerics import log_slope, normal, ratios
+from fullrank_papers.figures.numerics import log_slope, median_times, normal, ratios
 from fullrank_papers.figures.pixels import load_pixels
+from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import (
     embed,
@@ -55,20 +54,6 @@ class Size:
     outputs: tuple[int, ...] = (1, 2, 4, 8)  # embedding dimensions z
     steps: int = 1000  # steps of SGD and of (12), at a fifth of the stable step
     seeds: int = 5  # random choices of images, noise and weights
-
-
-def median_times(steps: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each call. Each round calls all in a new random order, so that all meet the same
-    state of the caches.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    order = Random(0)
-    for _ in range(repeats + 5):
-        for name in order.sample(list(steps), len(steps)):
-            start = time.perf_counter()
-            steps[name]()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: median(values[5:]) for name, values in seconds.items()}  # the first rounds are warm-up
 
 
 def make_steps(C: Float[Tensor, "d d"], hidden: int, generator: torch.Generator) -> dict[str, Callable[[], None]]:
@@ -125,10 +110,8 @@ def load_classes(data: str | None, size: Size, classes: tuple[int, int], seed: i
     X, labels = load_pixels(data, size.train, seed=seed, classes=classes)
     X_test, labels_test = load_pixels(data, size.test, seed=seed, classes=classes, test=True)
     mean = X.mean(0)
-    _, _, V = torch.linalg.svd(X - mean, full_matrices=False)
-    return TwoClasses(
-        (X - mean) @ V[: size.components].mT, labels, (X_test - mean) @ V[: size.components].mT, labels_test
-    )
+    V = torch.linalg.svd(X - mean, full_matrices=False).Vh[: size.components].mT
+    return TwoClasses((X - mean) @ V, labels, (X_test - mean) @ V, labels_test)
 
 
 def pair_matrix_with_noise(
@@ -169,12 +152,9 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     except UserError as error:
         message = str(error)
     scores: list[dict[str, Any]] = []
-    for k in range(size.seeds):
-        for classes in size.classes:
-            images = load_classes(data, size, classes, seed=100 * seed + k)
-            scores += [
-                {"classes": list(classes), "z": z, **accuracies(images, z, size, generator)} for z in size.outputs
-            ]
+    for k, classes in product(range(size.seeds), size.classes):
+        images = load_classes(data, size, classes, seed=100 * seed + k)
+        scores += [{"classes": list(classes), "z": z, **accuracies(images, z, size, generator)} for z in size.outputs]
     X = load_classes(data, size, size.classes[0], seed=seed).X[:, : size.inputs]
     C = pair_matrix_with_noise(X, torch.arange(len(X)), generator)
     return {
@@ -203,14 +183,8 @@ def plot(rows: Rows) -> MplFigure:
         for k, (name, label) in enumerate(NAMES.items()):
             groups = [[100 * score[name] for score in scores if score["z"] == z] for z in dimensions]
             places = [z * 1.06 ** (k - 1.5) for z in dimensions]
-            axis.errorbar(
-                places,
-                [fmean(g) for g in groups],
-                [deviation(g) for g in groups],
-                marker="o",
-                markersize=3,
-                label=label,
-            )
+            means, errors = [fmean(g) for g in groups], [deviation(g) for g in groups]
+            axis.errorbar(places, means, errors, marker="o", markersize=3, label=label)
         axis.set_xscale("log", base=2)
         axis.set(xticks=dimensions, xticklabels=dimensions, xlabel="embedding dimensions z", ylabel="accuracy (%)")
         axis.set_title(f"SVM, classes {pair[0]} and {pair[1]}, d = {rows['components']}")
@@ -224,23 +198,20 @@ def deviation(values: list[float]) -> float:
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
-    def mean_gap(a: str, b: str) -> tuple[float, str]:
-        gaps = [100 * (score[a] - score[b]) for score in rows["scores"]]
+    def mean_gap(other: str) -> tuple[float, str]:
+        gaps = [100 * (score["flow"] - score[other]) for score in rows["scores"]]
         return fmean(gaps), f"{fmean(gaps):+.2f} ± {deviation(gaps):.2f} points"
 
     widths, times = rows["widths"], rows["microseconds"]
     wide = sum(width < 1000 for width in widths)  # widths are ascending
     slope_11, slope_12 = log_slope(widths[wide:], times["descent"][wide:]), log_slope(widths, times["flow"])
     speedups = ratios(times["descent"], times["flow"])
-    (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = (
-        mean_gap("flow", other) for other in ("sgd", "pca", "start")
-    )
+    (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = map(mean_gap, ("sgd", "pca", "start"))
+    speedup_text = ", ".join(f"{s:.1f} at {width}" for width, s in zip(widths, speedups, strict=True))
     return {
         "time_11": verdict(f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
         "time_12": verdict(f"{slope_12:+.3f}", abs(slope_12) < 0.05),
-        "cheaper": verdict(
-            ", ".join(f"{s:.1f} at {width}" for width, s in zip(widths, speedups, strict=True)), min(speedups) > 1
-        ),
+        "cheaper": verdict(speedup_text, min(speedups) > 1),
         "accuracy": verdict(
             f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks", abs(to_sgd) < 1
         ),
@@ -249,10 +220,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 4 of Esser et al. 2023, Representation Learning Dynamics"
-CLAIM = (
-    "A step of the flow (12) is cheaper than one of gradient descent (11) at any width, and its embeddings are as good."
-)
 SIZES = {
     "smoke": Size(
         widths=(10, 1000, 2000), repeats=10, train=60, test=30, hidden=40, outputs=(1, 4), steps=120, seeds=1
@@ -260,4 +227,3 @@ SIZES = {
     "small": Size(),
     "paper": Size(repeats=1000, train=200, test=800, outputs=(1, 2, 4, 8, 16), steps=2000, seeds=10),
 }
-IMAGES = "MNIST; digits without --data"

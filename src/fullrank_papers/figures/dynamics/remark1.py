@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fullrank.objectives import spectral_contrastive
 from fullrank.objectives.terms import total
-from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, plot_runs, subplots
 from fullrank_papers.theory.contrastive_pairs import pair_matrix, unconstrained_weights
 from fullrank_papers.theory.flow import gradient_descent, gradient_flow
 from fullrank_papers.theory.objectives import contrastive_linear, infonce_squared
@@ -135,52 +134,44 @@ def plot(rows: Rows) -> MplFigure:
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     losses, fitted = rows["losses"], rows["fitted"]
-    coupling = {name: result["coupling"] for name, result in losses.items()}
-    lowest, highest = (
-        {name: f(rank[-1] for rank in result["rank"]) for name, result in losses.items()} for f in (min, max)
-    )
-    strong, end = "InfoNCE, strong", losses["cosine"]["t"][-1]
+    ends = {name: [rank[-1] for rank in result["rank"]] for name, result in losses.items()}
+    coupled = {name: result["coupling"] for name, result in losses.items()}
+    highest, lowest, strong = max(ends["InfoNCE"]), min(ends["regression"]), ends["InfoNCE, strong"]
     error = max(
         abs(a - b)
         for name in ("regression", "contrastive")
         for measured, theory in zip(losses[name]["rank"], losses[name]["theory"], strict=True)
         for a, b in zip(measured, theory, strict=True)
     )
+
+    def decoupled(name: str, what: str, holds: bool = True) -> Verdict:
+        return verdict(f"{coupled[name]:.2f}, {what}", coupled[name] < 1e-9 and holds)
+
+    cosine = f"effective rank down to {min(ends['cosine']):.2f} at t = {losses['cosine']['t'][-1]:g}"
     return {
-        "regression": verdict(
-            f"{coupling['regression']:.2f}, and weights that differ by {rows['separate']:.0e}",
-            rows["separate"] < 1e-6 and coupling["regression"] < 1e-9,
+        "regression": decoupled(
+            "regression", f"and weights that differ by {rows['separate']:.0e}", rows["separate"] < 1e-6
         ),
-        "contrastive": verdict(
-            f"{coupling['contrastive']:.2f}, at most {highest['contrastive']:.3f}",
-            coupling["contrastive"] < 1e-9 and highest["contrastive"] < 1.05,
+        "contrastive": decoupled(
+            "contrastive", f"at most {max(ends['contrastive']):.3f}", max(ends["contrastive"]) < 1.05
         ),
-        "infonce": verdict(
-            f"{coupling['InfoNCE']:.2f}, at least {lowest['InfoNCE']:.2f} of {OUTPUTS}",
-            coupling["InfoNCE"] < 1e-9 and highest["InfoNCE"] < 1.05,
-        ),
-        "cosine": verdict(
-            f"{coupling['cosine']:.2f}, effective rank down to {lowest['cosine']:.2f} at t = {end:g}",
-            coupling["cosine"] < 1e-9,
-        ),
+        "infonce": decoupled("InfoNCE", f"at least {min(ends['InfoNCE']):.2f} of {OUTPUTS}", highest < 1.05),
+        "cosine": decoupled("cosine", cosine),
         "spectral": verdict(
-            f"{coupling['spectral']:.2f}, effective rank at least {lowest['spectral']:.2f}", coupling["spectral"] > 0.01
+            f"{coupled['spectral']:.2f}, effective rank at least {min(ends['spectral']):.2f}",
+            coupled["spectral"] > 0.01,
         ),
         "fit": verdict(
-            f"{lowest['regression']:.2f} to {highest['regression']:.2f}, closed forms within {max(error, 1e-6):.0e}",
-            lowest["regression"] > fitted - 0.05 and highest["regression"] < fitted + 0.05 and error < 1e-4,
-            fitted=fitted,
+            f"{lowest:.2f} to {max(ends['regression']):.2f}, closed forms within {max(error, 1e-6):.0e}",
+            lowest > fitted - 0.05 and max(ends["regression"]) < fitted + 0.05 and error < 1e-4,
         ),
         "strong": verdict(
-            f"{lowest[strong]:.2f} to {highest[strong]:.2f}",
-            lowest[strong] > UNCHANGED - 0.3 and highest[strong] < UNCHANGED + 0.05,
-            unchanged=UNCHANGED,
+            f"{min(strong):.2f} to {max(strong):.2f}",
+            min(strong) > UNCHANGED - 0.3 and max(strong) < UNCHANGED + 0.05,
         ),
     }
 
 
-TITLE = "Remarks 1 and 2 of Esser et al. 2023, Representation Learning Dynamics"
-CLAIM = "Outputs decouple under regression, under loss (1) and under InfoNCE alike; without targets they collapse."
 SIZES = {
     "smoke": Size(samples=24, starts=1),
     "small": Size(samples=64, starts=4),

@@ -8,7 +8,9 @@ verdict depends on. The loss sees the embedding u; A is applied to the represent
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
+from statistics import fmean, pvariance
 from typing import Any
 
 import torch
@@ -16,16 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.objectives.terms import total
-from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.fixed_projector import collapsed_weights, projected_weights
 from fullrank_papers.theory.flow import gradient, gradient_descent, gradient_descent_iterates
@@ -104,19 +99,13 @@ class Problem:
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     """Train every cell of the factorial experiment, and record two of them over time."""
     problems = [Problem.sample(size, seed + i) for i in range(size.draws)]
-    names = list(product(LOSSES, CONSTRAINTS, size.networks, PROJECTORS))
     cells = []
-    for name in names:
+    for name in product(LOSSES, CONSTRAINTS, size.networks, PROJECTORS):
         ends = [train_cell(problem, size, *name) for problem in problems]
-        mean = {key: sum(end[key] for end in ends) / len(ends) for key in ends[0]}
-        cells.append(dict(zip(FACTORS, name, strict=True)) | mean)
+        cells.append(dict(zip(FACTORS, name, strict=True)) | {key: fmean(end[key] for end in ends) for key in ends[0]})
     rows: Rows = {"inputs": size.inputs, "rank": size.rank, "cells": cells, "learning_rate": size.learning_rate}
     rows["shares"] = {y: variance_shares(cells, y) for y in ("u above 1", "r")}
-    return rows | {
-        "free": train_free(problems[0]),
-        "one norm": train_one_norm(problems[0], size),
-        "gradient": first_layer_gradient_ranks(problems[0]),
-    }
+    return rows | train_paths(problems[0], size) | {"gradient": first_layer_gradient_ranks(problems[0])}
 
 
 def train_cell(
@@ -125,26 +114,15 @@ def train_cell(
     """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of
     augmentation noise.
     """
-    A, start, forward, constrain = (
-        problem.projector(projector),
-        problem.starts[network],
-        NETWORKS[network],
-        CONSTRAINTS[constraint],
-    )
-    path = gradient_descent_iterates(
-        make_loss(problem, A, loss, constraint, network), start, learning_rate=size.learning_rate
-    )
-    end = start
-    for step, weights in enumerate(path):
-        end = weights
-        if (
-            step == size.steps or max(w.abs().max() for w in weights.values()) > 1e8
-        ):  # the losses (1) and (2) have no minimum
-            break
+    A, start, forward, end = problem.projector(projector), problem.starts[network], NETWORKS[network], {}
+    loss_of = make_loss(problem, A, loss, constraint, network)
+    for step, end in enumerate(gradient_descent_iterates(loss_of, start, learning_rate=size.learning_rate)):
+        if step == size.steps or max(w.abs().max() for w in end.values()) > 1e8:
+            break  # the losses (1) and (2) have no minimum
     r0, r = forward(start, problem.x), forward(end, problem.x)
     outside = torch.eye(A.shape[1], dtype=torch.float64) - A.mT @ A
     before, after = r0 @ outside, r @ outside
-    has_outside, u = projector != "none", centered_rank(constrain(r @ A.mT)[0])
+    has_outside, u = projector != "none", centered_rank(CONSTRAINTS[constraint](r @ A.mT)[0])
     return {
         "u": u,
         "u above 1": (u - 1) / (len(A) - 1),
@@ -168,38 +146,28 @@ def noise_share(r: Float[Tensor, "3 n h"]) -> float:
     return ((r[0] - r[1]).square().sum() / 2 / (r[0] - r[0].mean(0)).square().sum()).item()
 
 
-def train_free(problem: Problem) -> dict[str, list[float]]:
-    """Return the ranks by gradient descent and by the closed form, for loss (1), free, linear, low rank."""
-    rate, steps = 0.002, range(0, 2001, 25)
-    loss = make_loss(problem, problem.A, "contrastive (1)", "free", "linear")
-    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
-    t = rate * torch.tensor(steps, dtype=torch.float64)
-    theory = projected_weights(Theta[0], problem.A, -2 * pair_matrix(*problem.x, average=True), t)
-    expected = {f"{key}, theory": ranks for key, ranks in output_ranks(problem, theory).items()}
-    return {"t": t.tolist()} | output_ranks(problem, Theta) | expected
-
-
-def train_one_norm(problem: Problem, size: Size) -> dict[str, list[float]]:
-    """Return the ranks by gradient descent and their limits by theory, for loss (1) of W = AΘ divided by ‖W‖², linear,
-    low rank.
+def train_paths(problem: Problem, size: Size) -> Rows:
+    """Return the ranks over time of two linear networks behind A, by gradient descent and by theory: under loss (1),
+    with the closed form, and under loss (1) of W = AΘ divided by ‖W‖², with its limit.
     """
-    C, rate = (
-        pair_matrix(*problem.x, average=True),
-        size.learning_rate / 10,
-    )  # the flow conserves the norm; large steps increase it
+    A, C, start = problem.A, pair_matrix(*problem.x, average=True), problem.starts["linear"]
 
-    def loss(p: Weights) -> Tensor:
-        W = problem.A @ p["Theta"]
+    def ranks(loss: Callable[[Weights], Tensor], rate: float, steps: range, theory: Callable[..., Tensor]) -> Rows:
+        Theta = gradient_descent(loss, start, learning_rate=rate, steps=steps)["Theta"]
+        t = rate * torch.tensor(steps, dtype=torch.float64)
+        expected = output_ranks(problem, theory(Theta[0], t))
+        return {"t": t.tolist()} | output_ranks(problem, Theta) | {f"{key}, theory": x for key, x in expected.items()}
+
+    def one_norm(p: Weights) -> Tensor:
+        W = A @ p["Theta"]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
-    steps = range(0, 10 * size.steps + 1, size.steps // 5)
-    Theta = gradient_descent(loss, problem.starts["linear"], learning_rate=rate, steps=steps)["Theta"]
-    end = output_ranks(problem, collapsed_weights(Theta[0], problem.A, -2 * C)[None])
-    return (
-        {"t": [rate * step for step in steps]}
-        | output_ranks(problem, Theta)
-        | {f"{key}, theory": ranks for key, ranks in end.items()}
-    )
+    free, closed = make_loss(problem, A, "contrastive (1)", "free", "linear"), partial(projected_weights, A=A, X=-2 * C)
+    rate, steps = size.learning_rate / 10, range(0, 10 * size.steps + 1, size.steps // 5)  # the flow conserves the norm
+    return {
+        "free": ranks(free, 0.002, range(0, 2001, 25), lambda Theta, t: closed(Theta, t=t)),
+        "one norm": ranks(one_norm, rate, steps, lambda Theta, t: collapsed_weights(Theta, A, -2 * C)[None]),
+    }
 
 
 def output_ranks(problem: Problem, Theta: Float[Tensor, "T h d"]) -> dict[str, list[float]]:
@@ -223,20 +191,14 @@ def variance_shares(cells: list[dict], y: str) -> dict[str, float]:
     """Return shares of the variance of y over all cells: of each factor alone, and of all factors but the network
     together.
     """
-    alone = [(factor,) for factor in FACTORS]
-    groupings = {" ".join(factors): factors for factors in alone} | {
-        "all but network": tuple(f for f in FACTORS if f != "network")
-    }
-    total_variance = torch.tensor([cell[y] for cell in cells]).var(correction=0)
+    groupings = {f: (f,) for f in FACTORS} | {"all but network": tuple(f for f in FACTORS if f != "network")}
     shares = {}
     for name, factors in groupings.items():
         groups = defaultdict(list)
         for cell in cells:
             groups[tuple(cell[factor] for factor in factors)].append(cell[y])
-        means = torch.tensor(
-            [sum(group) / len(group) for group in groups.values()]
-        )  # all groups have the same number of cells
-        shares[name] = (means.var(correction=0) / total_variance).item()
+        means = [fmean(group) for group in groups.values()]  # all groups have the same number of cells
+        shares[name] = pvariance(means) / pvariance([cell[y] for cell in cells])
     return shares
 
 
@@ -249,43 +211,35 @@ def plot(rows: Rows) -> MplFigure:
         path = rows[name]
         for key, label in (("r", "representation r = Θx"), ("u", "embedding u = Ar")):
             ax.plot(path["t"], path[key], label=label)
-        ax.set(
-            title=f"loss (1), {name}, linear, A of low rank",
-            xlabel="t = learning rate × step",
-            ylabel="effective rank",
-            ylim=(0.8, None),
-        )
+        ax.set(xlabel="t = learning rate × step", ylabel="effective rank", ylim=(0.8, None))
+        ax.set_title(f"loss (1), {name}, linear, A of low rank")
     for key in ("r", "u"):
         axes[0, 0].plot(rows["free"]["t"], rows["free"][f"{key}, theory"], **THEORY_LINE)
         axes[0, 1].axhline(rows["one norm"][f"{key}, theory"][0], **THEORY_LINE)
     add_theory_legend(axes[0, 0], "closed form; on the right, its limit", loc="upper right")
 
-    shares = rows["shares"]
-    names = list(shares["r"])
-    for offset, (key, label) in zip((-0.2, 0.2), (("r", "of r"), ("u above 1", "of u")), strict=True):
-        axes[0, 2].barh(
-            [i + offset for i in range(len(names))], [shares[key][name] for name in names], 0.38, label=label
-        )
+    names = list(rows["shares"]["r"])
+    for offset, key, label in ((-0.2, "r", "of r"), (0.2, "u above 1", "of u")):
+        places = [i + offset for i in range(len(names))]
+        axes[0, 2].barh(places, [rows["shares"][key][name] for name in names], 0.38, label=label)
     axes[0, 2].set(title="causes of the final rank", xlabel="share of its variance over all networks", xlim=(0, 1.05))
     axes[0, 2].set_yticks(range(len(names)), names)
     axes[0, 2].invert_yaxis()
     axes[0, 2].legend(loc="upper right")
 
-    plot_table(
-        axes[1, 0], rows, "u", title=f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})"
-    )
-    plot_table(axes[1, 1], rows, "r", title="final effective rank of r")
+    plot_table(axes[1, 0], rows, "u", f"final effective rank of u (of {rows['inputs']}, low rank: of {rows['rank']})")
+    plot_table(axes[1, 1], rows, "r", "final effective rank of r")
     axes[1, 1].set_yticks([])
 
     networks = list(dict.fromkeys(cell["network"] for cell in rows["cells"]))
     bars = (
-        ("noise before", "free", "at the start"),
-        ("noise after", "unit rows", "trained, unit rows"),
-        ("noise after", "free", "trained, free"),
+        (-0.27, "noise before", "free", "at the start"),
+        (0, "noise after", "unit rows", "trained, unit rows"),
+        (0.27, "noise after", "free", "trained, free"),
     )
-    for offset, (key, constraint, label) in zip((-0.27, 0, 0.27), bars, strict=True):
+    for offset, key, constraint, label in bars:
         levels = {"loss": "InfoNCE", "constraint": constraint, "projector": "low rank"}
-        heights = [mean_of_cells(rows, key, network=network, **levels) for network in networks]
+        heights = [fmean(select_cells(rows, key, network=network, **levels)) for network in networks]
         axes[1, 2].bar([i + offset for i in range(len(networks))], heights, 0.25, label=label)
     axes[1, 2].set(title="r outside A's rows, under InfoNCE", ylabel="share of the augmentation's noise")
     axes[1, 2].margins(y=0.3)
@@ -294,30 +248,17 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def plot_table(ax: Any, rows: Rows, key: str, *, title: str) -> None:
+def plot_table(ax: Any, rows: Rows, key: str, title: str) -> None:
     """Draw a table of mean values: losses and constraints as rows, networks and projectors as columns."""
     columns = list(dict.fromkeys((cell["network"], cell["projector"]) for cell in rows["cells"]))
     lines = list(dict.fromkeys((cell["loss"], cell["constraint"]) for cell in rows["cells"]))
-    values = [
-        [
-            mean_of_cells(rows, key, loss=loss, constraint=constraint, network=network, projector=projector)
-            for network, projector in columns
-        ]
-        for loss, constraint in lines
-    ]
+    values = {tuple(cell[factor] for factor in FACTORS): cell[key] for cell in rows["cells"]}
+    table = [[values[*line, *column] for column in columns] for line in lines]
     ax.set_title(title)
-    ax.imshow(values, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
-    for i, line in enumerate(values):
-        for j, value in enumerate(line):
-            ax.text(
-                j,
-                i,
-                f"{value:.1f}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if value < 0.45 * rows["inputs"] else "black",
-            )
+    ax.imshow(table, aspect="auto", cmap="cividis", vmin=1, vmax=rows["inputs"])
+    for (i, line), j in product(enumerate(table), range(len(columns))):
+        color = "white" if line[j] < 0.45 * rows["inputs"] else "black"
+        ax.text(j, i, f"{line[j]:.1f}", ha="center", va="center", fontsize=7, color=color)
     labels = [f"{network}\n{projector}".replace(", ", ",\n") for network, projector in columns]
     ax.set_xticks(range(len(columns)), labels, fontsize=6)
     ax.set_yticks(range(len(lines)), [f"{loss}, {constraint}" for loss, constraint in lines], fontsize=7)
@@ -325,51 +266,40 @@ def plot_table(ax: Any, rows: Rows, key: str, *, title: str) -> None:
 
 def select_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> list[float]:
     """Return one value of each cell with these levels of the factors."""
-    return [
-        cell[key]
-        for cell in rows["cells"]
-        if all(cell[f] in ([v] if isinstance(v, str) else v) for f, v in levels.items())
-    ]
-
-
-def mean_of_cells(rows: Rows, key: str, **levels: str | tuple[str, ...]) -> float:
-    """Return the mean of `select_cells`."""
-    values = select_cells(rows, key, **levels)
-    return sum(values) / len(values)
+    chosen = {factor: (level,) if isinstance(level, str) else level for factor, level in levels.items()}
+    return [cell[key] for cell in rows["cells"] if all(cell[factor] in level for factor, level in chosen.items())]
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     k, d, ranks, shares = rows["rank"], rows["inputs"], rows["gradient"], rows["shares"]
-    linear = {
-        "loss": tuple(LOSSES)[:2],
-        "constraint": ("free", "one norm"),
-        "network": "linear",
-        "projector": "low rank",
-    }
+
+    def mean(key: str, constraint: str, **levels: Any) -> float:
+        return fmean(select_cells(rows, key, loss="InfoNCE", constraint=constraint, **levels))
+
+    losses = {"loss": tuple(LOSSES)[:2], "constraint": ("free", "one norm")}
+    linear = losses | {"network": "linear", "projector": "low rank"}
     u, u_infonce = select_cells(rows, "u", **linear), select_cells(rows, "u", **linear | {"loss": "InfoNCE"})
     simclr = {"loss": "InfoNCE", "constraint": "unit rows"}
     low_rank, none = (select_cells(rows, "r", **simclr, projector=name) for name in ("low rank", "none"))
     free, unit_rows = (
-        mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="low rank")
-        - mean_of_cells(rows, "r", loss="InfoNCE", constraint=c, projector="none")
-        for c in ("free", "unit rows")
+        mean("r", c, projector="low rank") - mean("r", c, projector="none") for c in ("free", "unit rows")
     )
     r_free = select_cells(rows, "r", **linear | {"constraint": "free"})
     r_one, theory = rows["one norm"]["r"][-1], rows["one norm"]["r, theory"][0]
     moved = select_cells(rows, "moved", network="linear", projector="low rank")
     residual = {"network": tuple(n for n in NETWORKS if n != "linear"), "projector": "low rank"}
-    before, after_unit = (mean_of_cells(rows, key, **simclr, **residual) for key in ("noise before", "noise after"))
-    after = mean_of_cells(rows, "noise after", loss="InfoNCE", constraint="free", **residual)
+    before, after_unit = (mean(key, "unit rows", **residual) for key in ("noise before", "noise after"))
+    after = mean("noise after", "free", **residual)
     explained = {y: shares[y]["all but network"] for y in ("r", "u above 1")}
     return {
         "remark3": verdict(f"at most {max(u):.2f} of {k}", max(u) < 1.5),
         "other_losses": verdict(f"{min(u_infonce):.2f} to {max(u_infonce):.2f} of {k}", max(u_infonce) < 1.5),
         "jing": verdict(
-            f"{sum(low_rank) / len(low_rank):.2f} instead of {sum(none) / len(none):.2f} of {d} on average",
+            f"{fmean(low_rank):.2f} instead of {fmean(none):.2f} of {d} on average",
             all(a > b for a, b in zip(low_rank, none, strict=True)),
         ),
-        "gradient_relu": verdict(f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d, d=d),
-        "gradient_linear": verdict(f"{ranks['residual']}", ranks["residual"] == k, k=k),
+        "gradient_relu": verdict(f"{ranks['residual, ReLU']}", ranks["residual, ReLU"] == d),
+        "gradient_linear": verdict(f"{ranks['residual']}", ranks["residual"] == k),
         "one_norm": verdict(f"{r_one:.2f}", abs(r_one / theory - 1) < 0.05, theory=theory),
         "free": verdict(f"at most {max(r_free):.2f}", max(r_free) < 1.5),
         "infonce": verdict(f"{free:+.1f} free, {unit_rows:+.1f} with unit rows", free < unit_rows / 2),
@@ -381,11 +311,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Remark 3 of Esser et al. 2023 against Sec. 6 of Jing et al. 2022: can a fixed projector prevent collapse?"
-CLAIM = (
-    "Esser et al.: embeddings behind a fixed projector collapse too; Jing et al.: a fixed low-rank projector "
-    "prevents collapse."
-)
 SIZES = {
     "smoke": Size(samples=32, steps=100, learning_rate=0.1, networks=("linear", "residual")),
     "small": Size(draws=3),

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
+from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.optimum import output_limit, output_limit_projector
 from fullrank_papers.theory.trace import (
@@ -26,13 +26,12 @@ from fullrank_papers.theory.trace import (
     stability_limit,
 )
 
-# Eigenvalues of C in each plane.
-SPECTRA = {"positive": (0.5, 1.5), "negative": (-1.0, 1.0), "multiple": (-1.0, -1.0), "zero": (0.0, 1.0)}
-TITLES = {
-    "positive": "λ = (½, 3/2): to 0, except |q₀| = 1",
-    "negative": "λ = (−1, 1): to ±e₁, except e₁·q₀ = 0",
-    "multiple": "λ = (−1, −1): along q₀",
-    "zero": "λ = (0, 1): into the kernel, |q| < 1",
+# Eigenvalues of C in each plane, and its title.
+PLANES = {
+    "positive": ((0.5, 1.5), "λ = (½, 3/2): to 0, except |q₀| = 1"),
+    "negative": ((-1.0, 1.0), "λ = (−1, 1): to ±e₁, except e₁·q₀ = 0"),
+    "multiple": ((-1.0, -1.0), "λ = (−1, −1): along q₀"),
+    "zero": ((0.0, 1.0), "λ = (0, 1): into the kernel, |q| < 1"),
 }
 # For each of the three bounds of the step, a case in which it is the smallest: eigenvalues, and number of outputs.
 BOUNDS: dict[str, tuple[tuple[int | float, ...], int]] = {
@@ -119,9 +118,8 @@ def expected_pair_matrix(generator: torch.Generator) -> dict[str, float]:
     of 3 dimensions.
     """
     X = normal(50, 2, rng=generator) @ float64(1, 0, 1, 0, 1, 1).view(2, 3) + 2
-    C = pair_matrix(
-        X, X, X.expand(50, 50, 3), average=True
-    )  # each sample is a negative of each anchor; the noise of positives has mean 0
+    # Each sample is a negative of each anchor; the noise of positives has mean 0.
+    C = pair_matrix(X, X, X.expand(50, 50, 3), average=True)
     printed, ours = -X.mT @ X / 50, -torch.cov(X.mT, correction=0)
     return {
         "printed": ((C - printed).norm() / C.norm()).item(),
@@ -137,12 +135,12 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
     directions = torch.nn.functional.normalize(normal(size.starts // 2, 2, rng=generator))
     lengths = 0.2 + 0.7 * torch.rand(size.starts // 2, 1, dtype=torch.float64, generator=generator)
     inside = torch.cat([lengths * directions, -lengths.flip(0) * directions])
-    planes = {name: integrate_plane(float64(*spectrum), inside) for name, spectrum in SPECTRA.items()}
+    planes = {name: integrate_plane(float64(*spectrum), inside) for name, (spectrum, _) in PLANES.items()}
+    positive, negative = (float64(*PLANES[name][0]) for name in ("positive", "negative"))
+    on_sphere = float64(1, 2, -1, 2, -2, -1).view(3, 2) / 5**0.5
     exceptions = {
-        "sphere": integrate_plane(
-            float64(*SPECTRA["positive"]), float64(1, 2, -1, 2, -2, -1).view(3, 2) / 5**0.5, end=2.8
-        ),  # later, rounding errors move q off the sphere
-        "orthogonal": integrate_plane(float64(*SPECTRA["negative"]), float64(0, 0.7, 0, -0.7).view(2, 2)),
+        "sphere": integrate_plane(positive, on_sphere, end=2.8),  # later, rounding errors move q off the sphere
+        "orthogonal": integrate_plane(negative, float64(0, 0.7, 0, -0.7).view(2, 2)),
         "next": integrate_plane(float64(-2, -1, 1), float64(0, -0.4, 0.3).view(1, 3)),
     }
     squares = [train_square(float64(0.5, 1, 1.5), generator) for _ in range(size.networks)]
@@ -176,7 +174,7 @@ def plot(rows: Rows) -> MplFigure:
                 axis.plot(x, y, color=color)
                 axis.plot(x[0], y[0], "o", color=color, markersize=3)
                 axis.plot(*end, "*", color="black", markersize=7, linestyle="none", zorder=4)
-        axis.set(title=TITLES[name], xlabel="q₁", ylabel="q₂", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        axis.set(title=PLANES[name][1], xlabel="q₁", ylabel="q₂", aspect="equal", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     axes[0, 0].plot([], [], color="C0", label="Theorem 3")
     axes[0, 0].plot([], [], color="C1", label="not covered")
     axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.1, -0.03))
@@ -201,10 +199,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         max(math.hypot(x[-1], y[-1]) for x, y in exceptions[name]["paths"]) for name in ("sphere", "orthogonal")
     )
     kernel = [math.hypot(*limit) for limit in planes["zero"]["limits"]]
-    errors = {
-        name: result["error"]
-        for name, result in (planes | exceptions | {k: rows[k] for k in ("square", "several")}).items()
-    }
+    results = planes | exceptions | {name: rows[name] for name in ("square", "several")}
+    errors = {name: result["error"] for name, result in results.items()}
     lengths, rate = rows["square"]["length"], rows["sphere_rate"]
     factors, steps = rows["steps"]["factors"], rows["steps"]["distances"].values()
     below = max(x for distances in steps for f, x in zip(factors, distances, strict=True) if f < 0.955)
@@ -228,8 +224,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
             min(lengths) > 1 - 1e-9 and errors["square"] < 1e-3,
         ),
         "next": verdict(
-            f"within {errors['next']:.1g} and {errors['orthogonal']:.1g}",
-            max(errors["next"], errors["orthogonal"]) < 1e-6,
+            "within {next:.1g} and {orthogonal:.1g}".format(**errors), max(errors["next"], errors["orthogonal"]) < 1e-6
         ),
         "multiple": verdict(f"within {errors['multiple']:.1g}", errors["multiple"] < 1e-6),
         "zero": verdict(
@@ -247,6 +242,4 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Theorem 3 of Esser et al. 2023, Representation Learning Dynamics"
-CLAIM = "One output ends at 0 if all eigenvalues of C are positive, and at the lowest eigenvector if one is negative."
 SIZES = {"smoke": Size(starts=4, networks=2, factors=9), "small": Size(), "paper": Size(starts=20, networks=50)}

@@ -17,14 +17,13 @@ forgets its start within a few steps. So its smallest eigenvalue is 0, its log-d
 gradient in this direction is as large as 1/ε. With D = 64, as on CIFAR-10, it has full rank.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from fullrank.errors import pick
 from fullrank.recipes import Recipe, resolve
-from fullrank.report.plot_style import subplots
 from fullrank.sweep import Cell, Plan, Row
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
@@ -34,6 +33,7 @@ from fullrank_papers.figures.frossl.comparison import RATE, format_gap
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.table2 import COMPETITIVE
 from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import subplots
 
 Change = Callable[[Recipe, Any], Recipe]
 
@@ -160,6 +160,8 @@ def ablated_cell(size: AblationSize, start: Cell, name: str, value: int | float,
 Points = dict[float, dict[int, Row]]
 # Value of a setting → seed → accuracy, without the runs that diverged.
 Accuracies = dict[float, dict[int, float]]
+# Value of a setting → its difference from another value.
+Gaps = dict[float, PairedDifference]
 
 
 def read_points(rows: Sequence[Row], name: str, method: str = "frossl", *, balanced: bool = False) -> Points:
@@ -199,19 +201,9 @@ def label_curve(method: str, balanced: bool) -> str:
     return CONTENDERS[method].label + (", weight 4N/(D(V−1))" if balanced else "")
 
 
-# Heading → value of a run that is done, its scale and digits.
-COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
-    "linear, %": (c.probe_accuracy, 100.0, 1),
-    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
-    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
-    "seconds": (lambda row: row.seconds, 1.0, 0),
-    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
-}
-
-
 def markdown(result: Rows) -> str:
     """Return one line for each setting, method and value: accuracy, effective rank, seconds and CPU seconds."""
-    rows, points = c.read_rows(result), []
+    rows, points, columns = c.read_rows(result), [], {"linear, %": (c.probe_accuracy, 100.0, 1)} | c.COLUMNS
     for name, ablation in ABLATIONS.items():
         for method, balanced in ablation.curves:
             for value, by_seed in read_points(rows, name, method, balanced=balanced).items():
@@ -222,10 +214,12 @@ def markdown(result: Rows) -> str:
     lines = []
     for *labels, by_seed in points:
         done = {seed: row for seed, row in by_seed.items() if row.is_done}
-        columns = [(values(done, number), scale, digits) for number, scale, digits in COLUMNS.values()]
-        texts = [c.mean_and_deviation(found, scale=scale, digits=digits) for found, scale, digits in columns]
+        texts = [
+            c.mean_and_deviation(values(done, number), scale=scale, digits=digits)
+            for number, scale, digits in columns.values()
+        ]
         lines.append([*labels, *texts, f"{sum(row.diverged for row in by_seed.values())} of {len(by_seed)}"])
-    return c.markdown_table(["setting", "method", "value", *COLUMNS, "diverged"], lines)
+    return c.markdown_table(["setting", "method", "value", *columns, "diverged"], lines)
 
 
 def plot(result: Rows) -> MplFigure:
@@ -271,82 +265,84 @@ def evaluate_claims(result: Rows) -> Verdicts:
     return {name: check(rows) for name, check in checks.items()}
 
 
+def gaps_to(rows: Sequence[Row], name: str, base: float | None, method: str = "frossl", **curve: bool) -> Gaps:
+    """Return the difference of each other value of a setting from the value `base`, on one curve of an ablation."""
+    found = read_accuracies(rows, name, method, **curve)
+    unchanged = found.pop(base, {}) if base is not None else {}
+    return {value: gap for value, by_seed in found.items() if (gap := paired_by_seed(by_seed, unchanged))}
+
+
 def judged(
-    rows: Sequence[Row], texts: Sequence[str], gaps: Sequence[PairedDifference], unchanged: float | None
+    rows: Sequence[Row], texts: Sequence[str], gaps: Iterable[PairedDifference], unchanged: float | None
 ) -> Verdict:
     """Return the verdict on the claim that no difference is below −`COMPETITIVE`."""
-    holds = holds_for_all(gap.exceeds(-COMPETITIVE) for gap in gaps) if gaps else None
-    where = {"size": c.describe_runs(c.read_runs(rows)), "margin": 100 * COMPETITIVE, "unchanged": unchanged or 0}
-    return verdict("; ".join(texts) or c.NO_PAIR, holds, **where)
+    holds = holds_for_all(found) if (found := [gap.exceeds(-COMPETITIVE) for gap in gaps]) else None
+    size = c.describe_runs(c.read_runs(rows))
+    return verdict("; ".join(texts) or c.NO_PAIR, holds, size=size, margin=100 * COMPETITIVE, unchanged=unchanged or 0)
 
 
 def check_batches(rows: Sequence[Row]) -> Verdict:
     """Judge whether FroSSL loses at most `COMPETITIVE` with each smaller batch; SimCLR's loss is shown beside it."""
-    unchanged, gaps, texts = unchanged_value(rows, "batch"), [], []
-    for method in ABLATIONS["batch"].methods:
-        found = read_accuracies(rows, "batch", method)
-        base = found.get(unchanged, {}) if unchanged is not None else {}
-        for value, by_seed in found.items():
-            if value < (unchanged or 0) and (gap := paired_by_seed(by_seed, base)):
-                texts.append(f"{CONTENDERS[method].label} at {value:g}: {format_gap(gap)} points")
-                gaps += [gap] if method == "frossl" else []
-    return judged(rows, texts, gaps, unchanged)
+    unchanged = unchanged_value(rows, "batch")
+    smaller = {
+        method: {
+            value: gap for value, gap in gaps_to(rows, "batch", unchanged, method).items() if value < (unchanged or 0)
+        }
+        for method in ABLATIONS["batch"].methods
+    }
+    texts = [
+        f"{CONTENDERS[method].label} at {value:g}: {format_gap(gap)} points"
+        for method, gaps in smaller.items()
+        for value, gap in gaps.items()
+    ]
+    return judged(rows, texts, smaller["frossl"].values(), unchanged)
 
 
 def check_epsilon(rows: Sequence[Row]) -> Verdict:
     """Judge whether another ε than the published one changes the accuracy by more than `COMPETITIVE`, or all of its
     runs diverge.
     """
-    found, published = read_accuracies(rows, "epsilon", "corinfomax"), CONTENDERS["corinfomax"].hyper["epsilon"]
-    texts, same = [], []
-    for value, by_seed in found.items():
-        if value != published:
-            gap = paired_by_seed(by_seed, found.get(published, {}))
-            texts += [f"ε = {value:g}: {format_gap(gap)} points"] if gap else []
-            same.append(gap.is_within(COMPETITIVE) if gap else None)
-    for value, points in read_points(rows, "epsilon", "corinfomax").items():
-        if count := sum(row.diverged for row in points.values()):
-            texts.append(f"ε = {value:g}: {count} of {len(points)} diverged")
-            same.append(False if count == len(points) > 1 and published in found else None)
-    holds = holds_for_all(same) if same else None
-    different = None if holds is None else not holds
+    published, found = CONTENDERS["corinfomax"].hyper["epsilon"], read_accuracies(rows, "epsilon", "corinfomax")
+    gaps = gaps_to(rows, "epsilon", published, "corinfomax")
+    texts, same = [f"ε = {value:g}: {format_gap(gap)} points" for value, gap in gaps.items()], []
+    for value, by_seed in read_points(rows, "epsilon", "corinfomax").items():
+        diverged = [row.diverged for row in by_seed.values()]
+        if any(diverged):
+            texts.append(f"ε = {value:g}: {sum(diverged)} of {len(diverged)} diverged")
+            same.append(False if all(diverged) and len(diverged) > 1 and published in found else None)
+        if value != published and value in found:
+            same.append(gaps[value].is_within(COMPETITIVE) if value in gaps else None)
+    different = None if not same or (holds := holds_for_all(same)) is None else not holds
     return verdict("; ".join(texts) or c.NO_PAIR, different, published=published, margin=100 * COMPETITIVE)
 
 
 def check_weights(rows: Sequence[Row]) -> Verdict:
     """Judge whether no other invariance weight is more than `COMPETITIVE` better than the unchanged one."""
-    found, unchanged = read_accuracies(rows, "invariance"), unchanged_value(rows, "invariance")
-    base = found.pop(unchanged, {}) if unchanged is not None else {}
-    gaps = {value: gap for value, by_seed in found.items() if (gap := paired_by_seed(base, by_seed))}
-    texts = [f"weight {value:g}: {format_gap(gap)}" for value, gap in gaps.items()]
-    return judged(rows, texts, list(gaps.values()), unchanged)
+    unchanged = unchanged_value(rows, "invariance")
+    gaps = {value: replace(gap, mean=-gap.mean) for value, gap in gaps_to(rows, "invariance", unchanged).items()}
+    return judged(
+        rows, [f"weight {value:g}: {format_gap(gap)}" for value, gap in gaps.items()], gaps.values(), unchanged
+    )
 
 
 def check_papers_weight(rows: Sequence[Row]) -> Verdict:
     """Judge whether the weight 1, which the paper uses at every size, loses at most `COMPETITIVE` against the unchanged
     weight.
     """
-    found, unchanged = read_accuracies(rows, "invariance"), unchanged_value(rows, "invariance")
-    gap = None
-    if unchanged is not None and unchanged != 1.0:
-        gap = paired_by_seed(found.get(1.0, {}), found.get(unchanged, {}))
-    return judged(rows, [f"{format_gap(gap)} points"] if gap else [], [gap] if gap else [], unchanged)
+    unchanged = unchanged_value(rows, "invariance")
+    gaps = [gap for value, gap in gaps_to(rows, "invariance", unchanged).items() if value == 1.0]
+    return judged(rows, [f"{format_gap(gap)} points" for gap in gaps], gaps, unchanged)
 
 
 def check_balance(rows: Sequence[Row]) -> Verdict:
     """Judge whether FroSSL loses at most `COMPETITIVE` at each other N, D and V if its weight follows them."""
     gaps, texts = [], []
-    for name, ablation in ABLATIONS.items():
-        unchanged = unchanged_value(rows, name)
-        if unchanged is None or not ablation.balanced:
-            continue
-        fixed, found = (read_accuracies(rows, name, balanced=balanced) for balanced in (False, True))
-        for value, by_seed in found.items():
-            if value != unchanged and (gap := paired_by_seed(by_seed, found.get(unchanged, {}))):
-                same = paired_by_seed(fixed.get(value, {}), fixed.get(unchanged, {}))
-                beside = f" (weight not changed: {format_gap(same)})" if same else ""
-                texts.append(f"{ablation.label} = {value:g}: {format_gap(gap)}{beside}")
-                gaps.append(gap)
+    for name in (name for name, ablation in ABLATIONS.items() if ablation.balanced):
+        fixed, found = (gaps_to(rows, name, unchanged_value(rows, name), balanced=b) for b in (False, True))
+        for value, gap in found.items():
+            beside = f" (weight not changed: {format_gap(fixed[value])})" if value in fixed else ""
+            texts.append(f"{ABLATIONS[name].label} = {value:g}: {format_gap(gap)}{beside}")
+        gaps += found.values()
     return judged(rows, texts, gaps, None)
 
 
@@ -364,8 +360,6 @@ PAPER_VALUES = SMALL_VALUES | {
 }
 SMOKE_VALUES = {"invariance": (1.0,), "dimension": (16,), "batch": (16,), "views": (4,), "epsilon": (1e-6, 1e-1)}
 
-TITLE = "Section 6.3, Appendix C and CorInfoMax's ε, Skean et al. 2024, FroSSL"
-CLAIM = "FroSSL needs neither a trade-off hyperparameter nor large batches; CorInfoMax's ε is critical."
 SIZES = {
     "smoke": AblationSize(sizes.SMOKE_SIZE, SMOKE_VALUES),
     "small": AblationSize(sizes.SMALL_SIZE, SMALL_VALUES),
@@ -373,4 +367,3 @@ SIZES = {
     "paper": AblationSize(sizes.CIFAR10_SIZE, PAPER_VALUES),
 }
 METHODS = (LOGS, *ABLATIONS)
-IMAGES = "CIFAR-10"

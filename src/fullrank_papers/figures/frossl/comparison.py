@@ -20,6 +20,7 @@ from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid
 from fullrank.sweep.paired import PairedDifference, paired_by_seed
 from fullrank_papers.figures.figure import Rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
+from fullrank_papers.figures.numerics import holds_for_all
 
 RATE = "optimizer.lr"
 CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
@@ -28,6 +29,13 @@ EARLY = 30.0  # the paper's "first 30 epochs"
 NO_PAIR = "no two runs of equal length and seed"
 # The probes that tables compare, the paper's protocol first; a table shows the first that was measured.
 PROBES = ("linear-sgd", "linear-imagenet", "linear")
+# Heading → value of a run that is done, its scale and digits.
+COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
+    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
+    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
+    "seconds": (lambda row: row.seconds or None, 1.0, 0),
+    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -124,13 +132,9 @@ def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: s
 def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float]:
     """Return the best learning rate of each method whose choice is complete: every rate of the grid has a row."""
     choices = [row for row in rows if row.settings.get("stage") == "choice"]
-    complete = {
-        name
-        for name in CONTENDERS
-        if {row.settings[RATE] for row in choices if row.settings["method"] == name} >= set(rates)
-    }
+    tried = {(row.settings["method"], row.settings[RATE]) for row in choices}
     found = choose(choices, RATE, ["method"], lambda row: row.score("linear"))
-    return {str(name): float(rate) for (name,), rate in found.items() if name in complete}
+    return {str(name): float(rate) for (name,), rate in found.items() if all((name, each) in tried for each in rates)}
 
 
 def describe_rate(rows: Sequence[Row], name: str) -> str:
@@ -274,6 +278,24 @@ def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | No
     return paired_by_seed(values[a], values[b]) if len(lengths) == 1 else None
 
 
+def leads(runs: Runs, values: Values) -> dict[str, PairedDifference]:
+    """Return FroSSL's lead over each other method."""
+    return {name: gap for name in runs if name != "frossl" and (gap := compare(runs, values, "frossl", name))}
+
+
+def check_leads(
+    gaps: Mapping[str, PairedDifference], others: Sequence[str], bound: float = 0.0
+) -> tuple[str, bool | None]:
+    """Return FroSSL's least lead over some methods as text, and whether all leads exceed `bound`."""
+    found = {name: gaps[name] for name in others if name in gaps}
+    if not found:
+        return NO_PAIR, None
+    name, signs = min(found, key=lambda each: found[each].mean), [gap.is_positive() for gap in found.values()]
+    counts = f"ahead of {signs.count(True)} of {len(others)}, behind {signs.count(False)}"
+    text = f"{counts}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
+    return text, holds_for_all(gaps[name].exceeds(bound) if name in gaps else None for name in others)
+
+
 def reach(runs: Runs, images: int, epochs: int) -> bool:
     """Return whether each run was trained on as many images and for as many epochs as the paper's.
 
@@ -316,7 +338,7 @@ def mean_and_deviation(values: Mapping[int, float], *, scale: float = 100.0, dig
     >>> mean_and_deviation({0: 0.40, 1: 0.42}), mean_and_deviation({0: 12.3}, scale=1.0)
     ('41.0 ± 1.4 (2)', '12.3 (1)')
     """
-    return mean_sd(list(values.values()), scale=scale, digits=digits) if values else ""
+    return mean_sd(list(values.values()), scale=scale, digits=digits)
 
 
 def format_gap(gap: PairedDifference | None) -> str:

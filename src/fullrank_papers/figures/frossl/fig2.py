@@ -20,17 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import (
-    MplFigure,
-    Rows,
-    Verdicts,
-    add_theory_legend,
-    verdict,
-)
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
 from fullrank_papers.theory.small_initialization import (
     SmallInitialization,
     barlow_small_initialization,
@@ -262,11 +255,8 @@ def format_range(numbers: list[float]) -> str:
     return f"{min(numbers):.2f} to {max(numbers):.2f}"
 
 
-TITLE = "Fig. 2 of Skean et al. 2024, FroSSL"
-CLAIM = "The FroSSL variant (8) of the loss converges much quicker than the Barlow Twins variant."
 SIZES = {
     "smoke": Size(images=1024, area=0.9, learning_rate=0.05, scale=1e-3, points=80, side=8),
     "small": Size(images=1024, area=0.9, learning_rate=0.03, scale=1e-3, points=150),
     "paper": Size(images=1024, area=0.9, learning_rate=0.01, scale=1e-4, points=300),
 }
-IMAGES = "CIFAR-10, as in the paper; digits without --data"

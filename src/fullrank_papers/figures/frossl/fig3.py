@@ -35,14 +35,13 @@ from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.report.plot_style import subplots
 from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import holds_for_all
-from fullrank_papers.plot_style import color_scale
+from fullrank_papers.plot_style import color_scale, subplots
 
 TOP = 14
 SWEEP_EPOCHS = 100  # after which the paper's sweep is judged
@@ -355,8 +354,6 @@ TINY, NARROW = (
 # ResNet-18 and the paper's D = 1024 on CIFAR-10; five epochs are 975 steps, and the sweep takes 20 epochs.
 WIDE = replace(RECIPES["cifar10"], projector=ProjectorConfig(widths=(2048, 1024)))
 
-TITLE = "Fig. 3 of Skean et al. 2024, FroSSL"
-CLAIM = "At the end of the fifth epoch FroSSL outperforms the others in condition number, entropy and saturation."
 SIZES = {
     "smoke": Size(
         TINY, images=512, held_out=256, samples=128, steps=6, sweep_steps=8, spectra=3, learning_rates=(1e-1,), seeds=2
@@ -367,4 +364,3 @@ SIZES = {
         RECIPES["stl10"], images=105_000, held_out=0, samples=2048, steps=2050, sweep_steps=41_000, spectra=200
     ),
 }
-IMAGES = "CIFAR-10 at sizes small and gpu, STL-10 with its unlabelled images as in the paper"

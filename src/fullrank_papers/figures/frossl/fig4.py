@@ -9,14 +9,14 @@ from dataclasses import replace
 from statistics import fmean
 
 from fullrank.recipes import RECIPES
-from fullrank.report.plot_style import subplots
 from fullrank.sweep import Row
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, plot_runs, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import compare, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.plot_style import plot_runs, subplots
 
 METHODS = ("frossl", "barlow_twins")
 # The paper shows the first 30 of 100 epochs.
@@ -94,12 +94,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Fig. 4 of Skean et al. 2024, FroSSL"
-CLAIM = (
-    "Even after the first epoch FroSSL is 12.2 points ahead of Barlow Twins on ImageNet; afterwards Barlow Twins "
-    "catches up."
-)
-IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, ImageNet as in the paper"
 IMAGENET_SIZE = c.Size(
     RECIPES["imagenet"],
     seeds=1,

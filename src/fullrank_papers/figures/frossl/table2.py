@@ -5,27 +5,18 @@ of the methods are judged only at its size; at other sizes they are undecidable,
 runs show.
 """
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
 from fullrank.recipes.scores import TABLE2
-from fullrank.report.plot_style import subplots
-from fullrank.sweep import Row
 from fullrank.sweep.paired import PairedDifference
-from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, plot_dots, verdict
+from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import Runs, Values, compare, format_gap, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.sizes import SIZES as SIZES
-from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import plot_dots, subplots
 
-TITLE = "Table 2 of Skean et al. 2024, FroSSL"
-CLAIM = (
-    "FroSSL learns representations that are competitive with those of other methods; without logarithms they are "
-    "noticeably worse."
-)
-IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, CIFAR-10, CIFAR-100 or STL-10 as in the paper"
 METHODS = tuple(CONTENDERS)
 # Column of the paper's table → name, number of training images, and epochs.
 DATASETS = {
@@ -43,14 +34,7 @@ PAPER: dict[str, dict[str, float]] = {
 # Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the
 # best method.
 COMPETITIVE = 0.02
-# Heading → value of a run, its scale and digits.
-COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
-    "kNN, %": (lambda row: row.score("knn"), 100.0, 1),
-    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
-    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
-    "seconds": (lambda row: row.seconds or None, 1.0, 0),
-    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
-}
+COLUMNS = {"kNN, %": (lambda row: row.score("knn"), 100.0, 1)} | c.COLUMNS
 
 
 def paper_column(runs: Runs) -> str | None:
@@ -146,12 +130,13 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     runs = c.read_runs(rows)
     accuracy, column, size = values_of(runs, c.probe_accuracy), paper_column(runs) or "cifar10", c.describe_runs(runs)
     shown = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
-    logs = compare(runs, accuracy, "frossl", "nologs")
+    leads = c.leads(runs, accuracy)
+    logs = leads.get("nologs")
     noticeable, positive = (logs.format(" points", scale=100.0), logs.is_positive()) if logs else (c.NO_PAIR, None)
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
-    decidable, (competitive, holds) = at_papers_size(runs), check_competitive(runs, accuracy, shown)
+    decidable, (competitive, holds) = at_papers_size(runs), c.check_leads(leads, shown, -COMPETITIVE)
     limit = c.limit(*DATASETS[column], runs)
-    ours = check_competitive(runs, accuracy, [name for name in CONTENDERS if name not in ("frossl", "nologs")])
+    ours = c.check_leads(leads, [name for name in CONTENDERS if name not in ("frossl", "nologs")], -COMPETITIVE)
     lead, papers_logs = PAPER["frossl"][column] - best, paper_gap(column, "nologs")
     return {
         "competitive": verdict(competitive, holds if decidable else None, limit=limit, lead=lead),
@@ -159,14 +144,3 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         "our_competitive": verdict(*ours, size=size),
         "our_logs": verdict(noticeable, positive, size=size),
     }
-
-
-def check_competitive(runs: Runs, accuracy: Values, others: Sequence[str]) -> tuple[str, bool | None]:
-    """Return FroSSL's least lead as text, and whether no lead is below −`COMPETITIVE`."""
-    gaps = {name: gap for name in others if (gap := compare(runs, accuracy, "frossl", name))}
-    if not gaps:
-        return c.NO_PAIR, None
-    name = min(gaps, key=lambda each: gaps[each].mean)
-    text = f"least difference, from {CONTENDERS[name].label}: {format_gap(gaps[name])} points, n = {gaps[name].n}"
-    holds = holds_for_all(gaps[name].exceeds(-COMPETITIVE) if name in gaps else None for name in others)
-    return f"{text}; {len(gaps)} of {len(others)} methods have runs", holds

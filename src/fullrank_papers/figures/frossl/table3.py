@@ -6,30 +6,24 @@ statements are judged only at its size; statements of ours say what the runs sho
 """
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fullrank.recipes.scores import MARKS as PAPER_MARKS
 from fullrank.recipes.scores import TABLE3 as PAPER
-from fullrank.report.plot_style import subplots
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
-from fullrank_papers.figures.frossl.comparison import Runs, compare, early_end, format_gap, online_accuracy, values_of
+from fullrank_papers.figures.frossl.comparison import Runs, early_end, format_gap, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
+from fullrank_papers.plot_style import subplots
 
-TITLE = "Table 3 of Skean et al. 2024, FroSSL"
-CLAIM = (
-    "For the first 30 epochs FroSSL outperforms all other methods, and all other dimension-contrastive methods "
-    "throughout."
-)
 SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
 METHODS = tuple(CONTENDERS)
-IMAGES = "CIFAR-10 at sizes small and gpu, MNIST at size mnist, STL-10 with its unlabelled images as in the paper"
 # PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024,
 # Table 3; no spread is given).
 OTHERS = tuple(name for name in PAPER if name != "frossl")
@@ -44,7 +38,7 @@ def leads(runs: Runs, epoch: float | None = None) -> dict[str, PairedDifference]
     """Return FroSSL's lead over each other method, after `epoch` epochs, or without it in the early area."""
     end = early_end(runs)
     values = values_of(runs, (lambda row: c.early_area(row, end)) if epoch is None else online_accuracy(epoch))
-    return {name: gap for name in runs if name != "frossl" and (gap := compare(runs, values, "frossl", name))}
+    return c.leads(runs, values)
 
 
 def markdown(rows: Rows) -> str:
@@ -52,7 +46,7 @@ def markdown(rows: Rows) -> str:
     the paper.
     """
     runs, diverged = c.read_runs(rows), c.count_diverged(rows)
-    marks, end, gaps = c.marks_of(runs), early_end(runs) if runs else 0.0, leads(runs) if runs else {}
+    marks, end, gaps = c.marks_of(runs), early_end(runs), leads(runs)
     areas = values_of(runs, lambda row: c.early_area(row, end))
     milestones = {
         each: found for each in MILESTONES if (found := values_of(runs, partial(c.seconds_to, accuracy=each)))
@@ -75,7 +69,7 @@ def markdown(rows: Rows) -> str:
 
 def plot(rows: Rows) -> MplFigure:
     runs = c.read_runs(rows)
-    gaps, marks, end = leads(runs) if runs else {}, c.marks_of(runs), early_end(runs) if runs else 0
+    gaps, marks, end = leads(runs), c.marks_of(runs), early_end(runs)
     figure, ((left, right),) = subplots(1, 2, width=11.0, height=2.0 + 0.19 * len(runs), width_ratios=(1.4, 1))
     own = {"frossl": ("black", "-", 2.0), "nologs": ("black", "--", 1.2)}
     for k, (name, by_seed) in enumerate(runs.items()):
@@ -99,21 +93,9 @@ def plot(rows: Rows) -> MplFigure:
     return figure
 
 
-def check_leads(gaps: Gaps, among: Iterable[str]) -> tuple[str, bool | None]:
-    """Return the smallest lead as text, and whether all leads are positive."""
-    others = list(among)
-    found = {name: gaps[name] for name in others if name in gaps}
-    if not found:
-        return c.NO_PAIR, None
-    name, signs = min(found, key=lambda each: found[each].mean), [gap.is_positive() for gap in found.values()]
-    counts = f"ahead of {signs.count(True)} of {len(others)}, behind {signs.count(False)}"
-    text = f"{counts}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
-    return text, holds_for_all(gaps[name].is_positive() if name in gaps else None for name in others)
-
-
-def check_at_marks(at_marks: Mapping[float, Gaps], among: Iterable[str]) -> tuple[str, bool | None]:
+def check_at_marks(at_marks: Mapping[float, Gaps], among: Sequence[str]) -> tuple[str, bool | None]:
     """Return `check_leads` at each epoch of the paper's table, joined."""
-    checks = [(epoch, *check_leads(gaps, among)) for epoch, gaps in at_marks.items()]
+    checks = [(epoch, *c.check_leads(gaps, among)) for epoch, gaps in at_marks.items()]
     if not checks:
         return "no run reaches an epoch of the paper's table", None
     return "; ".join(f"epoch {epoch:g}: {text}" for epoch, text, _ in checks), holds_for_all(each[2] for each in checks)
@@ -121,25 +103,25 @@ def check_at_marks(at_marks: Mapping[float, Gaps], among: Iterable[str]) -> tupl
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     runs = c.read_runs(rows)
-    areas = leads(runs) if runs else {}
+    areas = leads(runs)
     at_marks = {mark: leads(runs, mark) for mark in c.marks_of(runs) if mark in map(float, PAPER_MARKS)}
     early = {mark: gaps for mark, gaps in at_marks.items() if mark <= c.EARLY}
     decidable = paper_column(runs) == "stl10" and c.reach(runs, *DATASETS["stl10"][1:])
-    area = f"area under the accuracy-epoch curve to epoch {early_end(runs) if runs else 0.0:g}"
+    area = f"area under the accuracy-epoch curve to epoch {early_end(runs):g}"
     limit, size = c.limit(*DATASETS["stl10"], runs), c.describe_runs(runs)
 
     def claim(check: tuple[str, bool | None]) -> Verdict:
-        return verdict(check[0], check[1] if decidable else None, limit=limit, area=area, early=c.EARLY)
+        return verdict(check[0], check[1] if decidable else None, limit=limit, area=area)
 
-    def ours(among: Iterable[str]) -> Verdict:
-        return verdict(*check_leads(areas, among), area=area, size=size)
+    def ours(among: Sequence[str]) -> Verdict:
+        return verdict(*c.check_leads(areas, among), area=area, size=size)
 
     return {
         "early": claim(check_at_marks(early, OTHERS)),
         "throughout": claim(check_at_marks(at_marks, DIMENSION_CONTRASTIVE)),
-        "area": claim(check_leads(areas, OTHERS)),
-        "logs": claim(check_leads(areas, ["nologs"])),
-        "our_paper": ours(name for name in OTHERS if name != "nologs"),
-        "our_others": ours(name for name in CONTENDERS if name not in PAPER),
+        "area": claim(c.check_leads(areas, OTHERS)),
+        "logs": claim(c.check_leads(areas, ["nologs"])),
+        "our_paper": ours([name for name in OTHERS if name != "nologs"]),
+        "our_others": ours([name for name in CONTENDERS if name not in PAPER]),
         "our_logs": ours(["nologs"]),
     }

@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.report.plot_style import subplots
-from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, add_theory_legend, verdict
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.figures.pixels import load_pixels, random_crops
-from fullrank_papers.plot_style import THEORY_LINE
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
 from fullrank_papers.theory import stepwise
 from fullrank_papers.theory.flow import gradient_flow
 from fullrank_papers.theory.stepwise import contrastive_kernel
@@ -185,14 +184,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-TITLE = "Stepwise learning, Simon et al. 2023"
-CLAIM = (
-    "Trained from small weights, the embedding learns its modes in discrete steps, the top ones first, at "
-    "predictable times."
-)
 SIZES = {
     "smoke": Size(images=128, points=30, dimensions=6, start=1e-3, rate=0.01),
     "small": Size(),
     "paper": Size(images=4096, points=500, side=16),
 }
-IMAGES = "CIFAR-10"
