@@ -18,6 +18,34 @@ import pytest
 import torch
 from rich.console import Console
 
+
+@pytest.fixture
+def rng():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def randn(rng):
+    """`randn(*shape)`: standard normal numbers in double precision, always the same sequence."""
+    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def orthonormal(randn):
+    """`orthonormal(n, D)`: a matrix with centred, orthonormal columns."""
+    return lambda n, D: torch.linalg.qr(torch.cat([torch.ones(n, 1, dtype=torch.float64), randn(n, D)], 1)).Q[:, 1:]
+
+
+@pytest.fixture
+def untyped():
+    """Switch the shape checks of the tests off, as for users, to reach the error messages behind them."""
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 TIMES = {"images_per_second"}  # different in each run
 
 

@@ -20,7 +20,6 @@ UPWARDS: set[tuple[str, str]] = set()
 LONG = {
     "fullrank/evaluation/choose.py",
     "fullrank/evaluation/neighbours.py",
-    "fullrank/images/table.py",
     "fullrank_papers/figures/dynamics/remark3.py",
     "fullrank_papers/figures/frossl/ablations.py",
     "fullrank_papers/figures/frossl/fig3.py",

@@ -9,7 +9,7 @@ import torch
 
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
-from fullrank.images import MemoryImages, dataloader
+from fullrank.images import MemoryImages, Steps, dataloader
 from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
 from fullrank.recipes import Recipe, assemble
 from fullrank.run.data import SeededBatches
@@ -56,7 +56,7 @@ class Training:
         run."""
         recipe, unread, stop = self.recipe, [], self.done + count
         order = {"seed": recipe.seed, "batch_size": recipe.batch_size, "start": self.done, "stop": stop}
-        batches = dataloader(self.images, self.views, **order, device=self.device)
+        batches = dataloader(self.images, self.views, Steps(**order), device=self.device)
         seeded = SeededBatches(batches, seed=recipe.seed, start=self.done)
         method, optimizer = self.wrapped
         for step in fit(self.fabric, method, optimizer, seeded, lambda step: recipe.optimizer.lr, start=self.done):

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -47,21 +46,6 @@ def test_mixed_sizes_are_summarised(write):
 def test_grayscale_files_have_one_channel(tmp_path, mode, channels):
     Image.new(mode, (4, 4)).save(tmp_path / "a.tiff" if mode == "CMYK" else tmp_path / "a.png")
     assert dataset_info(open_images(tmp_path)["all"]).channels == channels
-
-
-def test_arrays_have_their_own_channels(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((4, 6, 5), dtype=np.uint8))
-    found = dataset_info(open_images(tmp_path)["all"])
-    assert (found.channels, found.median, found.modes) == (5, (6, 4), {"uint8×5": 1})
-
-
-def test_unreadable_images_are_skipped_unless_all_are_unreadable(write):
-    folder = write("a.png", "b.png")
-    (folder / "a.png").write_text("no image")
-    assert dataset_info(open_images(folder)["all"]).modes == {"RGB": 1}
-    (folder / "b.png").write_text("no image")
-    with pytest.raises(UserError, match=r"none of 2 sampled images of .* can be read"):
-        dataset_info(open_images(folder)["all"])
 
 
 def test_statistics_equal_the_mean_and_deviation_of_all_pixels():

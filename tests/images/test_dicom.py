@@ -3,7 +3,6 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from fullrank.images import ImageDecodeError, find_bit_depth, load_images, open_images
 from fullrank.images.decode import open_bytes
@@ -105,23 +104,6 @@ def test_colours_are_read(planar):
     stored = np.ascontiguousarray(COLOURS.transpose(2, 0, 1)) if planar else COLOURS
     opened = open_bytes(encode(stored, PlanarConfiguration=planar, **OF_COLOURS), "a.dcm")
     assert np.array_equal(np.asarray(opened), COLOURS)
-
-
-def jpeg(size):
-    out = io.BytesIO()
-    Image.new("L", size, 77).save(out, "jpeg", quality=100)
-    fields = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "Rows": 16, "Columns": 8}
-    file = dataset(encode(**fields))
-    file.file_meta.TransferSyntaxUID = pydicom.uid.JPEGBaseline8Bit
-    file.PixelData = pydicom.encaps.encapsulate([out.getvalue()])
-    file["PixelData"].VR, file["PixelData"].is_undefined_length = "OB", True
-    return save(file)
-
-
-def test_jpeg_is_decoded_if_its_size_is_that_of_the_file():
-    assert np.allclose(read(jpeg((8, 16))), 77 / 255, atol=1 / 255)
-    with pytest.raises(ImageDecodeError, match="not 8×16"):
-        read(jpeg((80, 160)))
 
 
 def test_hostile_sizes_are_refused():

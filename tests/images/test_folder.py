@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, Reading, open_images
+from fullrank.images import Reading, open_images
 
 
 def names(images):
@@ -21,15 +21,6 @@ def test_class_folders_give_labels_in_sorted_order(write):
     assert images.classes == ("ant", "cat", "dog")
     assert images.labels.dtype == np.int64
     assert images.source == str(folder)
-
-
-def test_images_outside_class_folders_have_no_label(write):
-    images = open_images(write("z.png", "cat/a.png", "dog/a.png"))["all"]
-    assert dict(zip(names(images), images.labels.tolist(), strict=True)) == {
-        "cat/a.png": 0,
-        "dog/a.png": 1,
-        "z.png": -1,
-    }
 
 
 def test_split_folders_share_the_classes_of_the_training_split(write):
@@ -65,13 +56,6 @@ def test_a_single_folder_that_contains_everything_is_skipped(write):
     assert list(splits) == ["train", "val"]
     assert splits["val"].labels.tolist() == [1]
     assert splits["val"].open(0).size == (8, 6)
-
-
-def test_other_files_and_hidden_files_are_ignored(write):
-    folder = write("a.png", ".hidden.png", ".cache/b.png")
-    (folder / "notes.txt").write_text("x")
-    (folder / "folder.png").mkdir()
-    assert names(open_images(folder)["all"]) == ["a.png"]
 
 
 def test_links_inside_the_folder_are_followed_and_each_real_folder_is_read_once(write):
@@ -117,30 +101,6 @@ def test_folders_are_classes_only_where_they_look_like_classes(write, files, cla
     assert len(open_images(folder, Reading(labels="folders"))["all"].classes) == len(
         {file.split("/")[0] for file in files}
     )
-
-
-def test_splits_always_have_class_folders(write):
-    splits = open_images(write("train/2019/a.png", "train/2020/b.png", "test/2019/c.png"))
-    assert splits["train"].classes == ("2019", "2020")
-
-
-def test_names_of_classes_cannot_command_a_terminal(write):
-    images = open_images(write("\x1b[2Jcat/a.png", "dog/b.png"))["all"]
-    assert all(name.isprintable() for name in images.classes)
-
-
-def test_a_dangling_link_is_a_decode_error(write):
-    folder = write("a.png")
-    (folder / "b.png").symlink_to(folder / "gone.png")
-    with pytest.raises(ImageDecodeError, match=r"b\.png: No such file"):
-        open_images(folder)["all"].open(1)
-
-
-def test_names_may_be_in_any_script(write):
-    images = open_images(write("Käfer/é 1.png", "猫/写真.png"))["all"]
-    assert names(images) == ["Käfer/é 1.png", "猫/写真.png"]
-    assert images.classes == ("Käfer", "猫")
-    assert images.open(1).size == (8, 6)
 
 
 def test_names_need_not_be_unicode(write):

@@ -66,12 +66,6 @@ def test_labels_come_with_the_data():
     assert as_images(PIXELS).labels.tolist() == [-1] * 5
 
 
-def test_a_selection_of_a_hub_data_set_keeps_labels_and_images_together():
-    images = as_images(hub_data_set().select([4, 0]))
-    assert images.labels.tolist() == [2, 0]
-    assert torch.equal(load_images(images, channels=3).pixels, PIXELS[[4, 0]])
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -103,15 +103,6 @@ def test_json_members_have_labels(tmp_path):
         open_images(path, Reading(label_column="lenz"))
 
 
-def test_cls_members_come_before_json_and_folders(tmp_path):
-    members = []
-    for k, name in enumerate(["cat/1", "dog/2"]):
-        members += [(f"{name}.png", encoded(k)), (f"{name}.json", b'{"label": 9}'), (f"{name}.cls", b"%d" % (k + 3))]
-    path = write_tar(tmp_path / "a.tar", members)
-    assert open_images(path)["all"].labels.tolist() == [3, 4]
-    assert open_images(path, Reading(labels="folders"))["all"].classes == ("cat", "dog")
-
-
 @pytest.mark.parametrize("option", ["image_column", "group_column", "split_column"])
 def test_columns_of_tables_are_refused_for_other_sources(tmp_path, option):
     path = write_tar(tmp_path / "set" / "a.tar", folders(["1.png", "2.png"]))

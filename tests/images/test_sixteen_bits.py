@@ -9,6 +9,7 @@ from torch import nn
 from fullrank.evaluation import extract_features
 from fullrank.images import (
     Preprocess,
+    Steps,
     as_images,
     channel_statistics,
     dataloader,
@@ -48,7 +49,7 @@ def test_views_from_memory_and_from_disk_have_many_values(folder):
     transform = MultiViewTransform(ViewConfig(size=16, count=2), mean=(0.0,), std=(1.0,), channels=1)
     sources = (load_images(folder, channels=1), folder)
     for source in sources:
-        (views,), _ = next(dataloader(source, transform, seed=0, batch_size=4, start=0, stop=1))
+        (views,), _ = next(dataloader(source, transform, Steps(seed=0, batch_size=4, start=0, stop=1)))
         assert all(len(view.unique()) > 100 for view in views.flatten(0, 1))
 
 

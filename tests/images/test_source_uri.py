@@ -18,18 +18,6 @@ def test_a_path_may_have_a_scheme(write, parquet):
     assert len(open_images(f"parquet:{table}")["train"]) == len(open_images(str(table.parent))["train"]) == 12
 
 
-def test_the_home_folder_is_expanded(write, monkeypatch):
-    monkeypatch.setenv("HOME", str(write("a.png").parent))
-    assert len(open_images("~/photos")["all"]) == 1
-
-
-def test_one_split_may_be_chosen(write):
-    folder = write("train/a.png", "test/b.png")
-    assert list(open_images(folder, split="test")) == ["test"]
-    assert "unknown split of" in message(folder, split="tset")
-    assert message(folder, split="tset").endswith("choose from test, train; did you mean 'test'?")
-
-
 def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
     monkeypatch.chdir(write("ab:c/a.png").parent)
     assert len(open_images("photos/ab:c")["all"]) == 1
@@ -65,11 +53,6 @@ def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
 @pytest.mark.parametrize("source", ["parket:x", "s3://bucket/x", "folder:", "hf:"])
 def test_a_source_of_another_form_is_refused(source):
     message(source)
-
-
-def test_a_file_that_is_no_table_is_refused(write, parquet):
-    assert "is a file" in message(write("a.png") / "a.png")
-    assert "is a file" in message(f"folder:{parquet()}")
 
 
 def test_a_source_is_read_once_inside_open_once(write, monkeypatch):

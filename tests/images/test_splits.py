@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import Reading, hold_out, open_images, train_and_test
-from fullrank.images.splits import split_of_file, stratified_order
+from fullrank.images import Reading, open_images, train_and_test
+from fullrank.images.splits import split_of_file
+from fullrank.images.train_test import hold_out, stratified_order
 
 
 @pytest.mark.parametrize(
@@ -46,13 +47,6 @@ def test_a_labelled_test_split_is_preferred(write):
     assert names(train_and_test(folder, Reading(test="test")).test) == ["test/c.png"]
 
 
-def test_splits_may_be_named(write):
-    folder = write("train/a.png", "test/c.png", "unlabeled/d.png", "val/e.png")
-    splits = train_and_test(folder, Reading(train="unlabeled", test="val"))
-    assert (names(splits.train), names(splits.test)) == (["unlabeled/d.png"], ["val/e.png"])
-    assert names(train_and_test(folder, Reading(train="test")).test) == ["val/e.png"]  # never the training images
-
-
 def test_unknown_splits_raise_with_a_suggestion(write):
     folder = write("train/a.png", "test/b.png")
     with pytest.raises(UserError, match=r"'tran'; choose from test, train; did you mean 'train'\?"):
@@ -88,11 +82,6 @@ def test_every_beginning_of_the_order_has_the_shares_of_the_classes():
         counts = np.array([(labels[order[:k]] == label).sum() for label in (-1, 0, 3, 4)])
         assert np.abs(counts - np.array([5, 400, 80, 1]) * k / 486).max() <= 2
     assert not np.array_equal(order, np.sort(order))
-
-
-def test_a_balanced_set_gives_balanced_subsets():
-    order = stratified_order(np.arange(1000) % 10)
-    assert all((np.bincount(order[:k] % 10) == k // 10).all() for k in range(10, 1001, 10))
 
 
 def test_subsets_are_nested_and_do_not_depend_on_validation_images():

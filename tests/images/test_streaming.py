@@ -19,13 +19,6 @@ def test_an_epoch_has_every_image_once_in_a_shuffled_order(parquet):
     assert first != sorted(first)
 
 
-def test_the_order_is_given_by_the_seed_and_the_first_step(parquet):
-    stream = open_stream(str(parquet()))
-    assert names(stream, 12, seed=0) == names(stream, 12, seed=0)
-    assert names(stream, 12, seed=0) != names(stream, 12, seed=1)
-    assert names(stream, 12, seed=0) != names(stream, 12, seed=0, start=5)
-
-
 def test_processes_divide_the_images(parquet):
     stream = open_stream(str(parquet()))
     shares = [names(stream, 4, seed=0, rank=rank, world_size=3) for rank in range(3)]

@@ -1,6 +1,5 @@
 import json
 import pickle
-import sys
 
 import datasets
 import numpy as np
@@ -44,20 +43,11 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
     large = open_images(path)["train"]
     assert large.labels.tolist() == small.labels.tolist()
     assert large.open(3).tobytes() == small.open(3).tobytes()
-    assert large.rows.table.files
-    assert not small.rows.table.files
+    assert large.rows.table.cache_files
+    assert not small.rows.table.cache_files
     sent = pickle.dumps(large)  # as to a worker process, which maps the file again
     assert len(sent) < len(pickle.dumps(small))
     assert pickle.loads(sent).open(3).tobytes() == small.open(3).tobytes()
-
-
-def test_the_hub_without_the_datasets_library_is_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    for source in (open_images, open_stream):
-        with pytest.raises(
-            UserError, match=r"need the package datasets .*; install it, or give local files as parquet:PATH"
-        ):
-            source("hf:owner/name")
 
 
 def save(tmp_path, **columns):
@@ -68,15 +58,6 @@ def save(tmp_path, **columns):
 
 def cells(n=4):
     return [{"bytes": b"no image", "path": None}] * n
-
-
-def test_a_plain_struct_of_bytes_and_path_is_an_image_column(tmp_path):
-    images = open_images(save(tmp_path, img=cells(), labels=pa.array([3, None, 0, -1], pa.int8())))["all"]
-    assert images.labels.tolist() == [3, -1, 0, -1]
-    assert images.labels.dtype == np.int64
-    assert images.classes == ()
-    with pytest.raises(ImageDecodeError, match=r"all\[2\]: "):
-        images.open(2)
 
 
 def test_the_only_column_of_bytes_is_the_image_column(tmp_path):
@@ -103,14 +84,14 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     images = open_images(tmp_path / "x.parquet", Reading(max_expansion=10**6))["all"]
     assert len(images) == 64
-    assert images.rows.table.files  # 16 MiB are more than the memory allows here
+    assert images.rows.table.cache_files  # 16 MiB are more than the memory allows here
 
 
 @pytest.mark.parametrize("metadata", ["{", '{"info": 3}', "[" * 100_000])
 def test_bad_metadata_are_one_line(tmp_path, metadata):
     table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})
     pq.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(UserError, match="cannot read Parquet"):
+    with pytest.raises(UserError, match="cannot read"):
         open_images(tmp_path / "x.parquet")
     folder = tmp_path / "saved"  # as `save_to_disk` writes it
     folder.mkdir()
@@ -119,7 +100,7 @@ def test_bad_metadata_are_one_line(tmp_path, metadata):
         pa.ipc.new_stream(file, table.schema) as writer,
     ):
         writer.write_table(table)
-    with pytest.raises(UserError, match="cannot read Parquet"):
+    with pytest.raises(UserError, match="cannot read"):
         open_images(folder)
 
 
@@ -173,13 +154,6 @@ def test_invalid_columns_raise(tmp_path):
         open_images(path, Reading(image_column="score"))
 
 
-def test_a_truncated_parquet_file_is_one_line(parquet):
-    path = parquet()
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match="complete"):
-        open_images(path)
-
-
 def raising(error):
     def load_dataset(*args, **options):
         raise error
@@ -189,12 +163,9 @@ def raising(error):
 
 def test_without_a_network_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(ConnectionError("Couldn't reach 'a/b' on the Hub")))
-    with pytest.raises(
-        UserError, match=r"^cannot reach the Hugging Face hub for 'a/b', .* has no copy; load .* parquet:PATH$"
-    ):
-        open_images("hf:a/b")
-    with pytest.raises(UserError, match="cannot reach"):
-        open_stream("hf:a/b")
+    for source in (open_images, open_stream):
+        with pytest.raises(UserError, match=r"^cannot load 'hf:a/b' \(Couldn't reach .* parquet:PATH$"):
+            source("hf:a/b")
 
 
 def test_offsets_that_lead_out_of_an_arrow_file_are_an_error(tmp_path):
@@ -230,26 +201,14 @@ def test_labels_of_all_splits_have_the_same_numbers(tmp_path, train, test, class
     assert splits["test"].labels.tolist() == expected
 
 
-def test_integers_without_names_have_the_names_of_the_other_split(tmp_path):
+def test_splits_that_name_their_classes_differently_are_refused(tmp_path):
     write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
     write_table(tmp_path / "test.parquet", [0, 1])
-    splits = open_images(tmp_path)
-    assert splits["train"].classes == splits["test"].classes == ("b", "a")
-    assert splits["test"].labels.tolist() == [0, 1]
-
-
-def test_splits_that_number_their_classes_differently_are_joined_by_name(tmp_path):
-    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
-    write_table(tmp_path / "test.parquet", [0, 1], names=["a", "c"])
-    splits = open_images(tmp_path)
-    assert splits["train"].classes == splits["test"].classes == ("a", "b", "c")
-    assert [splits[split].labels.tolist() for split in ("train", "test")] == [[0, 1], [0, 2]]
-
-
-def test_class_numbers_refuse_a_separator(tmp_path):
-    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
-    with pytest.raises(UserError, match=r"label_separator"):
-        open_images(tmp_path / "train.parquet", Reading(label_separator="|"))
+    assert open_images(tmp_path)["test"].classes == ("b", "a")  # numbers without names are those of the other split
+    for labels, names in (([0, 1], ["a", "c"]), (["a", "b"], [])):
+        write_table(tmp_path / "test.parquet", labels, names=names)
+        with pytest.raises(UserError, match="differently"):
+            open_images(tmp_path)
 
 
 def test_a_split_without_labels_is_no_test_split_of_several_labels(tmp_path):

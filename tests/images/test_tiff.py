@@ -32,13 +32,6 @@ def test_all_bands_are_read_with_all_bits(tmp_path, options, bands, dtype):
     assert np.array_equal(np.asarray(opened), pixels)
 
 
-@pytest.mark.parametrize("options", [{}, {"predictor": True}, {"tile": (16, 16)}])
-def test_bands_compressed_by_lzw_are_read(tmp_path, options):
-    pytest.importorskip("imagecodecs")
-    data = write(tmp_path / "a.tif", BANDS, compression="lzw", **options)
-    assert np.array_equal(open_bytes(data, "a.tif"), BANDS)
-
-
 def test_a_tile_of_lzw_cannot_expand_without_bound(tmp_path):
     imagecodecs = pytest.importorskip("imagecodecs")
     data = write(tmp_path / "a.tif", BANDS, compression="lzw")

@@ -23,8 +23,8 @@ def test_equals_the_sum_of_the_paper(loss, shape, randn):
     assert loss(Z, redundancy=0.3, scale=0.1).item() == pytest.approx(0.1 * loops(Z, 0.3), abs=1e-10)
 
 
-def test_is_zero_exactly_when_the_cross_correlation_is_the_identity(loss, randn):
-    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(9, 4)], 1)).Q[:, 1:]
+def test_is_zero_exactly_when_the_cross_correlation_is_the_identity(loss, randn, orthonormal):
+    Q = orthonormal(9, 4)
     Z = torch.stack([Q, 3 * Q + 1])
     assert loss(Z) < 1e-24
     assert loss(Z + 0.1 * randn(2, 9, 4)) > 1e-6

@@ -51,15 +51,8 @@ def test_equals_the_sum_of_the_paper(loss, shape, normalize, log, center, randn)
 
 
 @pytest.mark.parametrize("normalize", ["columns", "matrix"])
-def test_minimum_is_at_equal_views_with_uncorrelated_columns_of_equal_norm(loss, normalize, randn):
-    Q = torch.linalg.qr(torch.cat([torch.ones(9, 1, dtype=torch.float64), randn(9, 4)], 1)).Q[
-        :, 1:
-    ]  # (9, 4), centred, orthonormal
-    best = Q.expand(2, 9, 4)
-    assert loss(best, normalize=normalize).item() == pytest.approx(2 * math.log(4), abs=1e-12)
-    assert gradient(lambda Z: loss(Z, normalize=normalize), best).abs().max() < 1e-12
-    for _ in range(20):
-        assert loss(best + 0.1 * randn(2, 9, 4), normalize=normalize) > 2 * math.log(4)
+def test_minimum_is_at_equal_views_with_uncorrelated_columns_of_equal_norm(is_least, normalize, orthonormal):
+    is_least(orthonormal(9, 4).expand(2, 9, 4), 2 * math.log(4), critical=True, normalize=normalize)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,12 +1,7 @@
 import math
 
 import pytest
-import torch
-
-
-def cosine(x, y):
-    dot = sum(a * b for a, b in zip(x, y, strict=True))
-    return dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
+from loops import cosine
 
 
 def loops(Z, temperature):
@@ -27,14 +22,7 @@ def test_equals_the_mean_over_anchors_and_positives(loss, V, randn):
 
 
 @pytest.mark.parametrize("V", [2, 3])
-def test_minimum_is_at_a_simplex_with_equal_views(loss, V, randn):
-    N, temperature = 5, 0.5
-    simplex = torch.eye(N, dtype=torch.float64) - 1 / N  # cosines −1/(N−1)
-    best = simplex.expand(V, N, N)
-    same, other = math.exp(1 / temperature), math.exp(-1 / (N - 1) / temperature)
-    value = -1 / temperature + math.log((V - 1) * same + V * (N - 1) * other)
-    assert loss(best, temperature=temperature).item() == pytest.approx(value, abs=1e-12)
-    for _ in range(20):
-        assert loss(best + 0.1 * randn(V, N, N), temperature=temperature) > value
-    moved = best.clone().requires_grad_()
-    assert torch.autograd.grad(loss(moved, temperature=temperature), moved)[0].abs().max() < 1e-12
+def test_minimum_is_at_a_simplex_with_equal_views(is_least, V, simplex):
+    same, other = math.exp(1 / 0.5), math.exp(-1 / 4 / 0.5)
+    value = -1 / 0.5 + math.log((V - 1) * same + V * 4 * other)
+    is_least(simplex[:1].expand(V, 5, 5), value, critical=True, temperature=0.5)

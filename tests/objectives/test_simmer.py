@@ -2,13 +2,9 @@ import math
 
 import pytest
 import torch
+from loops import unit_row
 
 from fullrank.objectives import simmer
-
-
-def normalized(row):
-    norm = math.sqrt(sum(x * x for x in row))
-    return [x / norm for x in row]
 
 
 def distance(x, y):
@@ -17,7 +13,7 @@ def distance(x, y):
 
 def loops(Z, invariance, entropy):
     V, N, _ = Z.shape
-    z = [[normalized(row) for row in view] for view in Z.tolist()]
+    z = [[unit_row(row) for row in view] for view in Z.tolist()]
     pairs = [(v, w) for v in range(V) for w in range(v + 1, V)]
     total = invariance * sum(distance(z[v][i], z[w][i]) ** 2 for v, w in pairs for i in range(N)) / (len(pairs) * N)
     for view in z:
@@ -32,13 +28,8 @@ def test_equals_distances_and_logarithms_of_the_nearest_neighbour(loss, V, randn
     assert loss(Z, invariance=1.5, entropy=0.7).item() == pytest.approx(loops(Z, 1.5, 0.7), abs=1e-10)
 
 
-def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
-    N = 5
-    best = (torch.eye(N, dtype=torch.float64) - 1 / N).expand(2, N, N)
-    value = -math.log(2 * N / (N - 1)) / 2  # the distance between corners
-    assert loss(best).item() == pytest.approx(value, abs=1e-12)
-    for _ in range(20):
-        assert loss(best + 0.1 * randn(2, N, N)) > value
+def test_minimum_is_at_a_simplex_with_equal_views(is_least, simplex):
+    is_least(simplex, -math.log(2 * 5 / 4) / 2)  # the distance between corners
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

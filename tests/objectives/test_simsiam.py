@@ -1,25 +1,12 @@
-import math
-from itertools import product
-
 import pytest
 import torch
-
-
-def cosine(x, y):
-    dot = sum(a * b for a, b in zip(x, y, strict=True))
-    return dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
-
-
-def loops(P, T):
-    pairs = [(v, w) for v, w in product(range(len(P)), range(len(T))) if v != w]
-    total = -sum(cosine(p, t) for v, w in pairs for p, t in zip(P[v].tolist(), T[w].tolist(), strict=True))
-    return total / (len(pairs) * P.shape[1])
+from loops import cosine, mean_over_pairs
 
 
 @pytest.mark.parametrize(("V", "V_T"), [(2, 2), (4, 4), (4, 2), (3, 1)])
 def test_equals_the_mean_over_pairs_of_views(loss, V, V_T, randn):
     P, T = randn(V, 5, 4), randn(V_T, 5, 4)
-    assert loss(P, T).item() == pytest.approx(loops(P, T), abs=1e-10)
+    assert loss(P, T).item() == pytest.approx(-mean_over_pairs(cosine, P.tolist(), T.tolist()), abs=1e-10)
 
 
 def test_minimum_is_at_predictions_parallel_to_the_targets_of_other_views(loss, randn):

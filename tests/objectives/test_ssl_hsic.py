@@ -2,11 +2,7 @@ import math
 
 import pytest
 import torch
-
-
-def normalized(row):
-    norm = math.sqrt(sum(x * x for x in row))
-    return [x / norm for x in row]
+from loops import unit_row
 
 
 def kernel(x, y, c):
@@ -14,7 +10,7 @@ def kernel(x, y, c):
 
 
 def loops(Z, regularization, kernel_scale):
-    rows = [(i, normalized(row)) for view in Z.tolist() for i, row in enumerate(view)]
+    rows = [(i, unit_row(row)) for view in Z.tolist() for i, row in enumerate(view)]
     n = len(rows)
     K = [[kernel(x, y, kernel_scale) for _, y in rows] for _, x in rows]
     mean = [sum(row) / n for row in K]
@@ -34,14 +30,9 @@ def test_equals_the_sums_over_pairs(loss, V, kernel_scale, randn):
     )
 
 
-def test_minimum_is_at_a_simplex_with_equal_views(loss, randn):
-    N = 5
-    best = (torch.eye(N, dtype=torch.float64) - 1 / N).expand(2, N, N)
-    other = (1 + 2 * N / (N - 1)) ** -0.5  # the kernel of two different corners
-    value = -(1 - 1 / N) * (1 - other) + 0.5 * (1 - other) * math.sqrt(N - 1) / N
-    assert loss(best, regularization=0.5).item() == pytest.approx(value, abs=1e-12)
-    for _ in range(20):
-        assert loss(best + 0.1 * randn(2, N, N), regularization=0.5) > value
+def test_minimum_is_at_a_simplex_with_equal_views(is_least, simplex):
+    other = (1 + 2 * 5 / 4) ** -0.5  # the kernel of two different corners
+    is_least(simplex, -(1 - 1 / 5) * (1 - other) + 0.5 * (1 - other) * math.sqrt(4) / 5, regularization=0.5)
 
 
 def test_complete_collapse_has_no_gradient(loss):

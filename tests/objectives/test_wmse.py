@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from loops import cosine
 
 from fullrank.errors import UserError
 from fullrank.objectives import wmse
@@ -33,11 +34,6 @@ def whiten(z, epsilon):
             w.append((row[d] - sum(L[d][k] * w[k] for k in range(d))) / L[d][d])
         white.append(w)
     return white
-
-
-def cosine(x, y):
-    dot = sum(a * b for a, b in zip(x, y, strict=True))
-    return dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
 
 
 def loops(Z, slice_size, epsilon):

@@ -267,15 +267,8 @@ def test_results_and_rows_of_other_images_are_refused(toys, rows, command, tmp_p
     status, _, err = command("toys/table", "--size", "smoke", "--out", tmp_path)
     assert (status, "has runs of other images" in err) == (2, True)
     assert command("toys/table", "--size", "smoke", "--out", tmp_path, "--overwrite")[0] == 0
-    with pytest.raises(UserError, match="runs of 'digits' have different images"):
+    with pytest.raises(UserError, match="whose images differ"):
         campaign.result([rows[0], replace(rows[1], images="b2")], 2)
-
-
-def test_a_result_has_the_machines_and_the_commits_of_its_runs(toys, rows):
-    hardware = [{"commit": commit, "hardware": {"cpu": "slow", "threads": n}} for commit, n in (("a", "1"), ("b", "2"))]
-    measured = [replace(row, environment=each) for row, each in zip(rows, hardware, strict=True)]
-    found = CampaignRuns("toys/table", "smoke").result(measured, 2).environment
-    assert (found["commit"], found["hardware"]) == ("a, b", {"cpu": "slow", "threads": "1, 2"})
 
 
 def test_failed_runs_of_one_campaign_do_not_end_the_others(command, monkeypatch):

@@ -12,7 +12,7 @@ from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import PUBLISHED, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES, list_recipes
 from fullrank.recipes.rules import WAITS
-from fullrank.recipes.scores import SOLO_LEARN, final_score
+from fullrank.recipes.scores import final_score, printed_in
 
 OWN = ("digits", "cifar10-small", "cifar10-projectors")
 SOME = [name for name in RECIPES if name.startswith(("cifar10", "digits")) or name.endswith(("-vit", "clr", "patches"))]
@@ -106,7 +106,7 @@ def test_the_name_is_data_set_objective_and_variant():
         if family:
             assert (recipe.data.source, RECIPES[family].objective) == (RECIPES[family].data.source, "frossl")
     assert {name for name, entry in ENTRIES.items() if "fullrank" in entry.origin} == set(OWN)
-    methods = set(SOLO_LEARN) | {"corinfomax", "ivne"}
+    methods = set(printed_in("solo-learn's README")) | {"corinfomax", "ivne"}
     assert not {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
     assert sum(line.startswith(tuple(f"{name} " for name in RECIPES)) for line in list_recipes()) == len(RECIPES)
 

@@ -3,7 +3,6 @@ outliers and likely label errors.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from sklearn.neighbors import NearestNeighbors
 from fullrank.errors import UserError, printable
 from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, open_images
+from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
-from fullrank.images.user_images import read_pixels, split_images
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.features import preprocessed_batches, verify_frozen
 from fullrank.models.model import ModelLike, with_depth
@@ -330,9 +329,9 @@ def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor] | 
     """Return the names and the preprocessed pixels of the queries."""
     if query is None:
         return None
-    images = list(split_images(query))
-    names = [os.fspath(image) if isinstance(image, str | Path) else f"query {i}" for i, image in enumerate(images)]
-    pixels = [read_pixels(image, model.preprocess, number=i) for i, image in enumerate(images)]
+    images = given_images(query)
+    names = [images.name(i) for i in range(len(images))]
+    pixels = [read_pixels(images, i, model.preprocess) for i in range(len(images))]
     return names, torch.stack(same_form(pixels))
 
 

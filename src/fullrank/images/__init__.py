@@ -2,19 +2,18 @@
 disk, streamed.
 """
 
-from fullrank.images.bit_depth import BitDepth, find_bit_depth
-from fullrank.images.dataloaders import batch_indices, crop_batches, dataloader
-from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, fits
+from fullrank.images.dataloaders import Steps, batch_indices, crop_batches, dataloader
+from fullrank.images.dataset_info import BitDepth, DatasetInfo, channel_statistics, dataset_info, find_bit_depth, fits
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
-from fullrank.images.hub import StreamedImage, StreamedImages, open_stream
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
-from fullrank.images.source_uri import Splits, hold_out_test, open_images, train_and_test
-from fullrank.images.splits import hold_out
+from fullrank.images.source_uri import open_images
+from fullrank.images.streams import StreamedImages, open_stream
+from fullrank.images.train_test import Splits, hold_out_test, train_and_test
 
 __all__ = [
     "Batch",
@@ -29,7 +28,7 @@ __all__ = [
     "Preprocess",
     "Reading",
     "Splits",
-    "StreamedImage",
+    "Steps",
     "StreamedImages",
     "as_images",
     "batch_indices",
@@ -40,7 +39,6 @@ __all__ = [
     "decode",
     "find_bit_depth",
     "fits",
-    "hold_out",
     "hold_out_test",
     "iterate_batches",
     "load_images",

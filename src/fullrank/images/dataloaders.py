@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count, cycle, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.images.decode import RawImage, decode, upright_size
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
-from fullrank.images.hub import StreamedImages
 from fullrank.images.load import MemoryImages
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
 from fullrank.images.source import Images
+from fullrank.images.streams import StreamedImages
 from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.operations import to_device
 
@@ -60,23 +60,55 @@ def _permutation(seed: int, epoch: int, n: int) -> np.ndarray:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch,))).permutation(n)
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The steps whose batches are loaded, and this process's share of each: n = batch_size / world_size images.
+
+    Attributes:
+        seed: Seed of the order and of the views.
+        batch_size: Images per step, over all processes; a multiple of `world_size`.
+        start: First step.
+        stop: One more than the last step.
+        rank: Index of this process.
+        world_size: Number of processes.
+    """
+
+    seed: int
+    batch_size: int
+    start: int
+    stop: int
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def share(self) -> slice:
+        """This process's part of a batch."""
+        if self.batch_size % self.world_size:
+            n = self.world_size
+            raise UserError(f"a batch of {self.batch_size} is not divisible by {n} processes; choose a multiple of {n}")
+        size = self.batch_size // self.world_size
+        return slice(self.rank * size, (self.rank + 1) * size)
+
+    def indices(self, step: int, n: int) -> Int64[Tensor, " n"]:
+        """Return the indices of this process's images of a step, among n images."""
+        return batch_indices(self.seed, step, self.batch_size, n)[self.share]
+
+    def params(self, transform: MultiViewTransform, step: int) -> AugmentationParams:
+        """Return the augmentation parameters of this process's images of a step."""
+        return transform.make_params(self.seed, step, self.batch_size).select_samples(self.share)
+
+
 def dataloader(
     images: MemoryImages | Images | StreamedImages,
     transform: MultiViewTransform,
+    steps: Steps,
     *,
-    seed: int,
-    batch_size: int,
-    start: int,
-    stop: int,
     device: torch.device | str | None = None,
     workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
     bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
-    """Yield (views, labels) of steps `start` to `stop`: this process's n = batch_size / world_size images of each
-    batch.
+    """Yield (views, labels) of each step: this process's images of each batch.
 
     Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so `world_size` processes
     together get the same batch as a single process. Images in memory are cropped on the device; other images are
@@ -87,14 +119,9 @@ def dataloader(
     Args:
         images: The images. An unreadable image is replaced by the next readable image.
         transform: Computes the views.
-        seed: Seed of the order and of the views.
-        batch_size: Images per step, over all processes; a multiple of `world_size`.
-        start: First step.
-        stop: One more than the last step.
+        steps: Which steps, and which part of each batch.
         device: Device of the views; by default the device of images in memory, else the CPU.
         workers: Number of processes that decode images; 0 decodes in this process.
-        rank: Index of this process.
-        world_size: Number of processes.
         bits: Number of bits that the values of 16-bit images use.
         decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
 
@@ -106,71 +133,49 @@ def dataloader(
     >>> from fullrank.views import ViewConfig
     >>> transform = MultiViewTransform(ViewConfig(size=6), mean=(0.3,), std=(0.4,), channels=1)
     >>> digits = open_images("digits")["all"]
-    >>> (views,), labels = next(dataloader(digits, transform, seed=0, batch_size=4, start=0, stop=1))
+    >>> (views,), labels = next(dataloader(digits, transform, Steps(seed=0, batch_size=4, start=0, stop=1)))
     >>> views.shape, labels.shape
     (torch.Size([2, 4, 1, 6, 6]), torch.Size([4]))
     """
-    share = _rank_slice(batch_size, rank, world_size)
-
-    def params(step: int) -> AugmentationParams:
-        return transform.make_params(seed, step, batch_size).select_samples(share)
-
     if isinstance(images, MemoryImages):
         images = images if device is None else images.to(device)
-        for step in range(start, stop):
-            indices = to_device(batch_indices(seed, step, batch_size, len(images))[share], images.pixels.device)
-            yield transform(images.pixels[indices], params(step)), images.labels[indices]
+        for step in range(steps.start, steps.stop):
+            indices = to_device(steps.indices(step, len(images)), images.pixels.device)
+            yield transform(images.pixels[indices], steps.params(transform, step)), images.labels[indices]
         return
-    what: Any = {"seed": seed, "batch_size": batch_size, "start": start, "stop": stop, "bits": bits, "workers": workers}
-    who: Any = {"rank": rank, "world_size": world_size, "decode_errors": decode_errors}
-    for step, (crops, labels) in enumerate(crop_batches(images, transform, **what, **who), start=start):
+    batches = crop_batches(images, transform, steps, workers=workers, bits=bits, decode_errors=decode_errors)
+    for step, (crops, labels) in enumerate(batches, start=steps.start):
         *crops, labels = (x.to(device or "cpu", non_blocking=True) for x in (*crops, labels))
-        yield transform.augment(crops, params(step)), labels
-
-
-def _rank_slice(batch_size: int, rank: int, world_size: int) -> slice:
-    if batch_size % world_size:
-        raise UserError(
-            f"a batch of {batch_size} is not divisible by {world_size} processes; choose a multiple of {world_size}"
-        )
-    return slice(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
+        yield transform.augment(crops, steps.params(transform, step)), labels
 
 
 def crop_batches(
     images: Images | StreamedImages,
     transform: MultiViewTransform,
+    steps: Steps,
     *,
-    seed: int,
-    batch_size: int,
-    start: int,
-    stop: int,
     workers: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
     bits: int = 16,
     decode_errors: DecodeErrors | None = None,
 ) -> Iterator[tuple[list[Real[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of
     `dataloader`.
     """
-    share = _rank_slice(batch_size, rank, world_size)
-    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
-    steps = range(start, stop)
+    decode_errors, numbers = DecodeErrors() if decode_errors is None else decode_errors, range(steps.start, steps.stop)
     if isinstance(images, StreamedImages):
-        stream = images.iterate(seed=seed, start=start, rank=rank, world_size=world_size)
-        tasks = (_Task(step, list(islice(stream, share.stop - share.start))) for step in steps)
+        stream = images.iterate(seed=steps.seed, start=steps.start, rank=steps.rank, world_size=steps.world_size)
+        tasks = ((step, list(islice(stream, steps.share.stop - steps.share.start))) for step in numbers)
         images = replace(images, rows=None)  # the tasks hold the images, so the workers do not need the stream
     else:
-        tasks = (_Task(step, batch_indices(seed, step, batch_size, len(images))[share].tolist()) for step in steps)
+        tasks = ((step, steps.indices(step, len(images)).tolist()) for step in numbers)
     # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not
     # be picklable.
     transform = MultiViewTransform(
         transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels
     )
-    crop = _CropBatch(images, transform, seed, batch_size, share.start, bits)
-    for batch in parallel_map(crop, tasks, workers=workers):
-        decode_errors.add(len(batch.labels) + len(batch.errors), batch.errors)
-        yield batch.crops, batch.labels
+    for crops, labels, errors in parallel_map(_CropBatch(images, transform, steps, bits), tasks, workers=workers):
+        decode_errors.add(len(labels) + len(errors), errors)
+        yield crops, labels
     decode_errors.check()
 
 
@@ -198,36 +203,24 @@ def decode_and_crop(
     return transform.crop_image(pixels, [(box * reduction).round().long() for box in boxes], params)
 
 
-class _Task(NamedTuple):
-    step: int
-    keys: list[Any]  # indices, or the images of a stream
-
-
-class _CroppedBatch(NamedTuple):
-    crops: list[Tensor]
-    labels: Tensor
-    errors: list[ImageDecodeError]
-
-
 @dataclass(frozen=True)
 class _CropBatch:
-    """Decode and crop the images of one step for one process; `offset` is the index of the first of these images in the
-    whole batch.
+    """Decode and crop the images of one step for one process: (step, keys) → (crops, labels, errors), where the keys
+    are indices, or the images of a stream.
     """
 
     images: Images | StreamedImages
     transform: MultiViewTransform
-    seed: int
-    batch_size: int
-    offset: int
+    steps: Steps
     bits: int
 
-    def __call__(self, task: _Task) -> _CroppedBatch:
-        params = self.transform.make_params(self.seed, task.step, self.batch_size)
+    def __call__(self, task: tuple[int, list[Any]]) -> tuple[list[Tensor], Tensor, list[ImageDecodeError]]:
+        step, keys = task
+        params = self.steps.params(self.transform, step)
         crops, labels, errors = [], [], []
-        for j in range(len(task.keys)):
-            sample = params.select_samples(slice(self.offset + j, self.offset + j + 1))
-            for key in islice(self._candidates(task.keys, j), MAX_ATTEMPTS):
+        for j in range(len(keys)):
+            sample = params.select_samples(slice(j, j + 1))
+            for key in islice(self._candidates(keys, j), MAX_ATTEMPTS):
                 try:
                     image, name = self.images.open(key), self.images.name(key)
                     crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
@@ -238,7 +231,7 @@ class _CropBatch:
             else:
                 raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
         sizes = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
-        return _CroppedBatch(sizes, torch.tensor(labels), errors)
+        return sizes, torch.tensor(labels), errors
 
     def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
         """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source

@@ -1,5 +1,8 @@
-"""Number, sizes, channels and memory of images, from a few headers; mean and standard deviation of their pixels."""
+"""What a sample of the images says about all: number, sizes, channels and memory, from a few headers; how many bits
+16-bit images use; mean and standard deviation of the pixels.
+"""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +20,7 @@ from fullrank.images.source import Images
 Size = tuple[int, int]  # width, height
 GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of Pillow's grayscale modes
 CHUNK = 4096  # number of images in memory per histogram
+DEPTHS = (8, 10, 12, 14, 16)
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,66 @@ def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
 
 def _to_size(size: np.ndarray) -> Size:
     return int(size[0]), int(size[1])
+
+
+@dataclass(frozen=True)
+class BitDepth:
+    """The bits that the values of 16-bit images use, and lines for the user.
+
+    Attributes:
+        bits: 8, 10, 12, 14 or 16; 0 if the sample has no 16-bit images.
+        notes: What was decided and what is lost.
+    """
+
+    bits: int
+    notes: tuple[str, ...]
+
+
+def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: int = 64) -> BitDepth:
+    """Find how many bits the values of 16-bit images use: the smallest of 8, 10, 12, 14 and 16 that holds every value
+    of the sample.
+
+    All images of a data set have one scale, so that differences of brightness between images remain.
+
+    Args:
+        images: The images; 8-bit images are only opened, not decoded.
+        bits: The user's choice; 0: the sample decides.
+        channels: Channels to which the images will be decoded; with 1 or 3, a band of transparency is blended.
+        sample: Number of images to look at, evenly spaced.
+
+    >>> from fullrank.images import open_images
+    >>> find_bit_depth(open_images("digits")["all"])
+    BitDepth(bits=0, notes=())
+    """
+    largest, colours, blended, several = -1, 0, 0, 0
+    for index in evenly_spaced(len(images), sample):
+        with suppress(ImageDecodeError), convert_errors(images.name(index)):  # counted when the images are decoded
+            image = images.open(index)
+            several += getattr(image, "n_frames", 1) > 1
+            if isinstance(image, np.ndarray):
+                largest = max(largest, int(image.max())) if image.dtype == np.uint16 else largest
+                continue
+            is_tiff = image.format == "TIFF" and image.mode == "RGBA" and not unnamed_bands(image)
+            blended += is_tiff and channels in (1, 3)
+            if image.mode.startswith("I"):
+                largest = max(largest, int(np.asarray(image).clip(0, 65535).max()))
+            elif any(";16" in str(tile[3]) for tile in getattr(image, "tile", ())):  # what Pillow reads as 8 bits
+                image.load()
+                colours += 1
+    found = 0 if largest < 0 else next(depth for depth in DEPTHS if largest < 2**depth)
+    notes = {
+        f"{several} of the sampled files hold several images, of which only the first is used": several,
+        f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended "
+        "with white (--data.channels 4 keeps it as a band)": blended,
+        f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8; to "
+        "keep 16 bits, store .npy (H, W, 3)": colours,
+        f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)": (
+            found and not bits
+        ),
+        f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white "
+        f"(--data.bits {found})": 0 < bits < found,
+    }
+    return BitDepth(found and (bits or found), tuple(note for note, holds in notes.items() if holds))
 
 
 def channel_statistics(

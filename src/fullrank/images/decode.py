@@ -1,17 +1,16 @@
 """Decode any image file to pixels of 8 bits, or of 16 bits as floats, with a given number of channels."""
 
 import io
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
 from jaxtyping import Real
-from PIL import ExifTags, Image, ImageCms, ImageOps, TiffImagePlugin, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from fullrank.errors import UserError
-from fullrank.images import dicom, tiff
+from fullrank.images import formats
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
 from fullrank.images.reading import MAX_PIXELS
 
@@ -36,22 +35,20 @@ def open_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> RawIm
     with convert_errors(name):
         if not data:
             raise ImageDecodeError(name, "the file is empty")
-        if dicom.is_dicom(data):
-            return dicom.read_frame(data, name, max_pixels)
-        if data.startswith(b"\x93NUMPY"):
-            return _open_array(data, name, max_pixels)
+        if formats.is_dicom(data):
+            return formats.read_dicom(data, name, max_pixels)
+        if data.startswith(formats.NUMPY_MAGIC):
+            return formats.read_array(data, name, max_pixels)
         try:
-            with _pillow_allows(max_pixels):
-                image = Image.open(
-                    io.BytesIO(data), formats=_formats()
-                )  # from memory, because Pillow would not close the file of a path
+            with _pillow_allows(max_pixels):  # from memory, because Pillow would not close the file of a path
+                image = Image.open(io.BytesIO(data), formats=_formats())
         except UnidentifiedImageError:
-            if data.startswith(tiff.MAGIC) and tiff.has_tifffile():
-                return tiff.read_bands(data, name, max_pixels)
-            raise
-        if unnamed_bands(image) > len(image.getbands()) and tiff.has_tifffile():
-            return tiff.read_bands(data, name, max_pixels)
-        _check_pixels(name, *image.size, max_pixels)
+            if not (data.startswith(formats.TIFF_MAGIC) and formats.has_tifffile()):
+                raise
+            return formats.read_bands(data, name, max_pixels)
+        if unnamed_bands(image) > len(image.getbands()) and formats.has_tifffile():
+            return formats.read_bands(data, name, max_pixels)
+        formats.check_pixels(name, *image.size, max_pixels)
         return image
 
 
@@ -71,29 +68,6 @@ def _pillow_allows(max_pixels: int) -> Iterator[None]:
         yield
     finally:
         Image.MAX_IMAGE_PIXELS = limit
-
-
-def _open_array(data: bytes, name: str, max_pixels: int) -> np.ndarray:
-    """Read an array, after a comparison of its header with the length of the data: the header decides how much memory
-    NumPy allocates.
-    """
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read_header(file)
-    if dtype.hasobject:
-        raise ImageDecodeError(name, "the array contains pickled objects, which are never loaded (allow_pickle)")
-    if len(shape) not in (2, 3):
-        raise ImageDecodeError(name, f"the array has shape {shape}, expected (H, W) or (H, W, C)")
-    _check_pixels(name, shape[1], shape[0], max_pixels)
-    if math.prod(shape) * dtype.itemsize > len(data):
-        raise ImageDecodeError(name, f"the array of shape {shape} is truncated: the file has only {len(data)} bytes")
-    return np.load(io.BytesIO(data), allow_pickle=False)
-
-
-def _check_pixels(name: str, width: int, height: int, max_pixels: int) -> None:
-    if width * height > max_pixels:
-        raise ImageDecodeError(name, f"{width}×{height} are more pixels than data.max_pixels = {max_pixels}")
 
 
 def decode(
@@ -149,10 +123,8 @@ def decode(
         if pixels.ndim == 3 and pixels.shape[2] == channels and pixels.dtype in (np.uint8, np.float32):
             return pixels
         found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
-        raise UserError(
-            f"'{name}' has {found} channels, expected {channels}; only 1 and 3 channels can be converted: "
-            f"set channels to {found} (--data.channels {found}), or convert the files"
-        )
+        remedy = f"set channels to {found} (--data.channels {found}), or convert the files"
+        raise UserError(f"'{name}' has {found} channels, expected {channels}, which only 1 and 3 become; {remedy}")
 
 
 def unnamed_bands(image: Image.Image) -> int:
@@ -169,12 +141,9 @@ def unnamed_bands(image: Image.Image) -> int:
 
 def _check_bands(image: Image.Image, channels: int, name: str) -> None:
     bands, readable = unnamed_bands(image), len(image.getbands())
-    if readable < bands:
-        remedy = f"install tifffile, or store .npy (H, W, {bands})"
-        raise ImageDecodeError(name, f"the file has {bands} bands, of which Pillow reads {readable}; {remedy}")
-    if bands and bands != channels:
-        flag = f"set channels to {bands} (--data.channels {bands})"
-        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {flag}, or convert the files")
+    if bands and (bands != channels or readable < bands):
+        remedy = f"give --data.channels {bands}, with tifffile installed, or store .npy (H, W, {bands})"
+        raise ImageDecodeError(name, f"the file has {bands} bands, expected {channels}; {remedy}")
 
 
 def orientation(image: Image.Image) -> int:
@@ -207,14 +176,11 @@ def _check_array(pixels: np.ndarray, name: str, bits: int) -> Pixels:
     if pixels.dtype == np.uint16:
         pixels = scale_values(pixels, bits)
     if pixels.dtype not in (np.uint8, np.float32):
-        raise ImageDecodeError(
-            name, f"the array has dtype {pixels.dtype}, expected uint8, uint16, or float32 in [0, 1]"
-        )
+        found = f"the array has dtype {pixels.dtype}"
+        raise ImageDecodeError(name, f"{found}, expected uint8, uint16, or float32 in [0, 1]")
     if pixels.dtype == np.float32 and not (pixels.min() >= 0 and pixels.max() <= 1 + ROUNDING):  # also true for NaN
-        found = f"from {pixels.min():.4g} to {pixels.max():.4g}"
-        raise ImageDecodeError(
-            name, f"the array has float32 values {found}, expected [0, 1]; scale the values, or store uint16"
-        )
+        found = f"the array has float32 values from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise ImageDecodeError(name, f"{found}, expected [0, 1]; scale the values, or store uint16")
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -232,22 +198,15 @@ def scale_values(pixels: np.ndarray, bits: int) -> np.ndarray:
 
 def _from_array(pixels: Pixels) -> RawImage:
     """Return a Pillow image if the array has 8 bits and 1 or 3 channels, else the array."""
-    channels = pixels.shape[2] if pixels.dtype == np.uint8 else 0
-    return (
-        Image.fromarray(np.ascontiguousarray(pixels[..., 0] if channels == 1 else pixels))
-        if channels in (1, 3)
-        else pixels
-    )
+    if pixels.dtype != np.uint8 or pixels.shape[2] not in (1, 3):
+        return pixels
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
 
 
 def _convert_mode(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode == "F":
         raise ImageDecodeError(name, "the pixels are 32-bit floats of unknown range; store 8 or 16 bits")
-    if image.mode == "LAB":
-        image = ImageCms.buildTransform(
-            ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), "LAB", "RGB"
-        ).apply(image)
-    elif image.has_transparency_data:
+    if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image if image.mode == mode else image.convert(mode)

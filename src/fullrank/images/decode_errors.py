@@ -1,6 +1,4 @@
-"""What may be wrong with an image file: it cannot be read, which a run tolerates for a share of them, or it holds
-several images, of which the first is used.
-"""
+"""Image files that cannot be read, which a run tolerates for a share of them."""
 
 import json
 import warnings
@@ -8,9 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from fullrank.distributed import all_gather_object
@@ -34,9 +30,8 @@ def convert_errors(name: str) -> Iterator[None]:
     """Convert every exception in the context to `ImageDecodeError(name, reason)`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # Pillow warns about problems that it can ignore, such as invalid EXIF
+            # Pillow warns about problems that it can ignore, such as invalid EXIF
+            warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (ImageDecodeError, UserError):
@@ -50,8 +45,6 @@ def convert_errors(name: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "Pillow cannot identify the image format"
-    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
-        return "the image has more pixels than data.max_pixels allows"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # this message has no path, because the name already contains it
     return " ".join(f"{error}".split()) or type(error).__name__
@@ -121,28 +114,3 @@ class DecodeErrors:
         lines = (json.dumps({"name": name, "reason": reason}) + "\n" for name, reason in self.reasons.items())
         with atomic_write(Path(path), overwrite=True) as draft:
             draft.write_text("".join(lines))
-
-
-class FirstFrame(np.ndarray):
-    """The pixels of the first image of a file; `frames` is the number of its images."""
-
-    frames: int = 1
-
-
-def first_of(pixels: np.ndarray, frames: int) -> np.ndarray:
-    """Return the pixels with the number of images of their file."""
-    if frames < 2:
-        return pixels
-    first = pixels.view(FirstFrame)
-    first.frames = frames
-    return first
-
-
-def count_frames(image: Any) -> int:
-    """Return how many images the file of an opened image has: pages of a TIFF file, frames of a DICOM file or of an
-    animation.
-
-    >>> count_frames(np.zeros((2, 2, 1))), count_frames(first_of(np.zeros((2, 2, 1)), 5))
-    (1, 5)
-    """
-    return getattr(image, "frames" if isinstance(image, np.ndarray) else "n_frames", 1)

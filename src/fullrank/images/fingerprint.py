@@ -1,14 +1,11 @@
 """The fingerprint of a set of images, which a resumed run compares with the stored one."""
 
 import hashlib
-from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from fullrank.config import config, from_json
+from fullrank.config import config
 from fullrank.images.dataset_info import evenly_spaced
-from fullrank.images.decode import RawImage
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.source import Images
@@ -47,19 +44,6 @@ class Fingerprint:
             digest.update(images.pixels[index].cpu().numpy().tobytes() if in_memory else _content(images, index))
         return cls(count=len(images), digest=digest.hexdigest()[:16])
 
-    @classmethod
-    def from_json(cls, value: Any, *, source: str = "fingerprint") -> "Fingerprint":
-        """Build a fingerprint from a JSON object.
-
-        Raises:
-            UserError: a field is missing, unknown or of the wrong type.
-        """
-        return from_json(cls, value, source)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return vars(self).copy()
-
     def changes(self, found: "Fingerprint") -> list[str]:
         """Return what differs from the fingerprint of the images now: one sentence, or nothing."""
         if found.count != self.count:
@@ -77,16 +61,12 @@ def compared_indices(count: int) -> list[int]:
 
 
 def _content(images: Images, index: int) -> bytes:
+    """Return the content of the image file, which is not decoded, or the pixels if there is no file."""
     try:
-        return encoded(images.open(index))
+        image = images.open(index)
     except (ImageDecodeError, OSError, ValueError):
         return b"unreadable"
-
-
-def encoded(image: RawImage) -> bytes:
-    """Return the content of the image file, which is not decoded, or the pixels if there is no file."""
-    file = getattr(image, "fp", None) if isinstance(image, Image.Image) else None
-    if file is None:
+    if (file := getattr(image, "fp", None)) is None:
         return np.ascontiguousarray(np.asarray(image)).tobytes()
     file.seek(0)
     return file.read()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Int8, Int64, Real
@@ -127,9 +127,8 @@ def load_images(
     torch.Size([1797, 1, 8, 8])
     """
     pixels, indices = None, []
-    if size is None:
-        to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
-    else:
+    to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
+    if size is not None:
         to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
     how: Any = {"workers": workers, "decode_errors": decode_errors}
     for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, **how):
@@ -167,25 +166,21 @@ def decode_chunks(
     """
     decode_errors = DecodeErrors() if decode_errors is None else decode_errors
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
-    for decoded in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
-        decode_errors.add(len(decoded.indices) + len(decoded.errors), decoded.errors)
-        if decoded.pixels is not None:
-            yield decoded.pixels, decoded.indices
+    for pixels, indices, errors in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
+        decode_errors.add(len(indices) + len(errors), errors)
+        if pixels is not None:
+            yield pixels, indices
     decode_errors.check()
-
-
-class _DecodedChunk(NamedTuple):
-    pixels: Tensor | None  # None if there is no readable image
-    indices: list[int]
-    errors: list[ImageDecodeError]
 
 
 @dataclass(frozen=True)
 class _DecodeChunk:
+    """Decode some images: indices → (pixels or None, indices of the readable images, errors)."""
+
     images: Images
     to_pixels: Callable[..., Tensor]
 
-    def __call__(self, indices: range) -> _DecodedChunk:
+    def __call__(self, indices: range) -> tuple[Tensor | None, list[int], list[ImageDecodeError]]:
         tensors, readable, errors = [], [], []
         for index in indices:
             try:
@@ -197,7 +192,7 @@ class _DecodeChunk:
             if tensors and tensors[-1].shape != tensors[0].shape:
                 names = self.images.name(readable[0]), self.images.name(index)
                 raise _mixed_sizes_error(names[0], tensors[0], names[1], tensors[-1])
-        return _DecodedChunk(torch.stack(same_form(tensors)) if tensors else None, readable, errors)
+        return (torch.stack(same_form(tensors)) if tensors else None), readable, errors
 
 
 def _mixed_sizes_error(name: str, image: Tensor, other_name: str, other: Tensor) -> MixedSizesError:

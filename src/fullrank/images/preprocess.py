@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Real
 from PIL import Image
 from torch import Tensor
+from torchvision.transforms.v2.functional import center_crop, resize
 
 from fullrank.images.decode import RawImage, decode
 from fullrank.images.pixel_values import to_unit
@@ -99,12 +100,6 @@ def resize_and_center_crop(image: RawImage, size: int, resized: int) -> RawImage
         return np.dstack([np.asarray(resize_and_center_crop(band, size, resized)) for band in bands])
     if image.size == (size, size) == (resized, resized):
         return image
-    width, height = image.size
-    short = min(width, height)
-    if max(width, height) > MAX_ASPECT * short:
-        w, h = min(width, MAX_ASPECT * short), min(height, MAX_ASPECT * short)
-        left, top = (width - w) // 2, (height - h) // 2
-        image, width, height = image.crop((left, top, left + w, top + h)), w, h
-    width, height = resized * width // short, resized * height // short
-    left, top = round((width - size) / 2), round((height - size) / 2)
-    return image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
+    longest = MAX_ASPECT * min(image.size)
+    image = center_crop(image, [min(image.height, longest), min(image.width, longest)])
+    return center_crop(resize(image, [resized]), [size])

@@ -8,17 +8,17 @@ import posixpath
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.files import check_regular
-from fullrank.images.folder import EXTENSIONS, common_folder, inside_splits
-from fullrank.images.labels import Labelled, folder_labels, read_labels, top_folder
+from fullrank.files import check_file
+from fullrank.images.folder import EXTENSIONS, common_folder
+from fullrank.images.labels import Labelled, folder_labels, read_labels
 from fullrank.images.reading import Reading
 from fullrank.images.source import Images, Piece
-from fullrank.images.splits import by_split, named_source, split_of_file, splits_of_folders
+from fullrank.images.splits import by_split, split_of_file, splits_of_folders
 
 # Extension of a member with a class number or a class name, as WebDataset writes it.
 CLS = "cls"
@@ -33,11 +33,12 @@ class TarRows:
     Args:
         files: the tar files.
         places: (n, 3) for each image the number of its tar file, its first byte, and its number of bytes.
-        names: (n,) the names of the images, as bytes.
+        names: the names of the images.
     """
 
-    def __init__(self, files: Sequence[str], places: np.ndarray, names: np.ndarray) -> None:
-        self.files, self.places, self.names = tuple(files), places, names
+    def __init__(self, files: Sequence[str], places: np.ndarray, names: Sequence[str]) -> None:
+        self.files, self.places = tuple(files), places
+        self.names = np.array([os.fsencode(name) for name in names])  # one buffer, which worker processes share
 
     def __len__(self) -> int:
         return len(self.names)
@@ -74,59 +75,55 @@ def open_shards(source: str, root: Path, files: Sequence[str], reading: Reading)
     members = [member for shard, path in enumerate(paths) for member in _index(shard, path)]
     if not members:
         raise UserError(f"the tar files of {source} contain no images ({' '.join(sorted(EXTENSIONS))})")
-    places = np.array([place for place, _, _ in members], dtype=np.int64)
-    names = np.array([os.fsencode(name) for _, name, _ in members])
-    clean = [posixpath.normpath(name).lstrip("/") for _, name, _ in members]
+    clean = [posixpath.normpath(member.name).lstrip("/") for member in members]
     common = common_folder(clean)
-    clean = [name.removeprefix(common) for name in clean]
-    split_of_shard = [split_of_file(file.removesuffix(Path(file).suffix)) for file in files]
-    if any(split_of_shard):
-        rows = by_split([split_of_shard[shard] for shard in places[:, 0]])
-        inside = {split: [clean[k] for k in indices] for split, indices in rows.items()}
-    else:
-        rows = by_split(splits_of_folders([top_folder(name) for name in clean]))
-        inside = inside_splits({split: [clean[k] for k in indices] for split, indices in rows.items()})
-    given = {split: [members[k][2] for k in indices] for split, indices in rows.items()}
-    found = _labels(source, given, inside, reading)
-    return {
-        split: Images(
-            named_source(source, split),
-            TarRows(paths, places[indices], names[indices]),
-            labels=found[split].labels,
-            classes=found[split].classes,
-            notes=found[split].notes,
-            max_pixels=reading.max_pixels,
-        )
-        for split, indices in rows.items()
-    }
+    splits, inside = splits_of_folders([name.removeprefix(common) for name in clean])
+    of_shards = [split_of_file(file) for file in files]
+    if any(of_shards):
+        splits, inside = [of_shards[member.place[0]] for member in members], [n.removeprefix(common) for n in clean]
+    found = _labels(source, members, reading) or folder_labels(inside, splits, reading.labels)
+    if reading.labels == "folders" and not found.classes:
+        raise UserError(f"data.labels is folders, but the tar files of {source} have no class folders; give auto")
+    places = np.array([member.place for member in members], dtype=np.int64)
+    rows = TarRows(paths, places, [member.name for member in members])
+    images = Images(source, rows, **vars(found), max_pixels=reading.max_pixels)
+    return by_split(images, source, splits)
 
 
-def _index(shard: int, path: str) -> list[tuple[tuple[int, int, int], str, dict[str, Any]]]:
-    """Return the place, the name and the labels (`cls` or the key of the JSON object → label) of each image."""
-    images: list[tuple[tuple[int, int, int], str, str]] = []
+class _Member(NamedTuple):
+    """An image: shard, offset and size, its name, and its labels (`cls` or the key of the JSON object → label)."""
+
+    place: tuple[int, int, int]
+    name: str
+    labels: dict[str, Any]
+
+
+def _index(shard: int, path: str) -> list[_Member]:
+    images: list[_Member] = []
     labels: dict[str, dict[str, Any]] = {}
     try:
-        check_regular(os.stat(path))
+        check_file(Path(path))
         with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 folder, slash, base = member.name.rpartition("/")
                 key, _, extension = base.partition(".")
-                key, extension = folder + slash + key, extension.lower()
+                extension, known = extension.lower(), labels.setdefault(folder + slash + key, {})
                 if not member.isreg() or member.issparse() or base.startswith("."):
                     continue
                 if member.size <= MAX_BYTES.get(extension, -1):
                     data = (tar.extractfile(member) or file).read(member.size)
-                    known = labels.get(key, {})
-                    cls = {CLS: _as_label(data.decode().strip())} if extension == CLS else {}
-                    labels[key] = known | cls if cls else _json_labels(data) | known
+                    if extension == CLS:
+                        known[CLS] = _as_label(data.decode().strip())
+                    else:
+                        known |= _json_labels(data) | known
                 elif os.path.splitext(base)[1].lower() in EXTENSIONS:
-                    images.append(((shard, member.offset_data, member.size), member.name, key))
+                    images.append(_Member((shard, member.offset_data, member.size), member.name, known))
                 tar.members = []  # pyright: ignore[reportAttributeAccessIssue]  # tarfile keeps all
     except (OSError, tarfile.TarError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or f"{error}"
         remedy = "give complete, uncompressed tar files (unpack .tar.gz first)"
         raise UserError(f"cannot read the tar file '{path}': {printable(reason)}; {remedy}") from error
-    return [(place, name, labels.get(key, {})) for place, name, key in images]
+    return images
 
 
 def _as_label(text: str) -> int | str:
@@ -143,26 +140,17 @@ def _json_labels(data: bytes) -> dict[str, int | str]:
     except (ValueError, RecursionError):
         return {}
     items = values.items() if isinstance(values, dict) else ()
-    return {
-        key: value if isinstance(value, int) else _as_label(value)
-        for key, value in items
-        if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, str) and 0 < len(value) < 256)
-    }
+    numbers = {key: value for key, value in items if type(value) is int}  # not True
+    return numbers | {key: _as_label(text) for key, text in items if isinstance(text, str) and 0 < len(text) < 256}
 
 
-def _labels(
-    source: str, given: dict[str, list[dict[str, Any]]], inside: dict[str, list[str]], reading: Reading
-) -> dict[str, Labelled]:
-    """Return the labels of the images of all splits, from the members or from the class folders."""
-    known, requested = {key for part in given.values() for own in part for key in own}, reading.label_column
-    if requested is not None and reading.labels == "auto":
-        pick(requested, dict.fromkeys(sorted(known)), f"label of the members of {source}")
-    key = requested or next((key for key in (CLS, *JSON_KEYS) if key in known), None)
+def _labels(source: str, members: Sequence[_Member], reading: Reading) -> Labelled | None:
+    """Return the labels in the members, None if there are none or others are asked for."""
+    known = {key for member in members for key in member.labels}
+    key = reading.label_column or next((key for key in (CLS, *JSON_KEYS) if key in known), None)
     if reading.labels != "auto" or key is None:
-        found = folder_labels(inside, reading.labels)
-        if reading.labels == "folders" and not any(part.classes for part in found.values()):
-            raise UserError(f"data.labels is folders, but the tar files of {source} have no class folders; give auto")
-        return found
+        return None
+    pick(key, dict.fromkeys(sorted(known)), f"label of the members of {source}")
     what = "the .cls member" if key == CLS else f"the value of '{printable(key)}' in the .json member"
-    values = {split: [own.get(key) for own in part] for split, part in given.items()}
-    return read_labels(values, what, requested=requested is not None, sure=key == CLS)
+    values = [member.labels.get(key) for member in members]
+    return read_labels(values, what, requested=reading.label_column is not None, sure=key == CLS)

@@ -2,18 +2,27 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
+from fullrank.errors import UserError
+from fullrank.files import check_file
+from fullrank.images.decode import ROUNDING as UNIT_ROUNDING
 from fullrank.images.decode import RawImage, open_bytes
 from fullrank.images.decode_errors import ImageDecodeError, convert_errors
-from fullrank.images.files import BYTES_PER_PIXEL, OutsideError, read_regular_file
+from fullrank.images.formats import BYTES_PER_PIXEL
 from fullrank.images.reading import MAX_PIXELS
 
-# Larger integers number the images or something else; a classifier of so many classes would fill the memory.
-MAX_CLASSES = 2**16
+MEMORY = "memory"  # the source of images that were given as Python objects
+IMAGE_KEYS = ("image", "img", "pixel_values", "pixels")
+ROUNDING = 1e-3  # of 255·x in float32, far below a grey level
+SINGLE = "a path, a Pillow image, an array (H, W, C) or a tensor (C, H, W)"
 
 
 class Piece(NamedTuple):
@@ -35,7 +44,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """Return the name of an image, which need not be unique."""
+        """Return the name of an image, which need not be unique: the file name, or `"train[17]"`."""
         ...
 
     def cell(self, index: int) -> Cell:
@@ -43,10 +52,11 @@ class Rows(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Images:
     """Random access to `n` undecoded images.
 
-    Args:
+    Attributes:
         source: The source URI with the split: `"photos[train]"`.
         rows: The rows.
         labels: `(n,)` int64; -1 means no label. None: no image has a label.
@@ -61,38 +71,24 @@ class Images:
         max_pixels: Refuse an image with more pixels.
     """
 
-    source: str = ""
+    source: str
+    rows: Rows
+    labels: np.ndarray = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
     classes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     multi_labels: np.ndarray | None = None
-    labels: np.ndarray
-    _groups: np.ndarray | None = None
+    groups: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    notes: tuple[str, ...] = ()
+    roots: tuple[str, ...] | None = None
+    max_pixels: int = MAX_PIXELS
 
-    def __init__(
-        self,
-        source: str,
-        rows: Rows,
-        *,
-        labels: np.ndarray | None = None,
-        classes: tuple[str, ...] = (),
-        multi_labels: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
-        notes: tuple[str, ...] = (),
-        roots: Sequence[str] | None = None,
-        max_pixels: int = MAX_PIXELS,
-    ) -> None:
-        self.source, self.rows, self.classes, self.notes = source, rows, classes, notes
-        self.labels = np.full(len(rows), -1, dtype=np.int64) if labels is None else labels
-        self.multi_labels, self._groups, self.roots, self.max_pixels = multi_labels, groups, roots, max_pixels
+    def __post_init__(self) -> None:
+        self.labels, self.groups = (
+            np.full(len(self.rows), -1, dtype=np.int64) if given is None else given
+            for given in (self.labels, self.groups)
+        )
 
-    @property
-    def groups(self) -> np.ndarray:
-        """The group of each image, `(n,)` int64; -1 means no group, as for all images of a source without groups."""
-        return np.full(len(self), -1, dtype=np.int64) if self._groups is None else self._groups
-
-    @groups.setter
-    def groups(self, groups: np.ndarray) -> None:
-        self._groups = groups
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @property
     def strata(self) -> np.ndarray:
@@ -104,15 +100,12 @@ class Images:
         sets = np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
         return np.where(self.multi_labels[:, 0] < 0, -1, sets)
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def label(self, index: int) -> int:
         """Return the label of one image."""
         return int(self.labels[index])
 
     def name(self, index: int) -> str:
-        """Return the file name, or `"train[17]"`."""
+        """Return the name of one image."""
         return self.rows.name(int(index))
 
     def open(self, index: int) -> RawImage:
@@ -128,28 +121,13 @@ class Images:
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Images":
         """Return the images at `indices`, in that order."""
-        return Subset(self, np.asarray(indices, dtype=np.int64))
+        indices = np.asarray(indices, dtype=np.int64)
+        several = None if self.multi_labels is None else self.multi_labels[indices]
+        chosen = {"labels": self.labels[indices], "multi_labels": several, "groups": self.groups[indices]}
+        return replace(self, rows=ChosenRows(self.rows, indices), **chosen)
 
 
-class Subset(Images):
-    """Some of the images of another source."""
-
-    def __init__(self, images: Images, indices: np.ndarray):
-        self.images, self.indices = images, indices
-        self.source, self.classes, self.notes = images.source, images.classes, images.notes
-        self.labels, self.groups = images.labels[indices], images.groups[indices]
-        self.multi_labels = None if images.multi_labels is None else images.multi_labels[indices]
-
-    def name(self, index: int) -> str:
-        """Return the name in the other source."""
-        return self.images.name(int(self.indices[index]))
-
-    def open(self, index: int) -> RawImage:
-        """Open one image of the other source."""
-        return self.images.open(int(self.indices[index]))
-
-
-def open_cell(cell: Cell, name: str, *, roots: Sequence[str] | None = None, max_pixels: int = MAX_PIXELS) -> RawImage:
+def open_cell(cell: Cell, name: str, *, roots: tuple[str, ...] | None = None, max_pixels: int = MAX_PIXELS) -> RawImage:
     """Open what a row of a table holds; `Images` describes the arguments.
 
     Raises:
@@ -158,46 +136,70 @@ def open_cell(cell: Cell, name: str, *, roots: Sequence[str] | None = None, max_
     if isinstance(cell, Image.Image | np.ndarray):
         return cell
     with convert_errors(name):
-        data = _read(cell, name, BYTES_PER_PIXEL * max_pixels, roots)
+        if isinstance(cell, dict):
+            cell = cell.get("path") if cell.get("bytes") is None else cell["bytes"]
+        if cell is None or cell == "":
+            raise ImageDecodeError(name, "the row has no image")
+        limit = BYTES_PER_PIXEL * max_pixels
+        data: Any = cell
+        if isinstance(cell, Piece):
+            data = _read_piece(cell, limit)
+        elif isinstance(cell, str):
+            data = _read_path(cell, limit, roots)
+        if len(data) > limit:
+            raise ValueError(f"the image has {len(data)} bytes, more than data.max_pixels can need")
     return open_bytes(data, name, max_pixels=max_pixels)
 
 
-def _read(cell: Any, name: str, limit: int, roots: Sequence[str] | None) -> bytes:
-    """Return the content of an image file, at most `limit` bytes."""
-    if isinstance(cell, dict):
-        cell = cell.get("path") if cell.get("bytes") is None else cell["bytes"]
-    if cell is None or cell == "":
-        raise ImageDecodeError(name, "the row has no image")
-    if isinstance(cell, Piece):
-        return _read_piece(cell, name, limit)
-    if isinstance(cell, str):
-        return _read_path(cell, name, limit, roots)
-    if len(cell) > limit:
-        raise ImageDecodeError(name, f"the image has {len(cell)} bytes, more than data.max_pixels can need")
-    return cell
+def _read_path(path: str, limit: int, roots: tuple[str, ...] | None) -> bytes:
+    """Return at most limit + 1 bytes of a regular file: another could block, have no end, or be outside `roots`."""
+    path = os.path.join(roots[0] if roots else "", path)
+    if roots is not None and not is_below(path, roots):
+        raise ValueError("the file is outside the folder of the data set; put the table into a folder that contains it")
+    check_file(Path(path))
+    if roots and not os.path.exists(path):
+        raise ValueError(f"No such file or directory (paths are relative to the folder of the table, {roots[0]})")
+    with open(path, "rb", opener=_without_waiting) as file:
+        return file.read(limit + 1)
 
 
-def _read_path(path: str, name: str, limit: int, roots: Sequence[str] | None) -> bytes:
-    try:
-        return read_regular_file(os.path.join(roots[0] if roots else "", path), max_bytes=limit, below=roots)
-    except FileNotFoundError as error:
-        relative = f" (paths are relative to the folder of the table, {roots[0]})" if roots else ""
-        raise ImageDecodeError(name, f"{error.strerror}{relative}") from error
-    except OutsideError as error:
-        raise ImageDecodeError(name, f"{error}; put the table into a folder that contains the images") from error
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _read_piece(piece: Piece, name: str, limit: int) -> bytes:
+def _read_piece(piece: Piece, limit: int) -> bytes:
     if not 0 <= piece.size <= limit:  # a damaged header can have a negative size
-        raise ImageDecodeError(
-            name, f"the image has {piece.size} bytes, negative or more than data.max_pixels can need"
-        )
+        raise ValueError(f"the image has {piece.size} bytes, negative or more than data.max_pixels can need")
     with open(piece.file, "rb") as file:
         file.seek(piece.offset)
-        data = file.read(piece.size)
-    if len(data) < piece.size:
-        raise ImageDecodeError(name, "the tar file is truncated")
-    return data
+        return file.read(piece.size)
+
+
+def is_below(path: str | Path, folders: Sequence[str]) -> bool:
+    """Return whether a path, after all symbolic links, is one of the folders or inside one; the folders are real
+    paths.
+    """
+    real = os.path.join(os.path.realpath(path), "")
+    return any(real.startswith(os.path.join(folder, "")) for folder in folders)
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """Some rows of another table, which keep their names."""
+
+    rows: Rows
+    indices: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def name(self, index: int) -> str:
+        """Return the name in the other table."""
+        return self.rows.name(int(self.indices[index]))
+
+    def cell(self, index: int) -> Cell:
+        """Return what the other table holds."""
+        return self.rows.cell(int(self.indices[index]))
 
 
 class FileRows:
@@ -219,22 +221,64 @@ class FileRows:
         return os.path.expanduser(os.path.join(self.root, self.name(index)))
 
 
-class ArrayRows:
-    """Images in one array (n, H, W, C), uint8 or uint16; without names, `what` and a number."""
+class ItemRows:
+    """Images in a sequence: an array (n, H, W, C), a list, a data set of torch; without names, `what` and a number.
 
-    def __init__(self, pixels: np.ndarray, names: Sequence[str] = (), *, what: str = "memory") -> None:
-        self.pixels, self.names, self.what = pixels, names, what
+    An item is a cell, a tensor (C, H, W), (image, label), or a dict with an image.
+    """
+
+    def __init__(self, items: Any, names: Sequence[str] = (), *, what: str = MEMORY) -> None:
+        self.items, self.names, self.what = items, names, what
 
     def __len__(self) -> int:
-        return len(self.pixels)
+        return len(self.items)
 
     def name(self, index: int) -> str:
         """Return the given name, or `"memory[3]"`."""
         return self.names[index] if self.names else f"{self.what}[{index}]"
 
-    def cell(self, index: int) -> np.ndarray:
-        """Return the pixels."""
-        return self.pixels[index]
+    def cell(self, index: int) -> Cell:
+        """Return the image of an item, of which floats may become uint8 (`whole_levels`)."""
+        item = self.items[index]
+        if isinstance(item, dict):
+            item = next((item[key] for key in IMAGE_KEYS if key in item), item)
+        elif isinstance(item, tuple | list) and item:
+            item = item[0]
+        if isinstance(item, Tensor) and item.ndim in (2, 3):
+            return to_pixels(item)
+        if isinstance(item, np.ndarray) and item.dtype.kind == "f" and item.size:
+            return whole_levels(item)
+        if not isinstance(item, Image.Image | np.ndarray | dict | bytes):
+            raise ImageDecodeError(self.name(index), f"{type(item).__name__}, expected {SINGLE}")
+        return item
+
+
+def to_pixels(images: Tensor) -> np.ndarray:
+    """Return images (…, C, H, W), or one image (H, W), as an array (…, H, W, C) of uint8, uint16 or float32.
+
+    Raises:
+        UserError: the type or the range is wrong.
+    """
+    if images.dtype not in (torch.uint8, torch.uint16) and not images.is_floating_point():
+        raise UserError(f"the images have the type {images.dtype}, expected uint8, or floats in [0, 1]; convert them")
+    images = images.detach().cpu()
+    pixels = (images.float() if images.dtype == torch.bfloat16 else images).numpy()  # numpy has no bfloat16
+    pixels = np.ascontiguousarray(np.moveaxis(pixels, -3, -1)) if pixels.ndim > 2 else pixels
+    return whole_levels(pixels) if pixels.dtype.kind == "f" else pixels
+
+
+def whole_levels(pixels: np.ndarray) -> np.ndarray:
+    """Return floats in [0, 1] as uint8 if they are whole 255ths, else as float32.
+
+    Raises:
+        UserError: the range is wrong.
+    """
+    if not (pixels.min() >= 0 and pixels.max() <= 1 + UNIT_ROUNDING):  # also true for NaN
+        found = f"{pixels.dtype} values from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise UserError(f"the images have {found}, expected [0, 1] or uint8, without normalisation")
+    levels = pixels.astype(np.float64) * 255
+    rounded = np.round(levels)
+    return rounded.astype(np.uint8) if np.abs(levels - rounded).max() < ROUNDING else pixels.astype(np.float32)
 
 
 def digits() -> Images:
@@ -244,4 +288,4 @@ def digits() -> Images:
     data: Any = load_digits()
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)[..., None]  # (1797, 8, 8, 1)
     classes = tuple(map(str, data.target_names))
-    return Images("digits", ArrayRows(pixels, what="digits"), labels=data.target.astype(np.int64), classes=classes)
+    return Images("digits", ItemRows(pixels, what="digits"), labels=data.target.astype(np.int64), classes=classes)

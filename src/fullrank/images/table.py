@@ -1,36 +1,128 @@
 """Images in tables: files of paths (CSV, Parquet), Parquet files of images, data sets of `save_to_disk` and of the
-Hugging Face hub.
+Hugging Face hub. Each is a table of the `datasets` library, from which nothing is decoded.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
+from datasets import ClassLabel, Dataset, Features, Value
+from datasets.exceptions import DatasetsError
+from datasets.table import InMemoryTable
+from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.columns import LABELS, OTHER_LABELS, Chosen, HubTable, Table, choose_columns, read_columns
-from fullrank.images.files import check_regular
+from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
-from fullrank.images.labels import Labelled, read_labels
-from fullrank.images.parquet import first_line, parquet_columns, read_error, read_parquet
+from fullrank.images.labels import Labelled, read_labels, unlabelled
+from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
-from fullrank.images.splits import ALL, by_split, named_source, split_of_file
+from fullrank.images.splits import by_split, named_source, rows_of_splits, split_of_file
 
+LABELS = ("label", "labels", "fine_label")
+# Names of label columns that count less than the type ClassLabel.
+OTHER_LABELS = ("class", "klass", "category", "target")
+# Names of columns of paths.
+PATHS = ("path", "image", "file", "image_path", "img_path", "file_path")
+PATHS += ("filepath", "file_name", "filename", "image_file")
+SPLIT = "split"
 MAX_SPLITS = 100
+
+
+def _has_images(column: Any) -> bool:
+    return isinstance(column, datasets.Image) or (isinstance(column, dict) and {"bytes", "path"} <= column.keys())
+
+
+def _has(column: Any, *kinds: str) -> bool:
+    """Return whether the values of a column have one of these types, such as "string" or "large_string"."""
+    return isinstance(column, Value) and column.dtype.removeprefix("large_").rstrip("0123456789") in kinds
+
+
+def _element(column: Any) -> Any:
+    """Return the type of the elements of a column of lists, or of the values of another column."""
+    return column.feature if isinstance(column, datasets.List | datasets.LargeList) else column
+
+
+def _may_be_label(column: Any) -> bool:
+    return isinstance(column, ClassLabel) or _has(column, "int", "uint", "string")
+
+
+def class_names(column: Any) -> tuple[str, ...]:
+    """Return the names of the classes that the metadata of a column give."""
+    return tuple(getattr(_element(column), "names", None) or ())
+
+
+class Columns(NamedTuple):
+    """The names of the columns that are used; None: there is no such column."""
+
+    image: str
+    label: str | None
+    group: str | None
+    split: str | None
+
+
+def choose_columns(columns: Features, source: str, reading: Reading) -> Columns:
+    """Return the columns that are used: those that were asked for, or else
+
+    - images: the only column with `bytes` and `path`, or of bytes, or a column of texts with one of the names `PATHS`;
+    - labels: the first of `LABELS`, the only ClassLabel column, the first of `OTHER_LABELS`, in upper or lower case;
+    - splits: in a table of paths, the column `split`.
+
+    Raises:
+        UserError: a column does not exist or has the wrong type, or there are no or several image columns.
+    """
+    if reading.labels == "folders":
+        raise UserError(f"data.labels is folders, but {source} is a table; give auto or none, or --data.label_column")
+    for flag in ("image_column", "label_column", "group_column", "split_column"):
+        if (name := getattr(reading, flag)) is None:
+            continue
+        column = pick(name, columns, f"column of {source}")
+        valid, expected = _may_be_label(_element(column) if flag == "label_column" else column), "integers or texts"
+        if flag == "image_column":
+            valid, expected = _has_images(column) or _has(column, "binary", "string"), "images (bytes) or paths"
+        if not valid:
+            raise UserError(f"column '{name}' of {source} contains {column}, expected {expected}")
+    image, label, split = reading.image_column or _find_images(columns, source), reading.label_column, None
+    if label is None and reading.labels == "auto":
+        labels = {name: column for name, column in columns.items() if _may_be_label(_element(column))}
+        typed = [name for name, column in labels.items() if isinstance(_element(column), ClassLabel)]
+        label = _first((*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS), labels)
+    if _has(columns[image], "string"):
+        split = _first((SPLIT,), [name for name, column in columns.items() if _has(column, "string")])
+    label = None if reading.labels == "none" else label
+    return Columns(image, label, reading.group_column, reading.split_column or split)
+
+
+def _first(names: Sequence[str], columns: Collection[str]) -> str | None:
+    """Return the column that has the first of these names, in upper or lower case."""
+    given = {column.lower(): column for column in reversed(list(columns))}
+    return next((given[name.lower()] for name in names if name.lower() in given), None)
+
+
+def _find_images(columns: Features, source: str) -> str:
+    found = [name for name, column in columns.items() if _has_images(column)]
+    found = found or [name for name, column in columns.items() if _has(column, "binary")]
+    paths = _first(PATHS, [name for name, column in columns.items() if _has(column, "string")])
+    found = found or ([paths] if paths else [])
+    if len(found) == 1:
+        return found[0]
+    count = f"{len(found)} image columns ({', '.join(found)})" if found else "no image column"
+    raise UserError(f"{source} has {count}; its columns are {', '.join(columns)}; name one with --data.image_column")
 
 
 class TableRows:
     """The rows of a table with a column of images or of paths."""
 
-    def __init__(self, table: Table, column: str, split: str) -> None:
-        self.table, self.column, self.split = table.select([column]), column, split
-        self.has_paths = table.columns[column].has_texts
+    def __init__(self, table: Dataset, column: str, split: str) -> None:
+        self.table: Any = table.select_columns([column]).with_format("arrow")
+        self.split = split
+        self.has_paths = _has(table.features[column], "string")
 
     def __len__(self) -> int:
         return len(self.table)
@@ -41,130 +133,112 @@ class TableRows:
 
     def cell(self, index: int) -> Any:
         """Return the bytes of the image, its path, or both."""
-        return self.table.cell(index, self.column)
+        return self.table[index].column(0)[0].as_py()
+
+
+def _values(table: Dataset, column: str | None) -> list[Any]:
+    """Return all values of a column, as the indices of the table select them; None for each row without a column."""
+    if column is None:
+        return [None] * len(table)
+    selected: Any = table.select_columns([column]).with_format("arrow")
+    return selected[:].column(0).to_pylist()
 
 
 def table_splits(
-    source: str, tables: Mapping[str, Any], *, roots: Sequence[str] | None, reading: Reading = USUAL
+    source: str, tables: Mapping[str, Dataset], *, roots: tuple[str, ...] | None, reading: Reading = USUAL
 ) -> dict[str, Images]:
     """Return the images of each split, in the given or detected image and label columns.
 
     Args:
         source: The source URI.
-        tables: A `Table` or a `datasets.Dataset` for each split.
+        tables: A table for each split.
         roots: Real paths of the folders that may contain the files which the rows name; None: any folder.
         reading: How to read the source.
 
     Raises:
         UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
     """
-    opened = {split: table if isinstance(table, Table) else HubTable(table) for split, table in tables.items()}
-    chosen = {split: choose_columns(table.columns, source, reading) for split, table in opened.items()}
-    with _row_errors(source, next(iter(chosen.values()))):
-        labels = _read_labels(opened, chosen, reading)
-        splits = {}
-        for split, table in opened.items():
-            found, image = labels.get(split, Labelled(np.full(len(table), -1, dtype=np.int64))), chosen[split].image
-            rows = TableRows(table, image, split)
-            splits[split] = Images(
-                named_source(source, split), rows, roots=roots, max_pixels=reading.max_pixels, **found._asdict()
-            )
-        if reading.group_column is not None:
-            _set_groups(splits, {split: opened[split].column(reading.group_column) for split in splits})
-        parts = {}
-        for split, images in splits.items():
-            name = chosen[split].split
-            parts |= {split: images} if name is None else _split(images, source, name, opened[split].column(name))
+    chosen = {split: choose_columns(table.features, source, reading) for split, table in tables.items()}
+    with readable(source):  # the rows of a stranger's table need not have the types that its metadata declare
+        found = _read_labels(tables, {split: columns.label for split, columns in chosen.items()}, reading)
+        groups = [value for split in tables for value in _values(tables[split], chosen[split].group)]
+        number = {value: k for k, value in enumerate(sorted({f"{group}" for group in groups if group is not None}))}
+        numbers = np.array([-1 if group is None else number[f"{group}"] for group in groups], dtype=np.int64)
+        parts, start = {}, 0
+        for split, table in tables.items():
+            name, own = chosen[split].split, slice(start, start := start + len(table))
+            rows, labels = TableRows(table, chosen[split].image, split), vars(found.part(own))
+            limits = {"roots": roots, "max_pixels": reading.max_pixels}
+            images = Images(named_source(source, split), rows, **labels, groups=numbers[own], **limits)
+            parts |= {split: images} if name is None else _by_column(images, source, name, _values(table, name))
     return parts
 
 
-def _read_labels(tables: Mapping[str, Table], chosen: Mapping[str, Chosen], reading: Reading) -> dict[str, Labelled]:
-    """Return the labels of the splits that have a label column."""
-    columns = {split: name for split, columns in chosen.items() if (name := columns.label) is not None}
-    if not columns:
-        return {}
-    values = {split: tables[split].column(name) for split, name in columns.items()}
-    kinds = {split: tables[split].columns[name] for split, name in columns.items()}
-    what = f"column '{next(iter(columns.values()))}'"
-    if (separator := reading.label_separator) is not None:
-        if not separator or any(kind.has_lists or kind.names for kind in kinds.values()):
-            raise UserError(f"data.label_separator is '{separator}', but {what} has no texts to split; leave it out")
-        values = {split: [_parts(cell, separator) for cell in part] for split, part in values.items()}
-    names = {kind.names for kind in kinds.values() if kind.names or kind.has_texts}
-    if len(names) > 1:  # the splits name or number their classes in different ways
-        values = {split: [_named(cell, kinds[split].names) for cell in part] for split, part in values.items()}
-    return read_labels(
-        values,
-        what,
-        names=tuple(map(printable, names.pop())) if len(names) == 1 else (),
-        requested=reading.label_column is not None,
-        sure=separator is not None or any(kind.names for kind in kinds.values()),
-    )
-
-
-def _parts(cell: Any, separator: str) -> list[str] | None:
-    return None if cell is None else [part for each in str(cell).split(separator) if (part := each.strip())]
-
-
-def _named(cell: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or those of a list; None for no label."""
-    if isinstance(cell, list):
-        return [_named(label, names) for label in cell]
-    if not isinstance(cell, int):
-        return cell
-    return None if cell < 0 else names[cell] if cell < len(names) else str(cell)
-
-
-def _set_groups(splits: Mapping[str, Images], values: Mapping[str, Sequence[Any]]) -> None:
-    """Number the groups: equal values have one number, in all splits; null is -1."""
-    number = {
-        value: k for k, value in enumerate(sorted({f"{x}" for part in values.values() for x in part if x is not None}))
-    }
-    for split, part in values.items():
-        splits[split].groups = np.array([-1 if value is None else number[f"{value}"] for value in part], dtype=np.int64)
-
-
-def _split(images: Images, source: str, column: str, names: Sequence[Any]) -> dict[str, Images]:
+def _by_column(images: Images, source: str, column: str, values: Sequence[Any]) -> dict[str, Images]:
     """Return the images of each split that a column names.
 
     Raises:
         UserError: the column has too many different values for splits.
     """
-    rows = by_split([None if name is None else f"{name}" for name in names])
-    if len(rows) > MAX_SPLITS:
-        raise UserError(
-            f"column '{column}' of {source} has {len(rows)} different values, expected at most {MAX_SPLITS} splits, "
-            "such as train and test; name another column with --data.split_column"
-        )
-    parts = {split: images.subset(indices) for split, indices in rows.items()}
-    for split, part in parts.items():
-        part.source = named_source(source, split)
+    parts = by_split(images, source, [None if value is None else f"{value}" for value in values])
+    if len(parts) > MAX_SPLITS:
+        received = f"column '{column}' of {source} has {len(parts)} different values"
+        raise UserError(f"{received}, expected at most {MAX_SPLITS} splits (--data.split_column)")
     return parts
 
 
-@contextmanager
-def _row_errors(source: str, chosen: Chosen) -> Iterator[None]:
-    """Turn an error of the rows into a UserError: those of a stranger's table need not have the types that its metadata
-    declare.
+def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None], reading: Reading) -> Labelled:
+    """Return the labels of all splits together; those of a split without a label column are missing.
+
+    Raises:
+        UserError: the splits number their classes differently, or there is a separator but no texts.
     """
+    kinds = {split: tables[split].features[name] for split, name in names.items() if name is not None}
+    if not kinds:
+        columns, known = ", ".join(next(iter(tables.values())).features), " or ".join((*LABELS, *OTHER_LABELS))
+        note = f"no labels: no column is called {known} (--data.label_column NAME; its columns are {columns})"
+        return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
+    what = f"column '{next(name for name in names.values() if name is not None)}'"
+    numbered = {class_names(kind) for kind in kinds.values()} - {()}
+    if len(numbered) > 1 or (numbered and any(_has(_element(kind), "string") for kind in kinds.values())):
+        raise UserError(f"the splits of {tables.keys()} name the classes of {what} differently; write them with one")
+    values = [value for split, table in tables.items() for value in _values(table, names[split])]
+    if (separator := reading.label_separator) is not None:
+        if not separator or not all(_has(kind, "string", "int", "uint") for kind in kinds.values()):
+            raise UserError(f"data.label_separator is '{separator}', but {what} has no texts to split; leave it out")
+        cells = [None if value is None else f"{value}".split(separator) for value in values]
+        values = [cell and [label.strip() for label in cell if label.strip()] for cell in cells]
+    classes, requested = tuple(map(printable, next(iter(numbered), ()))), reading.label_column is not None
+    return read_labels(values, what, names=classes, requested=requested, sure=bool(separator or classes))
+
+
+def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:
+    """Return the images of each split of a data set of the hub.
+
+    Files that the rows name are read only in the copy of the data set and in what it unpacked.
+    """
+    repository = name.partition(":")[0].replace("/", "--")
+    roots = tuple(map(os.path.realpath, (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")))
+    return table_splits(source, load_from_hub(name), roots=roots, reading=reading)
+
+
+def load_from_hub(name: str, **options: Any) -> Any:
+    """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
+
+    Raises:
+        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a
+            cached copy.
+    """
+    path, _, configuration = name.partition(":")
     try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        columns = f"'{chosen.image}' and '{chosen.label}'"
-        raise UserError(
-            f"cannot read the columns {columns} of {source}: {first_line(error)}; repair the file"
-        ) from error
+        return datasets.load_dataset(path, configuration or None, **options)
+    except (ValueError, RuntimeError, OSError, DatasetsError) as error:
+        remedy = "check hf:OWNER/NAME:CONFIG, your access (`hf auth login`) and the network, or give parquet:PATH"
+        raise UserError(f"cannot load 'hf:{name}' ({first_line(error)}); {remedy}") from error
 
 
-def open_tables(
-    source: str, kind: Literal["parquet", "arrow", "csv"], root: Path, files: list[str], reading: Reading
-) -> dict[str, Images]:
+def open_tables(source: str, kind: str, root: Path, files: list[str], reading: Reading) -> dict[str, Images]:
     """Return the images of each split of Parquet files, or of what `save_to_disk` wrote, or of a CSV file of paths."""
-    roots = [os.path.realpath(root)]
-    if kind == "csv":
-        return _open_csv(source, Path(root, files[0]), reading, roots)
     if kind == "arrow":  # a `DatasetDict` has a folder for each split; other files are caches of `datasets`
         files = [file for file in files if file.rpartition("/")[2].startswith(("data-", "dataset"))]
         if not files:
@@ -173,62 +247,24 @@ def open_tables(
     if reading.split_column is not None:  # the column names the splits, not the files
         names = [None] * len(files)
     tables = {}
-    for split, indices in by_split(names).items():
+    for split, indices in rows_of_splits(names).items():
         paths = [os.path.join(root, files[k]) for k in indices]
-        if kind == "parquet":
+        if kind == "csv":
+            columns = choose_columns(read_csv(paths[0]).features, source, reading)
+            tables[split] = read_csv(paths[0], texts=[columns.image, columns.group, columns.split])
+        elif kind == "parquet":
             columns = choose_columns(parquet_columns(paths[0]), source, reading)
             needed = list(dict.fromkeys(name for name in columns if name is not None))
             tables[split] = read_parquet(paths, needed, max_expansion=reading.max_expansion)
         else:
-            tables[split] = read_saved(paths)
-    return table_splits(source, tables, roots=roots, reading=reading)
+            tables[split] = datasets.concatenate_datasets(read_saved(paths))
+    return table_splits(source, tables, roots=(os.path.realpath(root),), reading=reading)
 
 
-def read_saved(files: Sequence[str]) -> Table:
-    """Memory-map the Arrow files of one split.
-
-    Raises:
-        UserError: a file is damaged.
-    """
-    try:
-        for file in files:
-            check_regular(os.stat(file))
-            with pa.memory_map(file) as source, pa.ipc.open_stream(source) as stream:
-                for batch in stream:
-                    # `save_to_disk` does not compress. Compressed batches could expand to any size.
-                    if batch.nbytes > 2 * os.stat(file).st_size:
-                        raise ValueError("the file is compressed, which save_to_disk never does")
-                    batch.validate(full=True)  # Arrow would read outside the file for offsets that lead there
-        table = Table(files=files)
-        read_columns(table.table.schema)  # a stranger's metadata may have any form
-        return table
-    except Exception as error:  # Arrow raises many types for damaged files
-        raise read_error(files[0], error) from error
-
-
-def _open_csv(source: str, path: Path, reading: Reading, roots: list[str]) -> dict[str, Images]:
-    columns = read_csv(path).columns
-    for name in (reading.image_column, reading.group_column, reading.split_column):
-        if name is not None:
-            pick(name, columns, f"column of {source}")
-    first = choose_columns(columns, source, Reading(image_column=reading.image_column, labels="none"))
-    texts = (first.image, reading.group_column, reading.split_column)
-    table = read_csv(path, texts=[name for name in texts if name is not None])
-    splits = table_splits(source, {ALL: table}, roots=roots, reading=reading)
-    if reading.labels == "auto" and choose_columns(table.columns, source, reading).label is None:
-        known = " or ".join((*LABELS, *OTHER_LABELS))
-        note = (
-            f"no labels, because no column of the table is called {known} (--data.label_column NAME; its columns are "
-        )
-        for images in splits.values():
-            images.notes = (*images.notes, f"{note}{', '.join(columns)})")
-    return splits
-
-
-def read_csv(path: Path, *, texts: Collection[str] = ()) -> Table:
+def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
     """Read a CSV file whose first line has the names of the columns. An empty cell is null.
 
-    The delimiter is the most frequent of comma, semicolon and tab in the first line; in a `.tsv` file it is the tab.
+    The delimiter is the most frequent of comma, semicolon and tab in the first line.
 
     Args:
         path: the file.
@@ -238,35 +274,25 @@ def read_csv(path: Path, *, texts: Collection[str] = ()) -> Table:
         UserError: the file cannot be read, is no UTF-8 table, has no rows, or names a column twice.
     """
     try:
-        check_regular(os.stat(path))
+        check_file(Path(path))
         with open(path, "rb") as file:
             head = file.readline(2**20)
-        frequent = max(",;\t", key=lambda mark: head.count(mark.encode()))
+        types = {name: pa.string() for name in texts if name is not None}
+        delimiter = max(",;\t", key=lambda mark: head.count(mark.encode()))
         table = pc.read_csv(
             path,
-            parse_options=pc.ParseOptions(
-                delimiter="\t" if path.suffix.lower() == ".tsv" else frequent, newlines_in_values=True
-            ),
-            convert_options=pc.ConvertOptions(
-                column_types={name: pa.string() for name in texts},
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
+            parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pc.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
         )
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
-        reason = printable(getattr(error, "strerror", None) or first_line(error))
-        raise UserError(
-            f"cannot read the table '{path}': {reason}; give a CSV file in UTF-8, a line an image"
-        ) from error
+        raise UserError(f"cannot read the table '{path}': {first_line(error)}; give a CSV file in UTF-8") from error
     names = table.column_names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"the table '{path}' has several columns '{printable(twice[0])}', expected one name for each")
-    if image := next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None):
-        received = f"the first line of the table '{path}' has an image, '{printable(image)}'"
-        raise UserError(f"{received}, expected the names of the columns; add a line such as path,label above it")
-    if not table.num_rows:
-        raise UserError(
-            f"the table '{path}' has no rows, expected one line for each image after the names of the columns"
-        )
-    return Table(table)
+    image = next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None)
+    for wrong, received, remedy in (
+        (len(set(names)) < len(names), f"has several columns of one name ({', '.join(names)})", "one name for each"),
+        (image, f"has an image in its first line, '{image}'", "the names of the columns, such as path,label"),
+        (not table.num_rows, "has no rows", "one line for each image after the names of the columns"),
+    ):
+        if wrong:
+            raise UserError(f"the table '{path}' {received}, expected {remedy}")
+    return Dataset(InMemoryTable(table), fingerprint="csv")

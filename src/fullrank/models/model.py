@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
+from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form
-from fullrank.images.user_images import read_pixels, split_images
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.recipes import Recipe
 from fullrank.recipes.assembling import check_normalization
@@ -64,10 +64,10 @@ class Model:
         Raises:
             UserError: there is no image, or an image cannot be read.
         """
-        device, parts, images = device_of(self.backbone), [], split_images(images)
+        device, parts, images = device_of(self.backbone), [], given_images(images)
         for start in range(0, len(images), batch_size):
-            some = enumerate(images[start : start + batch_size], start=start)
-            pixels = same_form([read_pixels(image, self.preprocess, number=number) for number, image in some])
+            some = range(start, min(start + batch_size, len(images)))
+            pixels = same_form([read_pixels(images, index, self.preprocess) for index in some])
             parts.append(self.backbone(self.preprocess.normalize(torch.stack(pixels).to(device))))
         return torch.cat(parts)
 

@@ -7,10 +7,10 @@ from typing import Any
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
 from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.labels import TRAIN
 from fullrank.images.reading import USUAL, Reading
+from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import absolute_source
-from fullrank.images.splits import TRAIN
-from fullrank.images.uri import MEMORY
 from fullrank.models.model import Model
 from fullrank.recipes import DataConfig
 

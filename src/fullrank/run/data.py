@@ -14,13 +14,14 @@ from torch import Tensor
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation.scorable import why_not_scorable
-from fullrank.images import DecodeErrors, Images, channel_statistics, dataloader, dataset_info, find_bit_depth, fits
+from fullrank.images import DecodeErrors, Images, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.hub import StreamedImages, open_stream
 from fullrank.images.load import Batch as ImageBatch
 from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.pixel_values import same_form
-from fullrank.images.source_uri import hold_out_test, train_and_test
+from fullrank.images.streams import StreamedImages, open_stream
+from fullrank.images.train_test import hold_out_test, train_and_test
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
@@ -255,14 +256,9 @@ def load_batches(
     return dataloader(
         data.train,
         views,
-        seed=recipe.seed,
-        batch_size=recipe.batch_size,
-        start=start,
-        stop=stop,
+        Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size()),
         device=device,
         workers=resolve_num_workers(recipe.data.workers),
-        rank=rank(),
-        world_size=world_size(),
         bits=recipe.data.bits or 16,
         decode_errors=data.decode_errors,
     )

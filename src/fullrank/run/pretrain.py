@@ -20,8 +20,8 @@ from fullrank.errors import Interrupted, UserError
 from fullrank.files import atomic_write, write_json
 from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
+from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import open_once
-from fullrank.images.uri import MEMORY
 from fullrank.models.initial_weights import initial_weights, read_start, with_initial_weights
 from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, assemble, build_method, check, code_names, dry_run, import_code, resolve, to_dict

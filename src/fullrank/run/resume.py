@@ -71,7 +71,7 @@ def checkpoint_meta(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
         "epochs": recipe.epochs,
         "images": data.num_images,
         "rounding": rounding(recipe),
-        "fingerprint": data.fingerprint and data.fingerprint.to_json(),
+        "fingerprint": data.fingerprint and vars(data.fingerprint),
         "classes": list(data.sample.classes),
     }
 
@@ -104,7 +104,7 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
     if meta.get("images") != data.num_images:
         changes = [f"{data.num_images} in place of {meta.get('images')} images"]
     elif data.fingerprint is not None:  # None: a stream
-        stored = Fingerprint.from_json(meta.get("fingerprint"), source=f"{checkpoint.path / 'meta.json'}: fingerprint")
+        stored = from_json(Fingerprint, meta.get("fingerprint"), f"{checkpoint.path / 'meta.json'}: fingerprint")
         changes = stored.changes(data.fingerprint)
     if changes:
         raise UserError(

@@ -16,7 +16,7 @@ from rich.console import Console
 from fullrank.errors import UserError, pick
 from fullrank.files import atomic_write
 from fullrank.run.environment import platform_info
-from fullrank.sweep import Jobs, Plan, Row, collect_rows, run_sweep
+from fullrank.sweep import Jobs, Plan, Row, collect_rows, require_same_images, run_sweep
 from fullrank_papers.figures.figure import FIGURES, Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign
 from fullrank_papers.figures.figure import load_figure as load_figure
 
@@ -237,15 +237,11 @@ class CampaignRuns:
         """Return the result of the rows that are final, with the versions, hardware and commits of their runs.
 
         Raises:
-            UserError: rows have the same name of a data set, but other images.
+            UserError: the rows are of different images.
         """
         rows = [row for row in rows if row.is_final]
-        digests = {row.data: row.images for row in reversed(rows)}
-        for row in rows:
-            if digests[row.data] != row.images:
-                found = f"runs of '{row.data}' have different images ({digests[row.data]} and {row.images})"
-                raise UserError(f"{found}; keep the runs of each data set in another folder (--runs)")
-        data, seconds = ", ".join(sorted(digests)) or None, round(sum(row.seconds for row in rows), 1)
+        require_same_images(rows, "the result")
+        data, seconds = rows[0].data if rows else None, round(sum(row.seconds for row in rows), 1)
         settings = asdict(load_figure(self.name).SIZES[self.size])
         environment = platform_info() | merge([row.environment for row in rows]) | libraries()
         table = round_numbers({"rows": [row.to_json() for row in rows], "cells": cells})

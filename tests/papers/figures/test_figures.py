@@ -1,20 +1,15 @@
 """Every figure at its smoke size: its claims, a drawing, and rows that refute a claim."""
 
 import json
-import math
 from copy import deepcopy
 
 import pytest
 import torch
 
 from fullrank_papers.figures import FIGURES, load_figure
-from fullrank_papers.figures.directclr import fig5, study
-from fullrank_papers.figures.directclr.toy_models import paper_start, released_flow, seeded_generator
+from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.dynamics import fig4, remark3
 from fullrank_papers.figures.figure import evaluate, is_campaign
-from fullrank_papers.figures.frossl import fig3 as frossl_fig3
-from fullrank_papers.theory.flow import gradient
-from fullrank_papers.theory.infonce import linear_vector_field
 
 TIMED = {"frossl/cost": ("corinfomax", "ivne"), "dynamics/fig4": ("time_11", "time_12", "cheaper")}
 REFUTED = {
@@ -96,16 +91,6 @@ def test_other_rows_refute_the_claim(name, claim, keys, change, smoke_rows):
     assert verdicts(name, rows)[claim] is False
 
 
-def test_times_need_a_ratio_above_one_that_grows():
-    def rows(corinfomax, ivne):
-        seconds = {"frossl": [1e-3, 2e-3], "corinfomax": corinfomax, "ivne": ivne}
-        row = {"N": [64, 128], "D": [64, 128], "seconds": seconds}
-        return {"device": "cpu", "threads": 1, "rounds": 1, "N": row, "D": row}
-
-    assert verdicts("frossl/cost", rows([2e-3, 16e-3], [2e-3, 16e-3])) == {"corinfomax": True, "ivne": True}
-    assert verdicts("frossl/cost", rows([0.5e-3, 16e-3], [4e-3, 6e-3])) == {"corinfomax": False, "ivne": False}
-
-
 def test_a_median_that_its_interval_does_not_separate_is_undecidable(smoke_rows):
     def with_times(time):
         rows = deepcopy(smoke_rows("dynamics/fig3"))
@@ -142,18 +127,6 @@ def test_paired_seeds_decide_about_projectors():
     assert {holds for key, holds in found.items() if key.startswith("better")} == {False}
 
 
-def test_every_run_must_have_collapsed_dimensions():
-    def runs(*counts):
-        spectrum = {"D": 100, "eigenvalues": [1.0, 1e-8], "effective_rank": 50.0}
-        return {"two layers": [{"embedding": spectrum | {"collapsed_dimensions": count}} for count in counts]}
-
-    assert [verdicts("directclr/fig2", runs(*counts))["zeros"] for counts in ((30, 25), (30, 0), (0, 0))] == [
-        True,
-        None,
-        False,
-    ]
-
-
 def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_rows, monkeypatch):
     rows = smoke_rows("directclr/table1")
     monkeypatch.setattr(study, "pretrain", None)  # calling it would be a TypeError
@@ -164,34 +137,6 @@ def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_ro
 
 
 # The experiments' own parts.
-
-
-def test_starts_that_are_trained_at_once_have_the_velocities_of_each_alone():
-    rng = seeded_generator(0)
-    starts = [paper_start(rng) for _ in range(3)]
-    x = torch.randn(3, 2, 20, 16, generator=rng, dtype=torch.float64)
-    weights = [torch.stack(layers) for layers in zip(*starts, strict=True)]
-    for together, alone in ((fig5.linear_flows, linear_vector_field), (fig5.released_flows, released_flow)):
-        each = zip(*(alone(W, pairs) for W, pairs in zip(starts, x, strict=True)), strict=True)
-        for found, layers in zip(together(weights, x), each, strict=True):
-            torch.testing.assert_close(found, torch.stack(layers), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("network", remark3.NETWORKS)
-def test_low_rank_projector_equals_a_rotated_sub_vector(network):
-    """Rotating by Q the weights that read or write h gives the same gradients, rotated."""
-    problem = remark3.Problem.sample(remark3.Size(samples=16), seed=0)
-    rng = torch.Generator().manual_seed(1)
-    Q = torch.linalg.qr(torch.cat([problem.A.mT, torch.randn(8, 5, generator=rng, dtype=torch.float64)], 1))[0].mT
-    Q[:3] = problem.A
-    rotated = dict.fromkeys(("Theta", "W1", "W3"), lambda W: Q @ W)
-    rotated["W2"] = lambda W: Q @ W @ Q.mT if network == "residual" else W @ Q.mT
-    start = problem.starts[network]
-    one = remark3.make_loss(problem, problem.A, "InfoNCE", "unit rows", network)
-    other = remark3.make_loss(problem, torch.eye(3, 8, dtype=torch.float64), "InfoNCE", "unit rows", network)
-    slopes, expected = gradient(other, {name: rotated[name](W) for name, W in start.items()}), gradient(one, start)
-    for name, slope in slopes.items():
-        torch.testing.assert_close(slope, rotated[name](expected[name]), rtol=1e-9, atol=1e-9)
 
 
 def test_variance_shares_of_factors():
@@ -208,28 +153,3 @@ def test_noise_and_random_negatives_give_minus_the_covariance():
     anchors = torch.arange(200).repeat(300)
     C = fig4.pair_matrix_with_noise(X, anchors, torch.Generator().manual_seed(1))
     torch.testing.assert_close(C, -torch.cov(X.mT, correction=0), rtol=0.05, atol=0.05)
-
-
-def test_spectra_over_training_are_compared_by_the_papers_metrics():
-    Z = torch.randn(64, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = frossl_fig3.summarize_spectra([0, 5, 9], [0.1 * Z, Z, Z])
-    assert found["saturation"] == 5
-    eigenvalues = torch.linalg.eigvalsh(torch.cov(Z.mT)).flip(0)[:14]
-    p = eigenvalues / eigenvalues.sum()
-    assert found["entropy"] == pytest.approx(-(p * p.log()).sum().item())
-    assert found["condition"] == pytest.approx((eigenvalues[0] / eigenvalues[-1]).item())
-
-
-def test_seeds_decide_which_objective_is_best():
-    def best(**conditions):
-        rows = {
-            name: {"normalized": [{"condition": value} for value in conditions.get(name, (9.0, 9.1, 8.9))]}
-            for name in frossl_fig3.PAPERS
-        }
-        return frossl_fig3.is_best(rows, "normalized", "condition", frossl_fig3.PAPERS)
-
-    assert best(frossl=(3.0, 3.1, 2.9)) is True
-    assert best(frossl=(3.0, 3.1, 2.9), simclr=(None, None, None)) is True  # an infinite condition number
-    assert best(frossl=(3.0, 3.1, 2.9), vicreg=(2.0, 2.1, 1.9)) is False
-    assert best(frossl=(2.0, 9.0, 20.0)) is None
-    assert math.isinf(frossl_fig3.metric_values({"a": {"raw": [{"k": None}]}}, "raw", "k", "a")[0])

@@ -56,14 +56,6 @@ def test_clear_pairs_are_counted_within_an_objective_with_the_sign_of_each_measu
     assert counts["backbone: alignment"] == {"right": 1.0, "pairs": 2}
 
 
-def test_correlations_have_the_sign_of_the_measure():
-    runs = {str(k): run("x", 0.1 * k, RankMe=float(k), alignment=float(k)) for k in range(8)}
-    rows = selection.correlate(runs, list(runs))
-    assert rows["backbone: RankMe"]["linear"]["rho"] == pytest.approx(1.0)
-    assert rows["backbone: alignment"]["linear"]["rho"] == pytest.approx(-1.0)
-    assert rows["backbone: RankMe"]["linear"]["regret"] == 0
-
-
 @pytest.fixture
 def short(monkeypatch):
     """Healthy runs of one epoch instead of twenty, of one objective."""

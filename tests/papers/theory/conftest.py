@@ -10,17 +10,6 @@ sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture
-def rng():
-    return torch.Generator().manual_seed(0)
-
-
-@pytest.fixture
-def randn(rng):
-    """A function shape → float64 standard normal tensor."""
-    return lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)
-
-
-@pytest.fixture
 def rotation(rng):
     """A random orthogonal matrix (4, 4)."""
     return torch.linalg.qr(torch.randn(4, 4, generator=rng, dtype=torch.float64)).Q

@@ -52,18 +52,6 @@ def test_the_threshold_of_isotropic_data_is_twice_their_variance(rng):
     )
 
 
-@pytest.mark.parametrize(("w", "variance"), [(0.4, 1.0), (1.0, 1.0), (0.8, 2.5)])
-def test_gaussian_growth_is_the_mean_of_x_over_many_samples_in_one_dimension(rng, w, variance):
-    """Σ_ij α_ij(x_i − x_j)²/N with α_ij ∝ exp(−w²(x_i − x_j)²/2), the integral over the density by its quantiles."""
-    grid = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
-    x = torch.special.ndtri(grid) * variance**0.5
-    squares = (x[:, None] - x).square()
-    alpha = (-squares * w**2 / 2).softmax(1)
-    expected = (alpha * squares).sum(1).mean() - 0.3
-    growth = gaussian_growth(torch.tensor(w), torch.tensor(0.3), variance)
-    assert growth.item() == pytest.approx(expected.item(), rel=5e-3)
-
-
 @given(st.floats(0.01, 10.0), st.floats(0.1, 10.0))
 @settings(deadline=None)
 def test_equilibrium_is_where_growth_ends_and_zero_from_the_threshold_on(share, variance):

@@ -128,17 +128,3 @@ def test_the_collapsed_weights_are_where_the_loss_without_scale_ends(x, Theta, o
     close(end, expected, 1e-6)
     assert torch.linalg.matrix_rank(orthonormal @ expected) == 1
     assert torch.linalg.matrix_rank(expected, rtol=1e-9) == H - K + 1
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_the_flow_of_a_residual_block_is_minus_the_gradient_of_the_actual_loss(name, x, Theta, A, rng):
-    W2 = 0.3 * randn(rng, H, H)
-
-    def loss(p):
-        h = x @ p[0].mT
-        return actual_loss(name, (h + h @ p[1].mT) @ A.mT)
-
-    X = driving(name, x, (A + A @ W2) @ Theta)
-    hidden, projector = driven_vector_field([Theta, A + A @ W2], X)  # of W₁ and of M = A(I + W₂)
-    for found, slope in zip((hidden, A.mT @ projector), gradient(loss, (Theta, W2)), strict=True):
-        close(found, -slope, 1e-12)

@@ -49,32 +49,6 @@ def test_gradient_descent_converges_to_the_flow_at_order_one(rng):
     assert convergence_order(errors, rates) == pytest.approx(1, abs=0.05)
 
 
-def test_a_conserved_quantity_is_conserved(rng):
-    """W2ᵀW2 − W1W1ᵀ of a two-layer linear network, by invariance of the loss under W1 → AW1, W2 → W2A⁻¹."""
-    W1, W2, target = randn(rng, 3, 4, 4)
-    path = gradient_flow(lambda p: (p["W2"] @ p["W1"] - target).square().sum(), {"W1": W1, "W2": W2}, TIMES)
-    close_absolute(
-        path["W2"].mT @ path["W2"] - path["W1"] @ path["W1"].mT, (W2.mT @ W2 - W1 @ W1.mT).expand(4, 4, 4), 1e-8
-    )
-
-
-def test_names_order_shapes_and_container_are_kept(rng):
-    shapes = {"b": (3,), "a": (2, 3), "c": ()}
-    start = {name: randn(rng, *shape) for name, shape in shapes.items()}
-
-    def loss(p):
-        return sum((k + 1) / 2 * p[name].square().sum() for k, name in enumerate(shapes))
-
-    path = gradient_flow(loss, start, TIMES)
-    assert {name: tuple(x.shape) for name, x in path.items()} == {name: (4, *shape) for name, shape in shapes.items()}
-    for k, (name, x) in enumerate(start.items()):
-        close_absolute(path[name], torch.stack([x * np.exp(-(k + 1) * t) for t in TIMES.tolist()]), 1e-9)
-    assert isinstance(gradient_flow(lambda p: p[0].square().sum(), (start["a"],), TIMES), tuple)
-    assert isinstance(
-        gradient_descent(lambda p: p[0].square().sum(), (start["a"],), learning_rate=0.1, steps=[3]), tuple
-    )
-
-
 def test_time_zero_is_the_start(quadratic):
     _, loss, start = quadratic
     assert torch.equal(gradient_flow(loss, start, TIMES[:1])["w"][0], start["w"])

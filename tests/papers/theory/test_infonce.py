@@ -86,14 +86,9 @@ def test_driving_matrix_is_eq_6_and_lemma_2_written_as_loops(rng):
 
 
 @every_depth
-def test_the_linear_vector_field_is_minus_the_gradient_of_the_loss(rng, shapes):
+def test_the_vector_fields_are_minus_the_gradient_of_the_loss(rng, shapes):
     weights, x = layers(rng, shapes), view_pairs(rng)
     assert relative_error(linear_vector_field(weights, x), descent(linear_network, weights, x)) < 1e-12
-
-
-@every_depth
-def test_the_relu_vector_field_is_minus_the_gradient_of_the_loss(rng, shapes):
-    weights, x = layers(rng, shapes), view_pairs(rng)
     assert relative_error(relu_vector_field(weights, x), descent(relu_network, weights, x)) < 1e-12
 
 

@@ -59,19 +59,6 @@ def test_the_quadrature_equals_one_of_another_family(activation, hidden):
     )
 
 
-def test_the_constants_are_those_of_the_expansion():
-    z, norm, h = 3, 0.7, 10**6
-    leading = {
-        "tanh": math.sqrt(15 * z) / 3 * norm**3 * h**-1.5,
-        "shifted_sigmoid": math.sqrt(15 * z) / 12 * norm**3 * h**-1.5,
-        "shifted_softplus": math.sqrt(3 * z) / 4 * norm**2 / h,
-        "relu": math.sqrt(z / 2) * norm * h**-0.5,
-        "sigmoid": math.sqrt(z) / 2,
-    }
-    for activation, value in leading.items():
-        assert initial_difference(activation, norm=norm, hidden=h, outputs=z) == pytest.approx(value, rel=1e-4)
-
-
 @pytest.mark.parametrize("activation", CURVATURES)
 def test_the_bounds_hold_and_only_ours_falls_faster_than_the_outputs(rng, activation):
     curvature = CURVATURES[activation]

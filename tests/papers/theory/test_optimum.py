@@ -5,11 +5,7 @@ import torch
 from dynamics_helpers import close, orthogonal, vector
 from scipy.integrate import solve_ivp
 
-from fullrank_papers.theory.optimum import (
-    minimum_loss,
-    output_limit,
-    output_limit_projector,
-)
+from fullrank_papers.theory.optimum import minimum_loss, output_limit, output_limit_projector
 from fullrank_papers.theory.trace import (
     FLOWS,
     orthonormal_weights,
@@ -34,14 +30,6 @@ def ended(q0, eigenvalues, flow, t=60.0):
     right = lambda _, y: output_vector_field(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()  # noqa: E731
     ode = solve_ivp(right, (0, t), q0.flatten().numpy(), method="DOP853", rtol=1e-11, atol=1e-13)
     return torch.as_tensor(ode.y[:, -1]).view_as(q0)
-
-
-def test_the_printed_equivalence_fails_without_the_corrected_condition():
-    C = vector(-1, 0.5, 1, 2)  # it has a negative eigenvalue, which is all that the paper asks for
-    assert minimum_loss(C, hidden=4, outputs=2, formulation="bounded") == -1
-    assert minimum_loss(C, hidden=4, outputs=2) == -0.5
-    assert minimum_loss(C, hidden=4, outputs=3) == 0.5
-    assert minimum_loss(C, hidden=7, outputs=3) == -1
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)

@@ -5,7 +5,7 @@ import torch
 from dynamics_helpers import moments_from_blocks, orthogonal, seeded_randn, vector
 from torch import Tensor
 
-from fullrank_papers.theory.flow import gradient_flow
+from fullrank_papers.theory.flow import solve_ode
 from fullrank_papers.theory.small_initialization import (
     SmallInitialization,
     barlow_growth_matrix,
@@ -52,7 +52,7 @@ def start_of(G: Tensor, *, networks: int, dimensions: int, scale: float, seed: i
 
 def trained(name: str, W: Tensor, G: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of the integrated flow of the loss, and the eigenvalues of view 1."""
-    path = gradient_flow(lambda p: CASES[name][0].value(p["W"], G), {"W": W}, t, rtol=1e-9, atol=1e-12)["W"]
+    path = solve_ode(lambda W: CASES[name][0].vector_field(W, G), W, t, rtol=1e-9, atol=1e-12)
     return path, torch.stack([eigenvalues(W, G)[0] for W in path])
 
 
@@ -76,12 +76,6 @@ def test_small_weights_grow_by_the_growth_matrix(name, networks):
     linear = 2 * W.transpose(0, 1).flatten(1) @ M
     expected = linear.unflatten(1, (networks, 5)).transpose(0, 1)
     torch.testing.assert_close(field(1e-7 * W, G), 1e-7 * expected, rtol=1e-9, atol=1e-18)
-
-
-def test_the_growth_matrix_of_frossl_is_the_gram_matrix_of_the_concatenated_views():
-    X = seeded_randn(2, 20, 5)
-    both = torch.cat([X[0], X[1]], 1)
-    torch.testing.assert_close(frossl_growth_matrix(moments(X)), both.T @ both)
 
 
 @separate_and_shared
@@ -121,13 +115,3 @@ def test_the_whole_trajectory_and_the_last_subspace_are_predicted(name):
     torch.testing.assert_close(values, start.eigenvalues(t)[:, 0], rtol=0, atol=0.02)
     torch.testing.assert_close(path, start.weights(t), rtol=0, atol=0.05)
     assert principal_cosines(path[-1], start.weights(t)[-1], G).min() > 1 - 1e-3
-
-
-def test_uncorrelated_views_learn_separate_modes():
-    lam = vector(1, 0.6)
-    G = moments_from_blocks(lam.diag(), torch.zeros(2, 2, dtype=torch.float64), 0.9 * lam.diag())
-    start = frossl_small_initialization(start_of(G, networks=2, dimensions=2, scale=1e-3), G)
-    torch.testing.assert_close(start.modes.rate.sort().values, 4 * vector(0.9, 1))
-    torch.testing.assert_close(
-        start.A.norm(dim=1).sort(0).values, vector(0, 2**0.5)[:, None].expand(2, 2), rtol=0, atol=1e-12
-    )

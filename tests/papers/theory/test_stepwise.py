@@ -81,23 +81,6 @@ def test_the_closed_form_is_the_integrated_flow_of_the_actual_loss(X, aligned):
     close_absolute(stepwise.weights(TIMES, s, gamma, U, V), path, 1e-8)
 
 
-def test_the_closed_form_begins_at_the_start_and_ends_at_the_optimum():
-    gamma = torch.tensor([1.5, 0.3, 0.0, -0.4, 1.5], dtype=torch.float64)
-    s = torch.tensor([0.1, 2.5, 0.3, 0.7, 0.0], dtype=torch.float64)
-    ends = stepwise.singular_values(torch.tensor([0.0, 1e4], dtype=torch.float64), s, gamma)
-    close_absolute(ends[0], s, 1e-15)
-    close_absolute(ends[1], torch.tensor([1.5**-0.5, 0.3**-0.5, 0.3, 0.0, 0.0], dtype=torch.float64), 1e-14)
-
-
-def test_the_eigenvalues_give_the_loss(G, aligned):
-    s, gamma, U, V = aligned
-    t = torch.tensor(0.2, dtype=torch.float64)
-    values = stepwise.eigenvalues(t, s, gamma)
-    W = stepwise.weights(t, s, gamma, U, V)
-    close_absolute(torch.linalg.eigvalsh(W @ G @ W.mT), values.sort().values, 1e-13)
-    close_absolute(stepwise.barlow_loss(W, G), (1 - values).square().sum(), 1e-13)
-
-
 def test_learning_times_are_where_the_eigenvalue_is_a_half():
     gamma = torch.tensor([1.5, 0.3, 0.1], dtype=torch.float64)
     s = torch.tensor([0.1, 1e-3, 1e-6], dtype=torch.float64)
@@ -105,19 +88,13 @@ def test_learning_times_are_where_the_eigenvalue_is_a_half():
     close_absolute(at, 1 / (2 - gamma * s**2), 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_modes_are_learned_when_predicted(seed):
     path = trained(start(seed))
     predicted = stepwise.learning_times(*stepwise.aligned_initialization(start(seed), HARMONIC, MODES)[:2])
     measured = stepwise.crossing_times(LONG, torch.linalg.eigvalsh(path @ torch.diag(HARMONIC) @ path.mT).flip(-1))
     assert (measured / predicted - 1).abs().max() < 0.002  # the last mode too
     assert stepwise.barlow_loss(path[-1], torch.diag(HARMONIC)) < 1e-5
-
-
-def test_the_final_weights_span_the_first_modes():
-    spanned = torch.linalg.qr(trained(start(0))[-1].mT)[0]
-    cosines = torch.linalg.svdvals(spanned.mT @ MODES[:, :5])  # of the principal angles
-    assert cosines.min() > 1 - 1e-4
 
 
 def test_an_aligned_start_is_its_own_aligned_initialization(aligned):

@@ -39,19 +39,6 @@ def test_loss_and_vector_field_from_moments_are_those_of_the_embeddings(name, ne
     torch.testing.assert_close(objective.vector_field(W.detach(), moments(X)), -gradient, rtol=1e-12, atol=1e-12)
 
 
-def test_the_printed_flow_of_frossl_is_not_the_gradient_and_lets_weights_decay():
-    # eq. 12: without the minus of the descent, the linear terms have the wrong sign and the cross term a factor of 2
-    G, W = moments(seeded_randn(2, 20, 6) / 4), 0.1 * seeded_randn(2, 3, 6, seed=1)
-
-    def printed(W):
-        A1, A2 = W[0] @ G[0, 0], W[1] @ G[1, 1]
-        first = -2 * A1 - 4 * W[1] @ G[1, 0] - 4 * A1 @ W[0].mT @ A1
-        return torch.stack([first, -2 * A2 - 4 * W[0] @ G[0, 1] - 4 * A2 @ W[1].mT @ A2])
-
-    assert (printed(W) - frossl_vector_field(W, G)).norm() > frossl_vector_field(W, G).norm()
-    assert (printed(W) * W).sum() < 0 < (frossl_vector_field(W, G) * W).sum()
-
-
 def test_gradient_descent_records_loss_and_eigenvalues_of_the_embeddings():
     X, W = (
         seeded_randn(2, 20, 5) / 4,

@@ -56,26 +56,21 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         start, k = init_layers(case, depth, rng), torch.full((DIMENSIONS,), size.noise**2, dtype=torch.float64)
         flow = relu_vector_field if case == "relu" else linear_vector_field
         batches = sample_batches(size.N, k, rng=rng)
-        ends = zip(
-            *train_infonce(start, batches, learning_rate=size.rate, steps=[0, size.steps], vector_field=flow),
-            strict=True,
-        )
-        return {
-            moment: torch.linalg.eigvalsh(torch.cov(embed(case, list(weights), x).mT)).flip(0).clamp(min=0).tolist()
-            for moment, weights in zip(("start", "end"), ends, strict=True)
-        }
+        path = train_infonce(start, batches, learning_rate=size.rate, steps=[0, size.steps], vector_field=flow)
+        covariances = (torch.cov(embed(case, list(weights), x).mT) for weights in zip(*path, strict=True))
+        first, last = (torch.linalg.eigvalsh(C).flip(0).clamp(min=0).tolist() for C in covariances)
+        return {"start": first, "end": last}
 
     return {"t": size.end} | {case: [train_spectra(case, depth) for depth in DEPTHS] for case in CASES}
 
 
 def plot(rows: Rows) -> MplFigure:
     figure, (axes,) = subplots(1, 3, height=3.2, sharey=True)
+    index = range(1, DIMENSIONS + 1)
     for (case, title), axis in zip(CASES.items(), axes, strict=True):
         for depth, spectra in zip(DEPTHS, rows[case], strict=True):
-            (line,) = axis.plot(
-                range(1, DIMENSIONS + 1), spectra["end"], ".-", label=f"{depth} layer{'s' * (depth > 1)}"
-            )
-            axis.plot(range(1, DIMENSIONS + 1), spectra["start"], ":", linewidth=0.8, color=line.get_color())
+            (line,) = axis.plot(index, spectra["end"], ".-", label=f"{depth} layer{'s' * (depth > 1)}")
+            axis.plot(index, spectra["start"], ":", linewidth=0.8, color=line.get_color())
         axis.set_yscale("log", nonpositive="mask")
         axis.set(title=title, xlabel="index of the eigenvalue", ylim=(1e-8, 1e3))
     axes[0].set_ylabel("eigenvalue of the covariance")
@@ -93,10 +88,10 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     def more(case: str, networks: str) -> Verdict:
         measured = f"{', '.join(map(str, counts[case]))} of {DIMENSIONS} for {', '.join(map(str, DEPTHS))} layers"
         holds = all(fewer < more for fewer, more in pairwise(counts[case]))
-        return verdict(measured, holds, networks=networks, collapsed=COLLAPSED)
+        return verdict(measured, holds, networks=networks)
 
     return {
-        "one_layer": verdict(str(counts["linear"][0]), counts["linear"][0] == 0, collapsed=COLLAPSED),
+        "one_layer": verdict(str(counts["linear"][0]), counts["linear"][0] == 0),
         "more: linear": more("linear", "linear"),
         "more: relu": more("relu", "ReLU"),
         "training": verdict(

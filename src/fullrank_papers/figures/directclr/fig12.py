@@ -44,7 +44,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     fewest = min((d0 for d0 in runs if d0 != "all"), key=int)
     best = accuracies(runs[tuned])
     return {
-        "fewer": check_higher(best, accuracies(runs[fewest]), tuned=tuned, fewest=fewest),
-        "all": check_higher(best, accuracies(runs["all"]), tuned=tuned),
-        "rank": check_higher(ranks(runs[tuned]), ranks(runs["all"]), unit="", scale=1.0, tuned=tuned),
+        "fewer": check_higher(best, accuracies(runs[fewest]), fewest=fewest),
+        "all": check_higher(best, accuracies(runs["all"])),
+        "rank": check_higher(ranks(runs[tuned]), ranks(runs["all"]), unit="", scale=1.0),
     }

@@ -102,17 +102,15 @@ def plot(rows: Rows) -> MplFigure:
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     slope, intercept = linear_regression(rows["k"], rows["rates"])
-    threshold, k_weak, k_strong = -intercept / slope, rows["k"][0], rows["k"][-1]
+    threshold = -intercept / slope
     strong = rows["block"][-1][-AUGMENTED] / rows["block"][-1][0]
     weak, printed = (spectrum[-1] / spectrum[0] for spectrum in (rows["block"][0], rows["printed"]))
     below = min(s[-1] for k, s in zip(rows["k"], rows["block"], strict=True) if k < 1)
     above = max(s[-AUGMENTED] for k, s in zip(rows["k"], rows["block"], strict=True) if k > 1.4)
     return {
-        "strong": verdict(f"{strong:.2g}", strong < 0.01, k_strong=k_strong),
-        "weak": verdict(f"{weak:.2g}", weak > 0.1, k_weak=k_weak),
-        "printed": verdict(
-            f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1, k_weak=k_weak
-        ),
+        "strong": verdict(f"{strong:.2g}", strong < 0.01, k=rows["k"][-1]),
+        "weak": verdict(f"{weak:.2g}", weak > 0.1),
+        "printed": verdict(f"{printed:.2g}; the threshold is 1/(N − 1) = {1 / (rows['N'] - 1):.2g}", printed > 0.1),
         "rate": verdict(f"k* = {threshold:.3f}, slope {slope:.3f}", abs(threshold - 1) < 0.1 and abs(slope + 1) < 0.1),
         "after": verdict(f"at least {below:.2g}, at most {above:.2g}", below > 0.05 and above < 0.05),
     }

@@ -100,7 +100,9 @@ def linear_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Ten
 
 
 def released_flows(weights: list[Tensor], x: Float[Tensor, "S 2 N m"]) -> list[Tensor]:
-    """Return `released_flow` of each start: minus the gradient of the sum of their losses."""
+    """Return minus the gradient of the loss in the authors' toy code: inner products between the two views, at
+    temperature 0.1, summed over the starts.
+    """
 
     def loss(weights: tuple[Tensor, ...]) -> Tensor:
         Z = x @ (weights[1] @ weights[0]).mT[:, None]
@@ -146,18 +148,14 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     cosines = {case: [min(run["cosines"]) for run in rows[case]] for case in CASES}
     mixed = sum(min(run["diagonal"][: len(run["cosines"])]) <= ALIGNED for run in rows["paper"])
     smallest = min(min(run["diagonal"]) for run in rows["balanced"])
-    identity = f"all {DIMENSIONS} |A_kk| above {ALIGNED}"
     return {
-        "paper": verdict(
-            f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS, expected=identity
-        ),
-        "released": verdict(counted["released"], min(counts["released"]) == DIMENSIONS, expected=identity),
-        "balanced": verdict(f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS, expected=identity),
+        "paper": verdict(f"{counted['paper']}, at t = {rows['t']:.3g}", min(counts["paper"]) == DIMENSIONS),
+        "released": verdict(counted["released"], min(counts["released"]) == DIMENSIONS),
+        "balanced": verdict(f"the smallest {smallest:.4f}", min(counts["balanced"]) == DIMENSIONS),
         "bound": verdict(f"{-below:.1g} above it or more", below < 1e-6),
         "subspace": verdict(
             f"{spread(cosines['paper'], 3)}; {mixed} of {len(rows['paper'])} starts",
             quantiles(cosines["paper"])[1] > 0.95 and mixed > 0,
-            aligned=ALIGNED,
         ),
         "level": verdict(
             f"{spread(means)} and {spread(cosines['level'], 3)}",

@@ -2,26 +2,23 @@
 augmentation.
 
 The loss is the paper's eq. 2, which its theory is about. The authors' toy code (facebookresearch/directclr, toy_task)
-uses another loss, see `released_flow`. Learning rates in the figures belong to the mean of the loss over the batch;
-`fullrank_papers.theory` takes this divided by N.
+uses another loss, see `fig5.released_flows`. Learning rates in the figures belong to the mean of the loss over the
+batch; `fullrank_papers.theory` takes this divided by N.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fullrank_papers.figures.numerics import normal
-from fullrank_papers.theory.flow import gradient
 from fullrank_papers.theory.infonce_alignment import balanced_layers
 
 DIMENSIONS = 16
-START = (
-    -0.35 * torch.arange(DIMENSIONS, dtype=torch.float64)
-).exp()  # initial singular values, as in the authors' toy code
+# The initial singular values, as in the authors' toy code.
+START = (-0.35 * torch.arange(DIMENSIONS, dtype=torch.float64)).exp()
 
 
 @dataclass(frozen=True)
@@ -83,18 +80,3 @@ def paper_start(rng: torch.Generator) -> list[Tensor]:
 def balanced_start(rng: torch.Generator) -> list[Tensor]:
     """Return two balanced layers, W₁W₁ᵀ = W₂ᵀW₂, with the singular values of `paper_start`."""
     return balanced_layers(random_rotation(rng) * START.square() @ random_rotation(rng).mT, 2)
-
-
-def released_flow(weights: Sequence[Tensor], x: Float[Tensor, "2 N m"]) -> list[Tensor]:
-    """Return minus the gradient of the loss in the authors' toy code: inner products between the two views, at
-    temperature 0.1.
-
-    >>> released_flow([torch.eye(2), torch.eye(2)], torch.eye(2).expand(2, 2, 2))[0].trace() > 0
-    tensor(True)
-    """
-
-    def loss(weights: tuple[Tensor, ...]) -> Tensor:
-        Z1, Z2 = x @ torch.linalg.multi_dot(weights[::-1]).mT
-        return cross_entropy(Z1 @ Z2.mT / 0.1, torch.arange(len(Z1)), reduction="sum")
-
-    return [-slope for slope in gradient(loss, tuple(weights))]

@@ -19,7 +19,7 @@ folder with a `train` that has the unlabelled images next to the folders of the 
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.evaluation.evaluate import Scoring, score_networks
 from fullrank.evaluation.features import Network
-from fullrank.images import Device, MemoryImages, channel_statistics, dataloader, load_images, train_and_test
+from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
 from fullrank.objectives.algebra import centered, unit
@@ -53,9 +53,9 @@ class ObjectiveSettings:
 
     label: str
     objective: str
-    hyper: dict[str, float]
-    share: float  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
     normalize: Callable[[Tensor], Tensor]  # the normalisation that the objective applies to embeddings
+    hyper: dict[str, float] = field(default_factory=dict)
+    share: float = 1.0  # output width of the projector, as a share of the recipe's (the paper's d = 1024)
 
 
 def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
@@ -63,18 +63,14 @@ def standardize_columns(Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
     return unit(centered(Z), dim=-2) * math.sqrt(len(Z))
 
 
-def settings(
-    label: str, objective: str, normalize: Callable[[Tensor], Tensor], share: float = 1.0, **hyper: float
-) -> ObjectiveSettings:
-    return ObjectiveSettings(label, objective, hyper, share, normalize)
-
-
+VICREG = {"invariance": 25.0, "variance": 25.0, "covariance": 1.0}
+BARLOW = ObjectiveSettings("Barlow Twins (λ = 0.05)", "barlow_twins", standardize_columns, {"redundancy": 0.05})
 SETTINGS = {
-    "frossl": settings("FroSSL", "frossl", standardize_columns),
-    "barlow": settings("Barlow Twins (λ = 0.05)", "barlow_twins", standardize_columns, redundancy=0.05),
-    "barlow_5e-3": settings("Barlow Twins (λ = 0.005)", "barlow_twins", standardize_columns, redundancy=5e-3),
-    "vicreg": settings("VICReg", "vicreg", lambda Z: Z, invariance=25.0, variance=25.0, covariance=1.0),
-    "simclr": settings("SimCLR", "simclr", lambda Z: unit(Z, dim=-1), 0.25, temperature=0.2),
+    "frossl": ObjectiveSettings("FroSSL", "frossl", standardize_columns),
+    "barlow": BARLOW,
+    "barlow_5e-3": replace(BARLOW, label="Barlow Twins (λ = 0.005)", hyper={"redundancy": 5e-3}),
+    "vicreg": ObjectiveSettings("VICReg", "vicreg", lambda Z: Z, VICREG),
+    "simclr": ObjectiveSettings("SimCLR", "simclr", lambda Z: unit(Z, dim=-1), {"temperature": 0.2}, 0.25),
 }
 PAPERS = ("frossl", "barlow", "vicreg", "simclr")
 RECOMMENDED = ("frossl", "barlow_5e-3", "vicreg", "simclr")
@@ -186,7 +182,7 @@ def train_once(
     method, optimizer = fabric.setup(unwrapped, build_optimizer(recipe.optimizer, unwrapped))
     order: dict[str, Any] = {"seed": seed, "batch_size": recipe.batch_size, "start": 0}
     stop = size.sweep_steps if probe else size.steps
-    batches = dataloader(train.to(fabric.device), parts.views, **order, stop=stop)
+    batches = dataloader(train.to(fabric.device), parts.views, Steps(**order, stop=stop))
     pixels = test.pixels[: size.samples].to(fabric.device)
     view = parts.views(pixels, parts.views.make_params(seed, size.steps, len(pixels)))[0][0]
     spectrum_steps = {round(k * size.steps / size.spectra) for k in range(size.spectra + 1)}
@@ -240,13 +236,8 @@ def plot(rows: Rows) -> MplFigure:
     *panels, sweep = axes.flat
     for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
         row, final = rows[name], rows[name]["normalized"][0]
-        for j in reversed(range(TOP)):
-            axis.plot(
-                row["steps"],
-                [now[j] for now in row["eigenvalues"]["normalized"]],
-                color=color_scale(TOP)[j],
-                linewidth=0.9,
-            )
+        for j, color in reversed(list(enumerate(color_scale(TOP)))):
+            axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["normalized"]], color=color, linewidth=0.9)
         axis.axvline(final["saturation"], color="black", linestyle=":", linewidth=0.9)
         condition, saturates = format_number(final["condition"]), final["saturation"]
         end = f"λ₁/λ₁₄ = {condition}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {saturates} (dotted)"
@@ -256,9 +247,8 @@ def plot(rows: Rows) -> MplFigure:
     for axis in axes[:, 0]:
         axis.set_ylabel("λ₁ (dark) to λ₁₄ (light), first seed")
     epochs = f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ""
-    sweep.set(
-        title=f"Sweep, first seed{epochs}", xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %"
-    )
+    sweep.set(xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %")
+    sweep.set_title(f"Sweep, first seed{epochs}")
     sweep.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
     return figure
 
@@ -282,9 +272,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         return verdict(measured, is_best(rows, "normalized", key, PAPERS), description=METRICS[key])
 
     return {f"better: {key}": better(key) for key in METRICS} | {
-        "rates": verdict(
-            f"{rates_text}, after {swept}", set(rates.values()) == {0.1} if long else None, sweep_epochs=SWEEP_EPOCHS
-        ),
+        "rates": verdict(f"{rates_text}, after {swept}", set(rates.values()) == {0.1} if long else None),
         "half": verdict(
             ", ".join(f"{SETTINGS[name].label} {step}" for name, step in half.items()), holds_for_all(earlier)
         ),
@@ -326,11 +314,8 @@ def format_means(rows: Rows, kind: str, key: str, names: Sequence[str]) -> str:
     texts = []
     for name in names:
         values = metric_values(rows, kind, key, name)
-        deviation = (
-            f" ± {format_number(statistics.stdev(values))}"
-            if len(values) > 1 and all(map(math.isfinite, values))
-            else ""
-        )
+        known = len(values) > 1 and all(map(math.isfinite, values))
+        deviation = f" ± {format_number(statistics.stdev(values))}" if known else ""
         texts.append(f"{SETTINGS[name].label} {format_number(statistics.fmean(values))}{deviation}")
     return ", ".join(texts)
 

@@ -7,7 +7,7 @@ runs show.
 
 from functools import partial
 
-from fullrank.recipes.scores import TABLE2
+from fullrank.recipes.scores import printed_in
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -27,9 +27,9 @@ DATASETS = {
 # Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no
 # spread is given).  On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da Costa et al. 2022
 # and Ermolov et al. 2021.
-PAPER: dict[str, dict[str, float]] = {
-    method: {column: number for column, number in zip(DATASETS, numbers, strict=True) if number is not None}
-    for method, numbers in TABLE2.items()
+PAPER = {
+    method: {data_set: number for (data_set, _), number in numbers.items()}
+    for method, numbers in printed_in("Skean et al. 2024, Table 2").items()
 }
 # Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the
 # best method.

@@ -9,8 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from fullrank.recipes.scores import MARKS as PAPER_MARKS
-from fullrank.recipes.scores import TABLE3 as PAPER
+from fullrank.recipes.scores import printed_in
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -26,6 +25,9 @@ SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith
 METHODS = tuple(CONTENDERS)
 # PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024,
 # Table 3; no spread is given).
+PRINTED = printed_in("Skean et al. 2024, Table 3")
+PAPER = {method: tuple(numbers.values()) for method, numbers in PRINTED.items()}
+PAPER_MARKS = tuple(epochs for _, epochs in PRINTED["frossl"])
 OTHERS = tuple(name for name in PAPER if name != "frossl")
 # The other dimension-contrastive methods of the paper's Table 3.
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")

@@ -4,19 +4,7 @@ from fullrank.sweep import OnlineScore, Row
 from fullrank_papers.figures.frossl.comparison import RATE
 
 
-def row(
-    method,
-    seed,
-    accuracy,
-    *,
-    stage="compared",
-    rate=0.01,
-    online=(),
-    diverged=False,
-    probes=("linear", "knn"),
-    scores=None,
-    **settings,
-):
+def row(method, seed, accuracy, *, stage="compared", rate=0.01, online=(), diverged=False, scores=None, **settings):
     """Return the row of a run; `settings` are further settings of an ablation."""
     return Row(
         cell="-".join(map(str, (method, stage, rate, *settings.values(), seed))),
@@ -31,7 +19,7 @@ def row(
         epochs=20.0,
         train_images=5000,
         seconds=70.0,
-        scores={} if diverged else scores or {"CIFAR-10": {probe: accuracy for probe in probes}},
+        scores={} if diverged else scores or {"CIFAR-10": {"linear": accuracy, "knn": accuracy}},
         effective_rank={"backbone": 20.0, "projector": 80.0},
         online=tuple(OnlineScore(*score) for score in online),
     )
@@ -49,10 +37,7 @@ def answer(plan, accuracy, *, diverged=lambda cell: False):
     while missing := [cell for cell in plan(rows) if cell.name not in {known.name for known in cells}]:
         cells += missing
         for cell in missing:
-            settings = {
-                "rate" if key == RATE else key: value for key, value in cell.settings.items() if key != "method"
-            }
-            rows.append(
-                row(cell.settings["method"], cell.recipe.seed, accuracy(cell), diverged=diverged(cell), **settings)
-            )
+            settings = {"rate" if key == RATE else key: value for key, value in cell.settings.items()}
+            method, seed = settings.pop("method"), cell.recipe.seed
+            rows.append(row(method, seed, accuracy(cell), diverged=diverged(cell), **settings))
     return cells, rows

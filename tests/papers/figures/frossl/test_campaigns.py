@@ -11,7 +11,7 @@ from fullrank_papers.figures import load_figure
 from fullrank_papers.figures.figure import evaluate
 from fullrank_papers.figures.frossl import ablations, fig4, table2, table3
 from fullrank_papers.figures.frossl import comparison as c
-from fullrank_papers.figures.frossl.ablations import ABLATIONS, read_accuracies, read_points
+from fullrank_papers.figures.frossl.ablations import ABLATIONS
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.sizes import GPU_SIZE, LONG, SMALL_SIZE
 
@@ -102,14 +102,6 @@ def test_runs_are_paired_by_seed_and_length():
     assert c.compare(longer, values, "frossl", "simclr") is None
 
 
-def test_the_papers_protocol_comes_first_and_the_early_phase_ends_at_half_of_a_short_run():
-    found = row("frossl", 0, 0.4, scores={"CIFAR-10": {"linear": 0.3, "linear-sgd": 0.4}})
-    assert c.probe_accuracy(found) == 0.4
-    online = [(mark, 0.1) for mark in (1.0, 3.0, 10.0, 20.0, 30.0, 50.0)]
-    assert c.early_end(c.read_runs([row("frossl", 0, 0.4, online=online)])) == 10.0
-    assert c.early_end(c.read_runs([replace(row("frossl", 0, 0.4, online=online), epochs=100.0)])) == 30.0
-
-
 # The tables and Fig. 4.
 
 
@@ -147,10 +139,6 @@ def test_the_papers_claims_are_undecidable_at_another_size(figure):
         assert set(verdicts(figure, campaign(levels, runs=size | other), ours=False)) == {None}
 
 
-def test_a_missing_method_leaves_the_claim_about_all_methods_undecidable():
-    assert verdicts(table2, campaign({"frossl": 0.5}, diverged=("wmse",))) == [None, True]
-
-
 def test_table_2_in_markdown():
     rows = campaign({"frossl": 0.45, "moco": 0.6}, diverged=("wmse",))
     choices = [row("frossl", 1000, 0.4, stage="choice", rate=rate) for rate in (0.003, 0.01)]
@@ -176,14 +164,6 @@ def test_table_2_compares_the_order_only_at_the_papers_size_and_no_other_images(
     table = table2.markdown(campaign({"frossl": 0.45}, runs={"data": "MNIST"}))
     assert "45.0 ± 0.2 (3)" in table
     assert "92.8" not in table
-
-
-def test_recipes_and_transfer_have_columns():
-    rows = campaign({}, scores={"CIFAR-10": {"linear": 0.4, "knn": 0.3}, "mnist": {"linear": 0.9}})
-    for each in rows["rows"]:
-        each["recipe"] = f"cifar10-{each['settings']['method']}"
-    byol = lines_of(table2.markdown(rows))["BYOL"]
-    assert (byol["recipe"], byol["transfer to mnist, %"]) == ("cifar10-byol", "90.0 ± 0.0 (3)")
 
 
 @pytest.mark.parametrize(("frossl", "expected"), [(0.5, True), (0.3, False), (0.4, None)])
@@ -269,13 +249,6 @@ def test_the_balanced_weight_follows_batch_dimension_and_views():
     for size in ablations.SIZES.values():  # the unchanged recipes have this weight: they are points of the curve
         recipe = c.compared_cell(size.comparison, "frossl", None, 0, None).recipe
         assert ablations.with_balance(recipe).hyper["invariance"] == pytest.approx(recipe.hyper.get("invariance", 1.0))
-
-
-def test_the_unchanged_recipe_is_a_point_of_its_ablation():
-    rows = c.read_rows(ablated(lambda settings: 0.3 if "ablation" in settings else 0.4))
-    found = {value: round(min(by_seed.values()), 3) for value, by_seed in read_accuracies(rows, "batch").items()}
-    assert found == {32: 0.298, 64: 0.298, 128: 0.399, 256: 0.298}
-    assert list(read_points(rows, "epsilon", "corinfomax")) == sorted(SMALL.values["epsilon"]), "of another N and D"
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(0.0, True), (0.1, False), (0.02, None)])

@@ -1,4 +1,7 @@
-"""The Hugging Face hub: data sets with random access, and streams, for data sets that are too large to download."""
+"""Streams, for data sets of the hub and Parquet files that are too large to download or to copy.
+
+The `datasets` library, which takes a second to import, is imported where a stream is opened.
+"""
 
 import os
 from collections.abc import Iterator
@@ -7,73 +10,14 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
-from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.columns import choose_columns, read_columns
 from fullrank.images.decode import RawImage
-from fullrank.images.parquet import CACHE, check_expansion, first_line, parquet_columns, read_error
+from fullrank.images.labels import MAX_CLASSES
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
-from fullrank.images.source import MAX_CLASSES, Images, open_cell
-from fullrank.images.source_uri import find_files
-from fullrank.images.splits import by_split, split_of_file
-from fullrank.images.table import table_splits
-from fullrank.images.uri import parse_uri
-
-
-def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:
-    """Return the images of each split of a data set of the hub.
-
-    Files that the rows name are read only in the copy of the data set and in what it unpacked.
-    """
-    repository = name.partition(":")[0].replace("/", "--")
-    roots = [os.path.realpath(path) for path in (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")]
-    return table_splits(source, load_from_hub(name), roots=roots, reading=reading)
-
-
-def load_from_hub(name: str, **options: Any) -> Any:
-    """Load `OWNER/NAME`, or `OWNER/NAME:CONFIG` if a data set has several configurations. Its code is never run.
-
-    Raises:
-        UserError: the data set or configuration does not exist, access is denied, or there is neither a network nor a
-            cached copy.
-    """
-    datasets = import_datasets()
-    from datasets.exceptions import DatasetNotFoundError, DatasetsError
-
-    path, _, configuration = name.partition(":")
-    try:
-        return datasets.load_dataset(path, configuration or None, **options)
-    except DatasetNotFoundError as error:
-        raise UserError(
-            f"the Hugging Face hub has no data set '{path}', or denies access; check hf:OWNER/NAME, or log in with "
-            "`hf auth login`"
-        ) from error
-    except ConnectionError as error:
-        raise UserError(
-            f"cannot reach the Hugging Face hub for '{path}', and {CACHE} has no copy; "
-            "load the data set once with a network, or give local files as parquet:PATH"
-        ) from error
-    except (ValueError, RuntimeError, OSError, DatasetsError) as error:
-        raise UserError(
-            f"cannot load 'hf:{name}': {first_line(error)}; choose a configuration with hf:OWNER/NAME:CONFIG, "
-            "or give local files as parquet:PATH"
-        ) from error
-
-
-def import_datasets() -> Any:
-    """Import the `datasets` library, which takes a second, and return it.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    try:
-        import datasets
-    except ImportError as error:
-        raise UserError(
-            f"hf:NAME and streams need the package datasets ({error}); install it, or give local files as parquet:PATH"
-        ) from error
-    return datasets
+from fullrank.images.source import Images, ItemRows, open_cell
+from fullrank.images.source_uri import find_files, parse_uri
+from fullrank.images.splits import rows_of_splits, split_of_file
 
 
 class StreamedImage(NamedTuple):
@@ -105,7 +49,7 @@ class StreamedImages:
         """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed,
         start).
         """
-        from datasets.distributed import split_dataset_by_node  # `datasets` takes a second to import
+        from datasets.distributed import split_dataset_by_node
 
         rows = split_dataset_by_node(self._shuffled(seed, (start,)), rank, world_size)
         for epoch in count():
@@ -121,11 +65,10 @@ class StreamedImages:
         images.
         """
         rows = enumerate(self._shuffled(seed, ()).take(count))
-        images = StreamedRows([self._to_image(row, f"{self.source} image {index}") for index, row in rows])
+        images = [self._to_image(row, f"{self.source} image {index}") for index, row in rows]
         labels = np.array([image.label for image in images], dtype=np.int64)
-        return Images(
-            self.source, images, labels=labels, classes=self.classes, roots=self.roots, max_pixels=self.max_pixels
-        )
+        cells = ItemRows([image.cell for image in images], [image.name for image in images])
+        return Images(self.source, cells, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
 
     def _shuffled(self, seed: int, key: tuple[int, ...]) -> Any:
         shuffle_seed = int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
@@ -151,18 +94,6 @@ class StreamedImages:
         return open_cell(image.cell, image.name, roots=self.roots, max_pixels=self.max_pixels)
 
 
-class StreamedRows(list[StreamedImage]):
-    """Some images of a stream, with random access."""
-
-    def name(self, index: int) -> str:
-        """Return the name of an image."""
-        return self[index].name
-
-    def cell(self, index: int) -> Any:
-        """Return the undecoded image."""
-        return self[index].cell
-
-
 def open_stream(
     source: str, reading: Reading = USUAL, *, split: str = "train", buffer_size: int = 1000
 ) -> StreamedImages:
@@ -177,7 +108,11 @@ def open_stream(
     Raises:
         UserError: the data set, split or column is unknown, or the source cannot be streamed.
     """
-    datasets = import_datasets()
+    import datasets
+
+    from fullrank.images.parquet import check_expansion, parquet_columns, readable
+    from fullrank.images.table import choose_columns, class_names, load_from_hub
+
     for flag in ("split_column", "group_column"):  # the rows are not known in advance, so no group can be kept whole
         if (name := getattr(reading, flag)) is not None:
             raise UserError(f"data.{flag} is {name}, but a stream has none; use --data.storage disk, or leave it out")
@@ -187,28 +122,26 @@ def open_stream(
         splits: Any = load_from_hub(rest, streaming=True)
     elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
         roots = (os.path.realpath(found.root),)
-        for file in found.files:
-            parquet_columns(str(found.root / file))
-            check_expansion(str(found.root / file), reading.max_expansion)
-        parts = by_split([split_of_file(file) for file in found.files])
-        files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in parts.items()}
-        try:
+        paths = [str(found.root / file) for file in found.files]
+        for path in paths:
+            parquet_columns(path)
+            check_expansion(path, reading.max_expansion)
+        rows = rows_of_splits([split_of_file(file) for file in found.files])
+        files = {name: [paths[k] for k in indices] for name, indices in rows.items()}
+        with readable(rest):
             splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
-        except Exception as error:  # `datasets` raises many types for damaged files
-            raise read_error(rest, error) from error
     else:
-        raise UserError(
-            f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk for random access"
-        )
+        raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
         raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use --data.storage disk")
-    columns = read_columns(rows.features.arrow_schema)
-    image, label, _, _ = choose_columns(columns, name, reading)
-    if columns[image].has_texts:
-        raise UserError(f"column '{image}' of {name} has paths, which cannot be streamed; use --data.storage disk")
+    columns = choose_columns(rows.features, name, reading)
+    image, label = columns.image, columns.label
+    kind, classes = rows.features[image], class_names(rows.features[label]) if label else ()
     rows = rows.select_columns([image, *([label] if label else [])])
-    if not isinstance(rows.features[image], datasets.Value):
+    if not isinstance(kind, datasets.Value):
         rows = rows.cast_column(image, datasets.Image(decode=False))
-    classes = tuple(map(printable, columns[label].names)) if label else ()
-    return StreamedImages(name, rows, image, label, classes, buffer_size, roots, reading.max_pixels)
+    elif "string" in kind.dtype:
+        raise UserError(f"column '{image}' of {name} has paths, which cannot be streamed; use --data.storage disk")
+    names = tuple(map(printable, classes))
+    return StreamedImages(name, rows, image, label, names, buffer_size, roots, reading.max_pixels)
