@@ -16,7 +16,7 @@ embeddings themselves. lightly is optional (`pip install --group bench .`). Each
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
@@ -39,7 +39,7 @@ SHORT = ((256, 1024), (1024, 1024))  # for objectives that lightly does not have
 Row = dict[str, Any]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objectives", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES))
     parser.add_argument("--sizes", nargs="+", help="such as 512x4096; default: those of the committed table")
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.5, help="no round of a cell begins later, from the third on")
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "losses.json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     options.clock = "cpu" if options.threads == 1 and options.device == "cpu" else "wall"
     key = "memory" if options.memory else "times"

@@ -5,28 +5,26 @@ the recipe `imagenet` with another backbone. The phases of a step are timed by w
 they add up to a little more than a step of the loop.
 """
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 
+from benchmarks import losses
 from benchmarks.gpu.parts import Options, Part, Result, Results, release_memory
 from benchmarks.gpu.training import VARIANTS, Training, on_device, random_images, synchronize, tiny
 from fullrank.methods import BackboneConfig
 from fullrank.recipes import RECIPES, Recipe
+from fullrank.run import read_json
 
 BATCHES = (256, 512, 1024)
 NETWORKS = {"ResNet-50": "resnet50", "ViT-S/16": "vit_small_patch16_224"}
 LARGE_BATCH, FIRST_BATCH, LAST_BATCH = 256, 64, 4096  # of the speed; the search for the largest batch doubles the first
 PHASES = ("views", "network", "objective", "backward", "optimizer")
-ROOT = Path(__file__).parents[2]
 
 
 def parts(options: Options, results: Results) -> Iterator[Part]:
@@ -90,9 +88,7 @@ def phases(options: Options, recipe: Recipe) -> Result:
         optimizer.step()
         optimizer.zero_grad()
         clock.append(now())
-        for name, a, b in zip(
-            ("views", "network", "objective", "backward", "optimizer"), clock, clock[1:], strict=False
-        ):
+        for name, (a, b) in zip(PHASES, pairwise(clock), strict=True):
             milliseconds[name] = milliseconds.get(name, 0.0) + (k >= 0) * 1000 * (b - a) / rounds
     return {"batch": recipe.batch_size, "milliseconds": {name: round(ms, 3) for name, ms in milliseconds.items()}}
 
@@ -126,14 +122,8 @@ def objectives(options: Options, flags: list[str]) -> Result:
     few = ["--objectives", "frossl", "--sizes", "16x8", "--rounds", "3"] if options.smoke else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "losses.json"
-        command = [sys.executable, "-m", "benchmarks.losses", *flags, "--device", options.device.type, *few]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])}
-        done = subprocess.run(
-            [*command, "--out", str(out)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"losses.py ended with status {done.returncode}: {done.stderr[-1500:]}")
-        return {"losses": json.loads(out.read_text())}
+        losses.main([*flags, *few, "--device", options.device.type, "--out", str(out)])
+        return {"losses": read_json(out)}
 
 
 def row(result: Result) -> str:

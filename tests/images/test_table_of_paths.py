@@ -70,14 +70,6 @@ def test_columns_are_named_and_other_names_are_refused(csv):
             open_images(table, Reading(**options))
 
 
-@pytest.mark.parametrize("name", ["class", "target"])
-def test_common_names_of_labels_are_recognised_after_label(csv, name):
-    images = open_images(csv(f"file,{name}", "photos/0.png,emu", "photos/1.png,owl"))["all"]
-    assert (images.labels.tolist(), tuple(images.classes)) == ([0, 1], ("emu", "owl"))
-    both = open_images(csv(f"file,{name},label", "photos/0.png,emu,b", "photos/1.png,owl,a"))["all"]
-    assert tuple(both.classes) == ("a", "b")
-
-
 def test_a_table_without_labels_says_how_to_name_them(csv):
     images = open_images(csv("file,species", "photos/0.png,emu", "photos/1.png,owl"))["all"]
     assert images.labels.tolist() == [-1, -1]
