@@ -8,8 +8,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, Score, knn, linear_probe
 from fullrank.evaluation.outcomes import Prediction, Target, score_predictions
 from fullrank.evaluation.protocol import resolve_protocols
-from fullrank.evaluation.score import Comparison
-from fullrank.evaluation.stored import add_evaluation, read_evaluations, write_evaluations
+from fullrank.evaluation.score import Comparison, add_evaluation, read_evaluations, write_evaluations
 
 
 def test_a_target_matrix_has_one_classifier_for_each_class(clusters):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
-from fullrank.evaluation.scorable import why_not_scorable
+from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Images, channel_statistics, dataset_info, find_bit_depth, fits
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.fingerprint import Fingerprint

@@ -17,8 +17,7 @@ from typing import Any
 import filelock
 
 from fullrank.errors import UserError
-from fullrank.evaluation.score import Evaluation
-from fullrank.evaluation.stored import read_evaluations
+from fullrank.evaluation.score import Evaluation, read_evaluations
 from fullrank.files import read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe

@@ -10,8 +10,8 @@ from rich.console import Console
 from fullrank.distributed import rank
 from fullrank.errors import UserError, pick
 from fullrank.evaluation import PROBES, evaluate
-from fullrank.evaluation.scorable import why_not_scorable
-from fullrank.images import Splits, train_and_test
+from fullrank.evaluation.task import why_not_scorable
+from fullrank.images.train_test import Splits, train_and_test
 from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run
 from fullrank.run import Run
 from fullrank.run.directory import check_free, is_run
