@@ -18,9 +18,6 @@ ROOMS = ["root", "objectives", "spectrum", "training", "views", "methods", "imag
 UPWARDS: set[tuple[str, str]] = set()
 """(file, room that it must not import): what is left to mend. The list only becomes shorter."""
 LONG = {
-    "fullrank/evaluation/choose.py",
-    "fullrank/evaluation/neighbours.py",
-    "fullrank/run/data.py",
     "fullrank_papers/figures/dynamics/remark3.py",
     "fullrank_papers/figures/frossl/ablations.py",
     "fullrank_papers/figures/frossl/fig3.py",

@@ -28,11 +28,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation.evaluate import Scoring, score_networks
+from fullrank.evaluation import Scoring, Task
+from fullrank.evaluation.evaluate import score_networks
 from fullrank.evaluation.features import Network
 from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import BackboneConfig, Method, ProjectorConfig
 from fullrank.models.features import restore_modes
+from fullrank.models.model_images import LabelledSplits
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run.processes import launch_fabric
@@ -198,8 +200,8 @@ def train_once(
         if not embed(unwrapped, view).isfinite().all():
             return {"accuracy": None}
         backbone = Network("backbone", unwrapped.backbone, parts.preprocess)
-        device = Device(accelerator=fabric.device.type)
-        _, scores = score_networks([backbone], train, test, Scoring(probes=("linear-sgd",)), device=device)
+        task = Task(LabelledSplits(train, test, "", ""), Device(accelerator=fabric.device.type))
+        _, scores = score_networks([backbone], task, Scoring(probes=("linear-sgd",)))
         accuracy = scores[0].score.value
     return {
         "steps": steps,
