@@ -231,12 +231,6 @@ def test_few_shot_and_fractions_equal_scikit_learn_on_the_same_draws(clusters):
             assert accuracy(found.logits, y_test) == oracle(X[rows], y[rows], 0.01).score(X_test, y_test)
 
 
-def test_all_labels_equal_the_linear_probe(clusters):
-    X, y, X_test, _ = clusters
-    expected = linear_probe(X, y, X_test).logits.argmax(1)
-    assert all(torch.equal(f.logits.argmax(1), expected) for f in label_fraction(X, y, X_test, fraction=1.0, draws=2))
-
-
 def test_the_gradient_probe_equals_explicit_steps(data):
     """SGD with momentum and weight decay, and Adam (Kingma and Ba 2015), × 0.5 after the second epoch."""
     X, y, X_test, _ = data
@@ -256,13 +250,6 @@ def test_the_gradient_probe_equals_explicit_steps(data):
                 m, v, t = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2, t + 1
                 theta = theta - 0.02 * factor * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
         torch.testing.assert_close(gradient_probe(X, y, X_test, protocol, seed=4).logits, X1_test @ theta.T)
-
-
-def test_sgd_converges_to_the_full_batch_optimum(data):
-    X, y, X_test, _ = data
-    protocol = SgdProtocol(lr=(0.1,), epochs=300, decay=(200, 250), weight_decay=0.05, batch_size=120)
-    found = gradient_probe(X, y, X_test, protocol).logits.argmax(1)
-    assert np.array_equal(found, oracle(X, y, 0.05).predict(X_test))
 
 
 def test_the_learning_rate_is_limited_to_the_largest_stable_one(data):

@@ -103,11 +103,3 @@ def test_labels_are_given_beside_any_images(labels, write):
 def test_labels_that_fit_no_images_are_refused(labels):
     with pytest.raises(UserError, match="label"):
         as_images((torch.zeros(4, 3, 8, 6), labels)).open(0)
-
-
-def test_two_paths_and_two_images_are_no_images_with_labels(write):
-    folder = write("0.png", "1.png")
-    assert len(as_images((folder / "0.png", folder / "1.png"))) == 2
-    assert len(as_images((str(folder / "0.png"), str(folder / "1.png")))) == 2
-    picture = np.zeros((8, 6, 3), np.uint8)
-    assert as_images((picture, picture)).open(1).shape == (8, 6, 3)

@@ -9,17 +9,14 @@ from torch import nn
 from fullrank.evaluation import extract_features
 from fullrank.images import (
     Preprocess,
-    Steps,
     as_images,
     channel_statistics,
-    dataloader,
     iterate_batches,
     load_images,
     open_images,
 )
 from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model
-from fullrank.views import MultiViewTransform, ViewConfig
 
 STEPS = 40000 + np.arange(256, dtype=np.uint16).reshape(16, 16)  # in 8 bits, these 256 values would be two
 
@@ -43,14 +40,6 @@ def test_every_value_reaches_memory_batches_and_features(folder):
     assert np.array_equal(values(batch.pixels[3, 0]), STEPS + 768)
     features = extract_features(nn.Flatten(), folder, preprocess).X
     assert np.array_equal(values(features[1].reshape(16, 16) * 0.25 + 0.5), STEPS + 256)
-
-
-def test_views_from_memory_and_from_disk_have_many_values(folder):
-    transform = MultiViewTransform(ViewConfig(size=16, count=2), mean=(0.0,), std=(1.0,), channels=1)
-    sources = (load_images(folder, channels=1), folder)
-    for source in sources:
-        (views,), _ = next(dataloader(source, transform, Steps(seed=0, batch_size=4, start=0, stop=1)))
-        assert all(len(view.unique()) > 100 for view in views.flatten(0, 1))
 
 
 def test_images_of_8_and_16_bits_mix(folder):

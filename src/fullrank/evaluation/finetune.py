@@ -141,7 +141,7 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     Raises:
         UserError: it is a file, or has one of the files already.
     """
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise UserError(f"{folder} is a file, expected a folder; give another name")
     if taken := [name for name in (WEIGHTS, CONFIG, CARD, CLASSIFIER) if (folder / name).exists() and not overwrite]:
         remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"

@@ -271,7 +271,8 @@ def neighbours(
                 values = to_16_bits(batch.pixels.cpu()).numpy()
                 digests += [hashlib.sha1(image.tobytes()).digest() for image in values]
                 names += batch.names
-                labels += label_texts(batch.labels.tolist(), tuple(images.classes))
+                texts = (*images.classes, *map(str, range(len(images.classes), int(batch.labels.max()) + 1)))
+                labels += [texts[label] if label >= 0 else None for label in batch.labels.tolist()]
                 splits += [part] * len(batch.names)
                 places.append(batch.indices.numpy())
         queries = None if asked is None else embed(asked[1])
@@ -302,11 +303,7 @@ def neighbours(
 def open_parts(
     model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
 ) -> tuple[str, dict[str, AnyImages]]:
-    """Return the name of the source and its splits.
-
-    Raises:
-        UserError: the source or the split does not exist.
-    """
+    """Return the name of the source and its splits, all or the one with this name."""
     if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
         chosen: dict[str, AnyImages] = {name: as_images(part) for name, part in data.items() if split in (None, name)}
         if not chosen:
@@ -326,15 +323,6 @@ def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor]:
     rows = range(len(images))
     pixels = same_form([read_pixels(images, row, model.preprocess) for row in rows])
     return [images.name(row) for row in rows], torch.stack(pixels)
-
-
-def label_texts(labels: Sequence[int], classes: tuple[str, ...]) -> list[str | None]:
-    """Return the names of labels, the number of a label without a name, and None for -1.
-
-    >>> label_texts([0, -1, 7], ("cat",))
-    ['cat', None, '7']
-    """
-    return [None if label < 0 else classes[label] if label < len(classes) else str(label) for label in labels]
 
 
 def nearest(

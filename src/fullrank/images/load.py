@@ -163,12 +163,7 @@ def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 1
 
 
 def decode_chunks(
-    images: Images,
-    to_pixels: Callable[..., Real[Tensor, "C H W"]],
-    *,
-    chunk: int,
-    workers: int,
-    decode_errors: DecodeErrors | None,
+    images: Images, to_pixels: Callable[..., Tensor], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
     """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one
     image.
