@@ -10,7 +10,7 @@ from fullrank.sweep.table import mean_sd
 # fmt: off
 __all__ = [
     "Cell", "EvaluationPlan", "Jobs", "OnlineScore", "Plan", "Row", "SweepResult", "choose", "collect_rows",
-    "edge_of_grid", "identify", "list_cells", "mean_sd", "read_row", "require_same_images", "require_success", "run_cell",
-    "run_sweep", "sweep",
+    "edge_of_grid", "identify", "list_cells", "mean_sd", "read_row", "require_same_images", "require_success",
+    "run_cell", "run_sweep", "sweep",
 ]
 # fmt: on
