@@ -155,9 +155,7 @@ def ivne(Z: Tensor, *, alignment: float, entropy: float) -> Tensor:
 
 def simmer(Z: Tensor, *, invariance: float, entropy: float) -> Tensor:
     z1, z2 = normalize(Z, dim=-1)
-    far = torch.diag(
-        torch.full((len(z1),), 4.0, dtype=Z.dtype, device=Z.device)
-    )  # more than any distance on the sphere
+    far = 4 * torch.eye(len(z1), dtype=Z.dtype, device=Z.device)  # more than any distance on the sphere
     distances = [(torch.cdist(z, z) + far).min(-1).values for z in (z1, z2)]
     return invariance * (z1 - z2).square().sum(-1).mean() - entropy * sum(d.log().mean() for d in distances) / 2
 

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -197,24 +196,6 @@ def start():
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     return start_process
-
-
-@pytest.fixture(scope="session")
-def stop():
-    """`stop(process, path, step, signum)`: send a signal when the run at `path` has logged `step`; return status and
-    stderr."""
-
-    def wait_and_send(process, path, step, signum):
-        deadline = time.monotonic() + 240
-        while f'"step": {step},' not in (log.read_text() if (log := path / "metrics.jsonl").exists() else ""):
-            assert process.poll() is None, process.stderr.read()
-            assert time.monotonic() < deadline, "the run did not reach the step"
-            time.sleep(0.005)
-        process.send_signal(signum)
-        _, err = process.communicate(timeout=120)  # also waits for its worker processes
-        return process.returncode, err
-
-    return wait_and_send
 
 
 @pytest.fixture(scope="session")

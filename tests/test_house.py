@@ -17,15 +17,7 @@ ROOMS = ["root", "objectives", "spectrum", "training", "views", "methods", "imag
 """A room imports only those before it. The first six need torch alone; root: the files of no room."""
 UPWARDS: set[tuple[str, str]] = set()
 """(file, room that it must not import): what is left to mend. The list only becomes shorter."""
-LONG = {
-    "fullrank/evaluation/choose.py",
-    "fullrank/evaluation/neighbours.py",
-    "fullrank/run/data.py",
-    "fullrank_papers/figures/dynamics/remark3.py",
-    "fullrank_papers/figures/frossl/ablations.py",
-    "fullrank_papers/figures/frossl/fig3.py",
-    "fullrank_papers/theory/trace.py",
-}
+LONG: set[str] = set()
 """Files of more than 400 lines: what is left to divide. The list only becomes shorter."""
 BUDGETS: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["fullrank"]["budgets"]
 

@@ -117,11 +117,8 @@ def train(options: Options, results: Results, candidate: str, epochs: int, seed:
         run = fullrank.pretrain(recipe, data, out=Path(folder) / "run", console=Console(quiet=True))
         synchronize()
         startup, seconds = clock(run)
-        found = [
-            {"step": checkpoint.step, "seconds": round(seconds(checkpoint.step), 2)}
-            | judge(options, run, checkpoint.step, seed)
-            for checkpoint in run.checkpoints
-        ]
+        steps = [checkpoint.step for checkpoint in run.checkpoints]
+        found = [{"step": k, "seconds": round(seconds(k), 2)} | judge(options, run, k, seed) for k in steps]
         settings = {"candidate": candidate, "epochs": epochs, "seed": seed, "batch": recipe.batch_size}
         machine = {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
         times = {"startup_seconds": round(startup, 2), "training_seconds": found[-1]["seconds"]}
@@ -131,11 +128,9 @@ def train(options: Options, results: Results, candidate: str, epochs: int, seed:
 
 def compiled_is_faster(results: Results) -> bool:
     """Return whether the piece throughput has found the compiled method to be faster at a batch of 256."""
-    speeds = [
-        results.parts("throughput").get(f"{variant}, batch 256", {}).get("images_per_second", 0)
-        for variant in ("eager", "compiled")
-    ]
-    return speeds[1] > speeds[0]
+    found = (results.parts("throughput").get(f"{variant}, batch 256", {}) for variant in ("eager", "compiled"))
+    eager, compiled = (result.get("images_per_second", 0) for result in found)
+    return compiled > eager
 
 
 def clock(run: Run) -> tuple[float, Callable[[int], float]]:

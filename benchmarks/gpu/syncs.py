@@ -99,15 +99,12 @@ class _Operations(TorchDispatchMode):
             name = function.overloadpacket.__name__
             if name in READING_OPERATIONS or (name in INDEXING and _has_mask(args)):
                 self.counter.count(name if name in READING_OPERATIONS else f"{name} with a boolean mask")
-            elif not all(marked) and any(
-                not m and t.dim() and t.numel() > 1 for t, m in zip(tensors, marked, strict=True)
-            ):
+            elif any(not m and t.dim() and t.numel() > 1 for t, m in zip(tensors, marked, strict=True)):
                 self.counter.count(f"{name} of tensors on the device and on the host")
             if name != "_local_scalar_dense":
                 self.counter.mark(*_tensors(out))
-        elif (
-            not tensors and torch._C._current_autograd_node() is not None
-        ):  # autograd makes zeros on the device of the gradient
+        elif not tensors and torch._C._current_autograd_node() is not None:
+            # autograd makes zeros on the device of the gradient
             self.counter.mark(*_tensors(out))
         return out
 

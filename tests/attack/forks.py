@@ -12,8 +12,6 @@ import signal
 import sys
 import traceback
 
-import torch
-
 import fullrank.cli.pretrain
 import fullrank.run.pretrain  # noqa: F401
 from fullrank.cli import main
@@ -45,7 +43,6 @@ def wait(pid):
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         name, *values = json.loads(line)

@@ -19,16 +19,7 @@ from fullrank.run import Run
 QUIET = Console(quiet=True)
 LATEST = "checkpoints/step-00000004"
 WEIGHTS, STATE, META = (f"{LATEST}/{name}" for name in ("model.safetensors", "state.pt", "meta.json"))
-FILES = (
-    "recipe.json",
-    "environment.json",
-    "metrics.jsonl",
-    "spectrum.npz",
-    "decode_errors.jsonl",
-    META,
-    WEIGHTS,
-    STATE,
-)
+FILES = ("recipe.json", "environment.json", "metrics.jsonl", "spectrum.npz", META, WEIGHTS, STATE)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +27,6 @@ def victim(small, tmp_path_factory):
     """A finished run of four steps."""
     path = tmp_path_factory.mktemp("victim") / "run"
     fullrank.pretrain(replace(small, batch_size=512, checkpoints=2), out=path, console=QUIET)
-    (path / "decode_errors.jsonl").write_text('{"name": "a.jpg", "reason": "the file is empty"}\n')
     return path
 
 
@@ -45,32 +35,15 @@ def flip(path, content):
     path.write_bytes(content[:middle] + bytes([content[middle] ^ 0x20]) + content[middle + 1 :])
 
 
-def loop(path, content):
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-def folder(path, content):
-    path.unlink()
-    path.mkdir()
-
-
 DAMAGES = {
     "cut": lambda path, content: path.write_bytes(content[: len(content) // 2]),
     "flip": flip,
-    "empty": lambda path, content: path.write_bytes(b""),
     "removed": lambda path, content: path.unlink(),
-    "a folder": folder,
-    "a link to itself": loop,
+    "a folder": lambda path, content: (path.unlink(), path.mkdir()),
+    "a link to itself": lambda path, content: (path.unlink(), path.symlink_to(path.name)),
     "not utf-8": lambda path, content: path.write_bytes(b"\xff\xfe\x80" + content),
     "deep json": lambda path, content: path.write_bytes(b"[" * 100_000),
-    "a list": lambda path, content: path.write_bytes(b"[1, 2]"),
     "an empty object": lambda path, content: path.write_bytes(b"{}"),
-}
-READERS = {
-    "Python": lambda path: (Run(path).recipe, Run(path).metrics, Run(path).spectra, Run(path).environment),
-    "load": fullrank.load,
-    "report": lambda path: write_report([path], path / "report.html"),
 }
 
 
@@ -83,21 +56,24 @@ def refuse_or_do(function, *arguments, **keywords):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", FILES)
-def test_reading_a_damaged_run_is_done_or_refused_in_one_line(victim, tmp_path, file, damage):
-    path = Path(shutil.copytree(victim, tmp_path / "run"))
-    DAMAGES[damage](path / file, (path / file).read_bytes())
-    for read in READERS.values():
-        refuse_or_do(read, path)
+def test_reading_a_damaged_run_is_done_or_refused_in_one_line(victim, tmp_path, damage):
+    for number, file in enumerate(FILES):
+        path = Path(shutil.copytree(victim, tmp_path / str(number)))
+        DAMAGES[damage](path / file, (path / file).read_bytes())
+        run = Run(path)
+        for name in ("recipe", "metrics", "spectra", "environment"):
+            refuse_or_do(getattr, run, name)
+        refuse_or_do(fullrank.load, path)
+        refuse_or_do(write_report, [path], path / "report.html")
 
 
 @pytest.mark.parametrize(
     ("file", "damage"),
-    [(META, "a list"), (WEIGHTS, "flip"), (STATE, "flip"), ("metrics.jsonl", "flip"), ("environment.json", "cut")],
+    [(META, "deep json"), (WEIGHTS, "flip"), (STATE, "flip"), ("metrics.jsonl", "flip"), ("environment.json", "cut")],
 )
 def test_a_damaged_run_is_resumed_with_the_same_weights_or_refused(victim, tmp_path, file, damage):
     path = Path(shutil.copytree(victim, tmp_path / "run"))
-    shutil.rmtree(path / "checkpoints" / "step-00000004") if file[:11] != "checkpoints" else None
+    shutil.rmtree(path / LATEST) if not file.startswith(LATEST) else None
     DAMAGES[damage](path / file, (path / file).read_bytes())
     if refuse_or_do(fullrank.pretrain, resume=path, console=QUIET):
         one, other = (run.checkpoint().weights() for run in (Run(path), Run(victim)))
@@ -105,9 +81,8 @@ def test_a_damaged_run_is_resumed_with_the_same_weights_or_refused(victim, tmp_p
 
 
 @pytest.mark.parametrize("field", ["step", "recipe", "epochs", "images", "rounding", "fingerprint", "checksums"])
-@pytest.mark.parametrize("value", [None, "x\x1b[31m"], ids=str)
-def test_a_checkpoint_with_wrong_metadata_is_refused(victim, tmp_path, field, value):
+def test_a_checkpoint_with_wrong_metadata_ends_in_no_traceback(victim, tmp_path, field):
     path = Path(shutil.copytree(victim, tmp_path / "run"))
     meta = json.loads((path / META).read_text())
-    (path / META).write_text(json.dumps(meta | {field: value}))
+    (path / META).write_text(json.dumps(meta | {field: "x\x1b[31m"}))
     refuse_or_do(fullrank.pretrain, resume=path, console=QUIET)

@@ -169,10 +169,6 @@ def rows_that_name_files(folder, secret):
     table(folder, image=[*cells(), *({"bytes": None, "path": path} for path in paths)])
 
 
-def huge_labels(folder, secret):
-    table(folder, image=cells(), label=pa.array([2**64 - 1 - k for k in range(GOOD)], pa.uint64()))
-
-
 def bomb(folder, secret):
     table(folder, image=[{"bytes": bytes(2**20), "path": None}] * 64)
 
@@ -199,10 +195,9 @@ def fifo_table(folder, secret):
     os.mkfifo(folder / "x.parquet")
 
 
-@pytest.mark.parametrize("build", [rows_that_name_files, huge_labels], ids=lambda build: build.__name__)
-def test_a_hostile_table_is_read_without_what_is_hostile(build, tmp_path):
+def test_a_table_that_names_other_files_is_read_without_these(tmp_path):
     (tmp_path / "tables").mkdir()
-    build(tmp_path / "tables", fill(tmp_path / "private", 1) / "good 0.png")
+    rows_that_name_files(tmp_path / "tables", fill(tmp_path / "private", 1) / "good 0.png")
     assert len(read(tmp_path / "tables" / "x.parquet")[0]) == GOOD
 
 

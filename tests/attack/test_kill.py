@@ -1,5 +1,5 @@
 """A run that is killed, stopped, or loses its terminal or its reader at a random moment ends like the undisturbed run,
-bit for bit."""
+bit for bit, on one and on two processes."""
 
 import json
 import os
@@ -12,65 +12,47 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from fullrank.recipes import to_dict
 
 STEPS = 22
-CASES = [
-    # processes, what happens, to whom, the moment: a random one after the start (in seconds), or after a random step
-    (1, "SIGKILL", "parent", "start"),
-    *[(1, "SIGKILL", "parent", "step")] * 2,
-    (1, "SIGHUP under nohup", "parent", "step"),
-    (1, "closed pipe", "parent", "step"),
-    (1, "lost terminal", "parent", "step"),
-    pytest.param(2, "SIGKILL", "parent", "step", marks=pytest.mark.ddp),
-    pytest.param(2, "SIGSTOP", "rank 1", "step", marks=pytest.mark.ddp),
-]
-
-
-class Forks:
-    """A process of `forks.py`."""
-
-    def __init__(self):
-        script = Path(__file__).with_name("forks.py")
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen([sys.executable, script], **pipes, text=True, env=environment)
-
-    def __call__(self, *request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
 
 
 @pytest.fixture(scope="module")
 def forks():
-    forks = Forks()
-    yield forks
-    forks.process.kill()
-    forks.process.communicate()
+    """`forks("start", …)`, `forks("wait", pid)`: a request to a process of `forks.py`."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # as in the fixture `run`
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    script = [sys.executable, Path(__file__).with_name("forks.py")]
+    process = subprocess.Popen(script, **pipes, text=True, env=environment)
+
+    def request(*values):
+        process.stdin.write(json.dumps(values) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    yield request
+    process.kill()
+    process.communicate()
 
 
 @pytest.fixture(scope="module")
-def recipe(small, tmp_path_factory):
-    path = tmp_path_factory.mktemp("recipe") / "recipe.json"
-    path.write_text(json.dumps(to_dict(small)))
-    return path
+def arguments(small, tmp_path_factory):
+    """`arguments(path, processes)`: the command of a new run."""
+    recipe = tmp_path_factory.mktemp("recipe") / "recipe.json"
+    recipe.write_text(json.dumps(to_dict(small)))
+    return lambda path, processes: ["pretrain", str(recipe), "--out", str(path), "--devices", str(processes)]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(forks, recipe, tmp_path_factory):
-    """`undisturbed(processes)`: the run without an attack."""
-    paths = {}
+def finish(forks):
+    """`finish(arguments, log)`: run a command to its end."""
 
-    def train(processes):
-        if processes not in paths:
-            path = paths[processes] = tmp_path_factory.mktemp("undisturbed") / "run"
-            arguments = ["pretrain", str(recipe), "--out", str(path), "--devices", str(processes)]
-            assert forks("wait", forks("start", arguments, f"{path}.txt", [])) == 0, Path(f"{path}.txt").read_text()
-        return paths[processes]
+    def run_to_end(arguments, log):
+        assert forks("wait", forks("start", arguments, str(log), [])) == 0, log.read_text()
 
-    return train
+    return run_to_end
 
 
 def wait_until(condition, what):
@@ -78,6 +60,12 @@ def wait_until(condition, what):
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.002)
+
+
+def wait_for_a_step(path, rng, steps=range(1, STEPS - 4)):
+    step, log = rng.choice(steps), path / "metrics.jsonl"
+    wait_until(lambda: log.exists() and f'"step": {step},' in log.read_text(), f"step {step} is not reached")
+    time.sleep(rng.uniform(0, 0.1))
 
 
 def workers(pid):
@@ -95,53 +83,58 @@ def is_running(pid):
         return False
 
 
-@pytest.mark.parametrize(("processes", "event", "victim", "moment"), CASES)
-def test_the_resumed_run_equals_the_undisturbed_run(
-    processes, event, victim, moment, forks, recipe, undisturbed, assert_same, tmp_path, request
-):
-    rng, expected = random.Random(request.node.name), undisturbed(processes)
-    path, log = tmp_path / "run", tmp_path / "stderr.txt"
-    arguments = ["pretrain", str(recipe), "--out", str(path), "--devices", str(processes)]
-    output, reader = log, None
-    if event == "closed pipe":
-        output = tmp_path / "pipe"
-        os.mkfifo(output)
-        reader = os.open(output, os.O_RDONLY | os.O_NONBLOCK)
-    elif event == "lost terminal":
-        reader, terminal = pty.openpty()
-        output = os.ttyname(terminal)
+@pytest.fixture
+def rng(request):
+    return random.Random(request.node.name)
 
-    parent = forks("start", arguments, str(output), ["SIGHUP"] if event == "SIGHUP under nohup" else [])
-    if event == "lost terminal":
-        wait_until(lambda: path.exists(), "the run has not started")
-        os.close(terminal)
-    ranks = []
-    if moment == "step":
-        step, logged = rng.randrange(1, STEPS - 4), path / "metrics.jsonl"
-        wait_until(lambda: logged.exists() and f'"step": {step},' in logged.read_text(), f"step {step} is not reached")
-        ranks = workers(parent) if processes > 1 else []
-    time.sleep(rng.uniform(0, 0.1 if moment == "step" else 1.5))
-    if reader is not None:
-        os.close(reader)
-    else:
-        target = parent if victim == "parent" else ranks[int(victim.removeprefix("rank "))]
-        os.kill(target, getattr(signal, event.split()[0]))
-    if event == "SIGSTOP":
-        time.sleep(0.5)
-        os.kill(parent, signal.SIGTERM)
-    status = forks("wait", parent)
 
-    text = log.read_text() if log.exists() else ""
-    assert "Traceback" not in text or event == "SIGKILL", text  # gloo may complain when its partner was killed
-    if reader is not None or event == "SIGHUP under nohup":
-        assert status == 0, text
-    elif event == "SIGSTOP":
-        assert status in (0, 128 + signal.SIGTERM), text
-    else:
-        assert status == -signal.SIGKILL, text
-    wait_until(lambda: not any(map(is_running, ranks)), "a process is left")
-    if status != 0:
-        continued = ["pretrain", "--resume", str(path)] if (path / "recipe.json").exists() else arguments
-        again = tmp_path / "again.txt"
-        assert forks("wait", forks("start", continued, str(again), [])) == 0, again.read_text()
-    assert_same(path, expected)
+def test_a_run_is_killed_at_its_start_and_again_after_a_step(forks, arguments, finish, run, rng, tmp_path, assert_same):
+    path, command = tmp_path / "run", arguments(tmp_path / "run", 1)
+    for moment in ("start", "step"):
+        parent = forks("start", command, str(tmp_path / f"{moment}.txt"), [])
+        time.sleep(rng.uniform(0, 1.5)) if moment == "start" else wait_for_a_step(path, rng)
+        os.kill(parent, signal.SIGKILL)
+        assert forks("wait", parent) == -signal.SIGKILL
+        command = ["pretrain", "--resume", str(path)] if (path / "recipe.json").exists() else command
+    finish(command, tmp_path / "again.txt")
+    assert_same(path, run.path)
+
+
+def test_a_run_under_nohup_outlives_its_terminal_and_its_reader(forks, arguments, run, rng, tmp_path, assert_same):
+    """Its standard error is a pipe that is closed, or a terminal that is lost; nohup ignores SIGHUP."""
+    pipe = tmp_path / "fifo"
+    os.mkfifo(pipe)
+    reader, (master, terminal) = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), pty.openpty()
+    parents = {}
+    for name, output in (("pipe", str(pipe)), ("terminal", os.ttyname(terminal))):
+        parents[name] = forks("start", arguments(tmp_path / name, 1), output, ["SIGHUP"])
+    wait_until((tmp_path / "terminal").exists, "the run has not started")
+    os.close(terminal)
+    for name, end in (("pipe", reader), ("terminal", master)):
+        wait_for_a_step(tmp_path / name, rng)
+        os.close(end)
+        os.kill(parents[name], signal.SIGHUP)
+    for name, parent in parents.items():
+        assert forks("wait", parent) == 0
+        assert_same(tmp_path / name, run.path)
+
+
+@pytest.mark.ddp
+def test_two_processes_are_stopped_and_killed(forks, arguments, finish, rng, tmp_path, assert_same):
+    """First one process hangs and the parent is told to end; then the parent is killed."""
+    path, command, log = tmp_path / "run", arguments(tmp_path / "run", 2), tmp_path / "log"
+    for steps in (range(1, 7), range(10, STEPS - 4)):
+        parent = forks("start", command, str(log), [])
+        wait_for_a_step(path, rng, steps)
+        ranks = workers(parent)
+        if steps.start == 1:
+            os.kill(ranks[1], signal.SIGSTOP)
+            time.sleep(0.5)
+        os.kill(parent, signal.SIGTERM if steps.start == 1 else signal.SIGKILL)
+        assert forks("wait", parent) == (128 + signal.SIGTERM if steps.start == 1 else -signal.SIGKILL), log.read_text()
+        assert "Traceback" not in log.read_text() or steps.start > 1  # gloo may complain when its partner was killed
+        wait_until(lambda left=ranks: not any(map(is_running, left)), "a process is left")
+        command = ["pretrain", "--resume", str(path)]
+    finish(command, tmp_path / "again.txt")
+    finish(arguments(tmp_path / "undisturbed", 2), tmp_path / "undisturbed.txt")
+    assert_same(path, tmp_path / "undisturbed")

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
@@ -28,13 +26,13 @@ def preprocess() -> Preprocess:
 @pytest.fixture(scope="session")
 def halves(digits):
     """Return 300 training images and 300 test images of digits."""
-    return take(digits, range(300)), take(digits, range(300, 600))
+    return digits.subset(range(300)), digits.subset(range(300, 600))
 
 
 @pytest.fixture(scope="session")
 def few(halves):
     """Return 60 training images and 60 test images of digits."""
-    return tuple(take(half, range(60)) for half in halves)
+    return tuple(half.subset(range(60)) for half in halves)
 
 
 @pytest.fixture
@@ -46,11 +44,3 @@ def clusters():
         180, 10, generator=generator, dtype=torch.float64
     )
     return X[:120], y[:120], X[120:], y[120:]
-
-
-def take(images: MemoryImages, rows) -> MemoryImages:
-    rows = list(rows)
-    names = tuple(images.names[row] for row in rows)
-    return replace(
-        images, pixels=images.pixels[rows], labels=images.labels[rows], names=names, groups=images.groups[rows]
-    )

@@ -14,15 +14,8 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation.choose import (
-    MEASURES,
-    _embed_views,
-    _sample,
-    concordance,
-    graph_stability,
-    margin,
-    random_halves,
-)
+from fullrank.evaluation.choice import MEASURES, graph_stability, margin
+from fullrank.evaluation.choose import embed_views, random_halves, sample_parts
 from fullrank.images import DecodeErrors, MemoryImages, Preprocess
 from fullrank.images.reading import Device
 from fullrank.methods import BackboneConfig
@@ -129,21 +122,14 @@ def test_a_collapsed_network_never_wins(images, value):
 
 
 def test_all_models_receive_the_same_views_whatever_the_batch(images):
-    parts = _sample({"train": images, "test": replace(images, groups=torch.arange(400) // 10)}, 120, seed=3)
+    parts = sample_parts({"train": images, "test": replace(images, groups=torch.arange(400) // 10)}, 120, seed=3)
     (whole, groups), (pieces, _) = (
-        _embed_views(STABLE, parts, Device(batch_size=size, accelerator="cpu"), DecodeErrors(), separate=True, seed=1)
+        embed_views(STABLE, parts, Device(batch_size=size, accelerator="cpu"), DecodeErrors(), seed=1)
         for size in (500, 7)
     )
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, pieces, strict=True))
     assert len(groups) == len(whole.X) == 120
     assert not torch.equal(whole.first, whole.second)
-
-
-def test_groups_of_other_sources_are_other_groups(images):
-    part = replace(images, groups=torch.arange(400) // 10)
-    device, errors = Device(accelerator="cpu"), DecodeErrors()
-    found = [_embed_views(STABLE, {"a": part, "b": part}, device, errors, separate=s, seed=0)[1] for s in (True, False)]
-    assert [len(np.unique(groups)) for groups in found] == [80, 40]
 
 
 def test_labels_check_the_order(choice, images):
@@ -152,10 +138,10 @@ def test_labels_check_the_order(choice, images):
     assert [(s.probe, s.value) for s in stable] == [(p, expected.find(p).value) for p in ("linear", "knn")]
     assert all(score.low <= score.value <= score.high for score in order.scores)
     assert "<chaos>" not in order.best
-    assert order.low <= order.tau <= order.high
+    accuracies = [next(s.value for s in order.scores if s.features == name) for name in choice.names]
+    stability = [each.values["graph_stability"] for each in choice.candidates]
+    assert order.tau == pytest.approx(kendalltau(stability, accuracies).statistic)
     assert "Kendall's τ" in choice.verdict
-    x, y = np.random.default_rng(0).permuted(np.tile(np.arange(7.0), (2, 1)), axis=1)
-    assert concordance(x[None], y[None])[0] == pytest.approx(kendalltau(x, y).statistic)
 
 
 def test_the_files_and_the_table_have_all_numbers(choice, tmp_path):

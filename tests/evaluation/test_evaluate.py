@@ -14,11 +14,10 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation import Evaluation, calibrate_batchnorm, extract_features, knn
-from fullrank.evaluation.evaluate import Scoring, accuracy_during_training, score_model
-from fullrank.evaluation.features import subset
+from fullrank.evaluation import Evaluation, Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
 from fullrank.evaluation.protocol import resolve_protocols
-from fullrank.evaluation.stored import FILE, read_evaluations
+from fullrank.evaluation.score import FILE, read_evaluations
+from fullrank.evaluation.task import accuracy_during_training
 from fullrank.images import open_images
 from fullrank.images.reading import Device
 from fullrank.methods import BackboneConfig
@@ -44,7 +43,7 @@ def score(train, test, preprocess, *, network=small_network, others=(), notify=p
     model, *rest = (Model(n, f(), preprocess, BackboneConfig(), f) for n, f in (("model", network), *others))
     choices = Scoring(**scoring | {"protocols": resolve_protocols(scoring.get("protocols"))})
     device = Device(accelerator="cpu", max_error_fraction=0.1)
-    return score_model(model, rest, LabelledSplits(train, test, "digits", ""), choices, device=device, notify=notify)
+    return score_model(model, rest, Task(LabelledSplits(train, test, "digits", ""), device, notify), choices)
 
 
 def values(result, metric="accuracy"):
@@ -164,7 +163,7 @@ def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, prepro
     images, flat = replace(halves[0], labels=train), {"network": nn.Flatten, "baselines": False, "probes": ("knn",)}
     found = score(images, replace(halves[1], labels=test), preprocess, **flat)
     assert found.left_out == ("7 of 300 training images: unlabelled", "250 of 300 test images: unlabelled")
-    known = subset(halves[1], np.arange(250, 300))
+    known = halves[1].subset(range(250, 300))
     assert values(found) == values(score(images, known, preprocess, **flat))
     assert found.chance == pytest.approx(known.labels.bincount().max().item() / 50)
 
@@ -193,7 +192,7 @@ def test_labels_that_score_nothing_are_a_user_error(few, label):
 
 
 def test_several_labels_an_image_are_scored_with_the_supervised_network(digits):
-    few = subset(digits, np.arange(150))
+    few = digits.subset(range(150))
     labels = torch.stack([few.labels < 4, few.labels % 2 == 0], 1).long()
     options = {"supervised": True, "protocols": {"supervised": {"epochs": 1}, "linear": {"penalties": [0.01]}}}
     found = fullrank.evaluate("timm-untrained:test_resnet", (few.pixels, labels), **options)

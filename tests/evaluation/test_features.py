@@ -10,12 +10,13 @@ from torch import nn
 from torchvision.transforms import v2
 
 from fullrank.errors import UserError
-from fullrank.evaluation import FeatureSet, calibrate_batchnorm, extract_features, raw_pixels, standardize
-from fullrank.evaluation.augmented import augmented_features, crop_and_flip, keep_decoded
-from fullrank.evaluation.evaluate import count_overlap
-from fullrank.evaluation.features import feature_sets, select_dimensions, subset
+from fullrank.evaluation import calibrate_batchnorm, extract_features, raw_pixels, standardize
+from fullrank.evaluation.augmented import keep_decoded, passes_of
+from fullrank.evaluation.features import feature_sets, select_dimensions
 from fullrank.evaluation.protocol import SgdProtocol
-from fullrank.images import DecodeErrors, Preprocess, load_images, open_images
+from fullrank.evaluation.task import Task, count_overlap
+from fullrank.images import DecodeErrors, Device, Preprocess, load_images, open_images
+from fullrank.models.model_images import LabelledSplits
 
 COLOUR = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
 
@@ -23,7 +24,7 @@ COLOUR = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        first = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout()
+        first = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.0)
         return nn.Sequential(*first, nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6, momentum=0.3), nn.Flatten())
 
 
@@ -37,8 +38,8 @@ def state(backbone):
 
 
 def passes(images, preprocess, number, *, crop=(0.2, 1.0), flip=0.5, seed=0, **options):
-    transform = crop_and_flip(preprocess, crop=crop, flip=flip)
-    return augmented_features(nn.Flatten(), images, transform, number, seed=seed, **options)
+    protocol = SgdProtocol(crop=crop, flip=flip)
+    return passes_of(nn.Flatten(), images, preprocess, protocol, seed, **options)(number)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_calibrated_statistics_are_those_of_the_images_in_any_order(digits, prep
         maps = backbone[0](preprocess.normalize(digits.pixels))
     torch.testing.assert_close(backbone[1].running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(backbone[1].running_var, maps.var((0, 2, 3)), rtol=1e-4, atol=1e-5)
-    by_class = subset(digits, digits.labels.argsort(stable=True).numpy())
+    by_class = digits.subset(digits.labels.argsort(stable=True).numpy())
     parts = [calibrate(images, preprocess, batch_size=128)[5].running_var for images in (digits, by_class)]
     torch.testing.assert_close(*parts, rtol=0.05, atol=0)
     X = extract_features(backbone, digits, preprocess).X.view(len(digits), 6, -1)
@@ -80,7 +81,7 @@ def test_calibration_depends_on_the_generator_and_changes_statistics_alone(digit
     again = state(calibrate(digits, preprocess, backbone=backbone, **options))  # the earlier statistics have no effect
     assert all(map(torch.equal, first, again))
     assert not all(map(torch.equal, first, state(calibrate(digits, preprocess, seed=1, **options))))
-    few = calibrate(subset(digits, np.arange(7)), preprocess)
+    few = calibrate(digits.subset(range(7)), preprocess)
     assert few[1].num_batches_tracked == 1
     linear = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     assert calibrate(digits, preprocess, backbone=linear) is linear
@@ -95,7 +96,7 @@ def test_each_pass_has_other_crops_that_the_seed_repeats(halves, preprocess):
 
 def test_the_mean_over_passes_is_that_of_torchvision(halves):
     """A linear statistic of many crops: the mean pixel of each image."""
-    plain, images = Preprocess(1, 8, (0.0,), (1.0,)), subset(halves[0], np.arange(4))
+    plain, images = Preprocess(1, 8, (0.0,), (1.0,)), halves[0].subset(range(4))
     found = torch.stack([passes(images, plain, k).mean(1) for k in range(100)])
     crop = v2.Compose([v2.RandomResizedCrop(8, scale=(0.2, 1.0), antialias=True), v2.RandomHorizontalFlip()])
     with torch.random.fork_rng():
@@ -132,8 +133,8 @@ def test_grey_images_become_colours_and_several_sizes_are_decoded_in_each_pass(h
 
 def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
     photos.labels, photos.groups = np.array([0, 0, -1, 1]), np.array([4, 5, 6, 7])
-    errors = DecodeErrors(max_error_fraction=0.5)
-    (found,) = feature_sets([raw_pixels(COLOUR)], photos, photos, seed=0, errors=errors)
+    task = Task(LabelledSplits(photos, photos, "photos", ""), Device(accelerator="cpu", max_error_fraction=0.5))
+    (found,) = feature_sets([raw_pixels(COLOUR)], task, seed=0)
     X, y, X_test = found.arrays()
     assert (len(X), y.tolist(), len(X_test)) == (2, [0, 1], 2)
     assert found.target.groups.tolist() == [4, 7]  # of a.png and d.png
@@ -146,11 +147,7 @@ def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
     assert found.passes(SgdProtocol()) is None
     standard = found.passes(replace(protocol, standardize=True))(1)
     rows = found.train.labelled
-    torch.testing.assert_close(standard, standardize(found.train.X, augmented(found, protocol))[1][rows])
-
-
-def augmented(found: FeatureSet, protocol):
-    return found.augmented(protocol, 1)
+    torch.testing.assert_close(standard, standardize(found.train.X, found.augmented(protocol)(1))[1][rows])
 
 
 def test_raw_pixels_of_large_images_are_resized(digits):
@@ -180,6 +177,6 @@ def test_equal_pixels_overlap_whatever_the_names_and_formats(tmp_path, digits):
     (tmp_path / "test" / "broken.png").write_bytes(b"no image")
     test, pretraining = (open_images(str(tmp_path / name))["all"] for name in ("test", "pretraining"))
     assert count_overlap(test, pretraining, channels=3) == 2
-    tall = subset(digits, np.arange(4))
+    tall = digits.subset(range(4))
     wide = replace(tall, pixels=tall.pixels.reshape(4, 1, 4, 16))
     assert [count_overlap(tall, other, channels=1) for other in (wide, tall)] == [0, 4]  # the shape counts

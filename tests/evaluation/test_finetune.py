@@ -15,7 +15,6 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import accuracy
-from fullrank.evaluation.features import subset
 from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, random_network
 from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.evaluation.supervised import decode_labelled, learning_rate_factor, predict, train_classifier
@@ -75,7 +74,7 @@ def test_unlabelled_images_are_left_out(few, preprocess):
     labels[30:] = -1
     decoded, read = decode_labelled(replace(few[0], labels=labels), preprocess, batch_size=32)
     assert (len(decoded), read) == (30, 60)
-    half = subset(few[0], np.arange(30))
+    half = few[0].subset(range(30))
     assert torch.equal(*(train(preprocess, images, few[1], epochs=1) for images in (decoded, half)))
 
 
@@ -92,7 +91,7 @@ def test_every_image_is_seen_once_in_each_epoch_in_even_batches(few, preprocess)
 
     for n, size, expected in ((33, 32, [17, 16]), (3, 2, [3]), (60, 64, [60])):
         counter, protocol = Count(), SupervisedProtocol(epochs=1, batch_size=size)
-        train_classifier(counter, preprocess, subset(few[0], np.arange(n)), protocol, seed=0)
+        train_classifier(counter, preprocess, few[0].subset(range(n)), protocol, seed=0)
         assert counter.sizes == expected
     factors = [learning_rate_factor(step, 200) for step in range(200)]
     assert factors.index(max(factors)) == 9

@@ -11,7 +11,6 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation.features import subset
 from fullrank.evaluation.neighbours import correlations, nearest
 from fullrank.images import Preprocess, open_images
 from fullrank.methods import BackboneConfig
@@ -19,10 +18,6 @@ from fullrank.models import Model
 
 FLAT = Model("flat", nn.Flatten(), Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig(), untrained=nn.Flatten)
 """A model whose features are the pixels."""
-
-
-def take(images, rows):
-    return subset(images, np.array(list(rows)))
 
 
 def test_nearest_equals_a_plain_sort_of_the_cosines():
@@ -55,7 +50,7 @@ def test_correlation_equals_numpys():
 
 
 def test_planted_duplicates_across_train_and_test_are_found(digits):
-    train, test = take(digits, range(100)), take(digits, [3, 3, 110, 111, 7])
+    train, test = digits.subset(range(100)), digits.subset([3, 3, 110, 111, 7])
     test.pixels[4] = (test.pixels[4].float() * 0.5 + 20).byte()  # the same digit in other light
     found = fullrank.neighbours(FLAT, {"train": train, "test": test}, duplicates=0.995, k=5)
     pairs = {(pair.first, pair.second): pair for pair in found.duplicates}
@@ -69,12 +64,12 @@ def test_planted_duplicates_across_train_and_test_are_found(digits):
 
 
 def test_copies_in_greater_number_than_neighbours_are_all_found(digits):
-    found = fullrank.neighbours(FLAT, take(digits, [*[5] * 9, *range(10, 30)]), k=2)
+    found = fullrank.neighbours(FLAT, digits.subset([*[5] * 9, *range(10, 30)]), k=2)
     assert [(pair.first, pair.second) for pair in found.duplicates if pair.equal] == [(0, i) for i in range(1, 9)]
 
 
 def test_an_odd_image_is_the_first_outlier_and_a_wrong_label_is_doubtful(digits):
-    images = take(digits, [i for i in range(120) if digits.labels[i] in (0, 1)])
+    images = digits.subset([i for i in range(120) if digits.labels[i] in (0, 1)])
     right = int(images.labels[0])
     images.labels[0] = 1 - right
     images.pixels[-1] = torch.randint(0, 256, (1, 8, 8), generator=torch.Generator().manual_seed(0)).byte()
@@ -121,6 +116,6 @@ def test_unreadable_images_are_left_out_and_rows_keep_their_files(digits, tmp_pa
     "wrong", [{"k": 0}, {"duplicates": 1.5}, {"query": "no.png"}, {"split": "train"}, {"data": "rows"}]
 )
 def test_bad_arguments_are_user_errors(digits, wrong):
-    data = take(digits, [0]) if "data" in wrong else digits  # one image has no neighbour
+    data = digits.subset([0]) if "data" in wrong else digits  # one image has no neighbour
     with pytest.raises(UserError):
         fullrank.neighbours(FLAT, data, **{name: value for name, value in wrong.items() if name != "data"})

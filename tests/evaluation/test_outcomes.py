@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score, top_k_accuracy_score
 
 from fullrank.evaluation import Comparison, Prediction, bootstrap
-from fullrank.evaluation.bootstrap import average_precision, interval, mean_of_classes, resample, weighted_mean
+from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision, interval, resample, weighted_mean
 from fullrank.evaluation.outcomes import Target, judge, score_predictions
 from fullrank.evaluation.verdict import decide, rising, still_rising, verdict, what_decides
 
@@ -59,7 +59,7 @@ def test_metrics_of_resamples_are_those_of_the_resampled_rows():
     shares /= shares.sum(1, keepdims=True)
     statistics = [found[name].statistic for name in ("accuracy", "balanced accuracy", "AUROC")]
     tied = shares.round(1)
-    values = resample([*statistics, mean_of_classes(average_precision, Y, tied)], groups, resamples=5, seed=3)
+    values = resample([*statistics, MeanOfClasses(average_precision, Y, tied)], groups, resamples=5, seed=3)
     draws = np.random.default_rng(3).integers(15, size=(5, 15))
     best = torch.as_tensor(np.log(shares)).topk(1).indices[:, 0].numpy()
     for row, drawn in zip(values, draws, strict=True):

@@ -51,11 +51,10 @@ def correlated(n=600, D=40, classes=4, *, dtype=torch.float64):
 def objective(model, X, y, penalty):
     """The documented loss and the largest entry of its gradient, by autograd in float64."""
     W, b = model.W.clone().requires_grad_(), model.b.clone().requires_grad_()
-    logits = X.double() @ W.mT + b
-    logits = torch.cat([torch.zeros_like(logits), logits], 1) if len(W) == 1 else logits
-    loss = cross_entropy(logits, y) + penalty / 2 * W.square().sum()
+    loss = cross_entropy(X.double() @ W.mT + b, y) + penalty / 2 * W.square().sum()
     loss.backward()
-    return loss.item(), max(W.grad.abs().max(), b.grad.abs().max()).item()
+    fitted = slice(len(W) == 2, None)  # the first of two classes has the weight zero
+    return loss.item(), max(W.grad[fitted].abs().max(), b.grad[fitted].abs().max()).item()
 
 
 def oracle(X, y, penalty):
@@ -69,7 +68,9 @@ def test_the_optimum_of_logistic_regression_is_that_of_scikit_learn(classes, pen
     X, y = correlated(classes=classes)
     model, expected = LogisticRegression(X, y).fit(penalty, tolerance=1e-12), oracle(X, y, penalty)
     assert objective(model, X, y, penalty)[1] < 1e-6
-    np.testing.assert_allclose(model.W, expected.coef_, atol=2e-3 * np.abs(expected.coef_).max())
+    np.testing.assert_allclose(
+        model.W[-len(expected.coef_) :], expected.coef_, atol=2e-3 * np.abs(expected.coef_).max()
+    )
     found = model.logits(X).softmax(1)
     torch.testing.assert_close(found, torch.from_numpy(expected.predict_proba(X)), atol=1e-4, rtol=0)
 
@@ -230,12 +231,6 @@ def test_few_shot_and_fractions_equal_scikit_learn_on_the_same_draws(clusters):
             assert accuracy(found.logits, y_test) == oracle(X[rows], y[rows], 0.01).score(X_test, y_test)
 
 
-def test_all_labels_equal_the_linear_probe(clusters):
-    X, y, X_test, _ = clusters
-    expected = linear_probe(X, y, X_test).logits.argmax(1)
-    assert all(torch.equal(f.logits.argmax(1), expected) for f in label_fraction(X, y, X_test, fraction=1.0, draws=2))
-
-
 def test_the_gradient_probe_equals_explicit_steps(data):
     """SGD with momentum and weight decay, and Adam (Kingma and Ba 2015), × 0.5 after the second epoch."""
     X, y, X_test, _ = data
@@ -255,13 +250,6 @@ def test_the_gradient_probe_equals_explicit_steps(data):
                 m, v, t = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2, t + 1
                 theta = theta - 0.02 * factor * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
         torch.testing.assert_close(gradient_probe(X, y, X_test, protocol, seed=4).logits, X1_test @ theta.T)
-
-
-def test_sgd_converges_to_the_full_batch_optimum(data):
-    X, y, X_test, _ = data
-    protocol = SgdProtocol(lr=(0.1,), epochs=300, decay=(200, 250), weight_decay=0.05, batch_size=120)
-    found = gradient_probe(X, y, X_test, protocol).logits.argmax(1)
-    assert np.array_equal(found, oracle(X, y, 0.05).predict(X_test))
 
 
 def test_the_learning_rate_is_limited_to_the_largest_stable_one(data):

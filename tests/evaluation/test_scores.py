@@ -3,13 +3,11 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, Score, knn, linear_probe
 from fullrank.evaluation.outcomes import Prediction, Target, score_predictions
 from fullrank.evaluation.protocol import resolve_protocols
-from fullrank.evaluation.score import Comparison
-from fullrank.evaluation.stored import add_evaluation, read_evaluations, write_evaluations
+from fullrank.evaluation.score import Comparison, add_evaluation, read_evaluations, write_evaluations
 
 
 def test_a_target_matrix_has_one_classifier_for_each_class(clusters):
@@ -60,35 +58,6 @@ def test_protocols_are_checked():
     for wrong in ({"knn": {"k": 0}}, {"knm": {}}, {"knn": {"neighbours": 3}}):
         with pytest.raises(UserError):
             resolve_protocols(wrong)
-
-
-@pytest.fixture(scope="module")
-def images():
-    y = torch.arange(60) % 3
-    noise = torch.rand(60, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    return (noise * 80 + y[:, None, None, None] * 60).to(torch.uint8), y
-
-
-def test_a_model_is_compared_with_pixels_and_the_untrained_network(images):
-    result = fullrank.evaluate("timm-untrained:test_resnet", images, probes=["knn", "linear"])
-    assert [c.against for c in result.comparisons] == ["raw pixels (32 px)", "untrained backbone"]
-    assert result.main is not None
-    assert result.main.probe == "linear"
-    assert result.verdict
-    with pytest.raises(UserError):
-        fullrank.evaluate("timm-untrained:test_resnet", images[0])
-
-
-def test_models_are_ranked_and_neighbours_found(images, tmp_path):
-    models = ["timm-untrained:test_resnet", "timm-untrained:test_vit"]
-    twice = torch.cat([images[0], images[0][:10]])
-    choice = fullrank.choose(models, twice)
-    assert sorted(choice.ranks()) in ([(1, 1), (2, 2)], [(1, 2), (1, 2)])
-    choice.save(tmp_path / "choice.json")
-    found = fullrank.neighbours(models[0], twice, k=2)
-    assert [(pair.first, pair.second) for pair in found.duplicates if pair.equal] == [(i, 60 + i) for i in range(10)]
-    found.save(tmp_path / "found")
-    assert (tmp_path / "found" / "duplicates.parquet").exists()
 
 
 def test_a_comparison_needs_its_numbers():

@@ -1,25 +1,15 @@
 import io
-from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 from PIL import Image
 
-DATA = Path("../shared/data")
-
 
 @pytest.fixture(autouse=True)
 def _no_shutdown_delay(monkeypatch):
     """Remove the five seconds that `datasets` sleeps when a shuffled stream of Parquet ends."""
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0)
-
-
-@pytest.fixture
-def data_sets():
-    if not DATA.exists():
-        pytest.skip(f"real data sets are not at {DATA}")
-    return DATA
 
 
 @pytest.fixture

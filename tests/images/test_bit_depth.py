@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fullrank.images import Preprocess, find_bit_depth, load_images, open_images
+from fullrank.images import find_bit_depth, open_images
 
 RAMP = np.linspace(0, 1, 64 * 48).reshape(48, 64)
 
@@ -34,15 +34,6 @@ def test_the_depth_is_that_of_the_largest_value_of_the_data_set(folder, maximum,
     assert depth.bits == bits
     assert f"{bits} bits" in depth.notes[0]
     assert "--data.bits" in depth.notes[0]
-
-
-def test_a_12_bit_image_keeps_its_grey_levels_and_two_images_their_difference(folder):
-    images = folder(2000, 4095)
-    dark, bright = load_images(images, channels=1, bits=12).pixels
-    assert len(np.unique(bright)) == len(np.unique(np.round(RAMP * 4095)))
-    assert (dark.max().item(), bright.max().item()) == (np.float32(2000 / 4095), 1)
-    assert Preprocess(1, 48, (0.5,), (0.5,), bits=12).pixels(images.open(1)).max() > 0.98
-    assert Preprocess(1, 48, (0.5,), (0.5,)).pixels(images.open(1)).max() < 0.08
 
 
 def test_colours_that_lose_bits_are_said(tmp_path):

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from PIL.JpegImagePlugin import JpegImageFile
 
 from fullrank.errors import UserError
 from fullrank.images import (
@@ -10,13 +9,12 @@ from fullrank.images import (
     MemoryImages,
     Steps,
     batch_indices,
-    crop_batches,
     dataloader,
     decode,
     open_images,
     open_stream,
 )
-from fullrank.images.dataloaders import decode_and_crop
+from fullrank.images.dataloaders import crop_batches, decode_and_crop
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 N = 10
@@ -125,31 +123,6 @@ def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, w
     assert found == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
     assert set(decode_errors.reasons) == {"04.jpg", "05.jpg", "29.jpg"}
     assert (decode_errors.attempts, decode_errors.failed) == (34, 4)  # image 5 was also tried as the replacement of 4
-
-
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_a_large_jpeg_is_decoded_at_a_reduced_scale_without_enlarging_a_crop(tmp_path, orientation, monkeypatch):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.new("RGB", (1600, 1200)).save(tmp_path / "a.jpg", exif=exif)
-    sizes, draft = [], JpegImageFile.draft
-
-    def recording_draft(self, mode, size):
-        result = draft(self, mode, size)
-        sizes.append(self.size)
-        return result
-
-    monkeypatch.setattr(JpegImageFile, "draft", recording_draft)
-    config = ViewConfig(size=64, count=1, crop=CropConfig(scale=(0.2, 0.2)))
-    transform = MultiViewTransform(config, mean=(0.5,) * 3, std=(0.5,) * 3, channels=3)
-    load_crops(open_images(tmp_path)["all"], transform, batch_size=1, stop=8)
-    assert len(sizes) == 8
-    shorter = np.array([min(size) for size in sizes])
-    assert (shorter < 1200).all()
-    smallest_crop = (
-        (0.2 * 3 / 4) ** 0.5 * shorter * (4 / 3) ** 0.5
-    )  # side of a crop with ratio 3:4 or 4:3, in the reduced image
-    assert (smallest_crop >= 64).all()
 
 
 @pytest.mark.parametrize("orientation", [1, 6])

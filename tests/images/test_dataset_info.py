@@ -2,10 +2,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.errors import UserError
 from fullrank.images import (
     DatasetInfo,
-    DecodeErrors,
     MemoryImages,
     channel_statistics,
     dataset_info,
@@ -64,15 +62,3 @@ def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
 def test_a_sample_of_all_images_equals_images_in_memory():
     images = open_images("digits")["all"]
     assert channel_statistics(images, channels=1, sample=5000) == channel_statistics(load_images(images, channels=1))
-
-
-def test_statistics_skip_and_record_unreadable_images(write):
-    folder = write("a.png", "b.png", "c.png")
-    (folder / "c.png").write_text("no image")
-    decode_errors = DecodeErrors(max_error_fraction=0.5)
-    mean, std = channel_statistics(open_images(folder)["all"], decode_errors=decode_errors)
-    assert mean == pytest.approx((0.5 / 255, 100 / 255, 200 / 255))
-    assert std == pytest.approx((0.5 / 255, 0, 0), abs=1e-12)
-    assert list(decode_errors.reasons) == ["c.png"]
-    with pytest.raises(UserError, match="1 of 3"):
-        channel_statistics(open_images(folder)["all"])

@@ -45,15 +45,8 @@ def test_monochrome1_is_inverted():
 
 def test_signed_values_are_rescaled_and_windowed():
     signed = (VALUES.astype(np.int16) - 1000).astype("<i2")
-    fields = {
-        "BitsStored": 16,
-        "HighBit": 15,
-        "PixelRepresentation": 1,
-        "RescaleSlope": 2,
-        "RescaleIntercept": -24,
-        "WindowCenter": 40,
-        "WindowWidth": 401,
-    }
+    fields = dict(BitsStored=16, HighBit=15, PixelRepresentation=1, RescaleSlope=2, RescaleIntercept=-24)
+    fields |= dict(WindowCenter=40, WindowWidth=401)
     expected = ((2.0 * signed - 24 - (39.5 - 200)) / 400).clip(0, 1)
     assert np.allclose(read(encode(signed, **fields)), expected, atol=1e-6)
 
@@ -71,32 +64,18 @@ def test_deflated_files_are_refused():
         read(encode(syntax="1.2.840.10008.1.2.1.99"))
 
 
-def dataset(data):
-    return pydicom.dcmread(io.BytesIO(data))
-
-
-def save(file):
-    out = io.BytesIO()
-    file.save_as(out)
-    return out.getvalue()
-
-
 @pytest.mark.parametrize("frames", [1, 2])
 def test_run_lengths_are_decoded(frames):
     pixels = np.stack([VALUES, VALUES * 0])[:frames]
-    file = dataset(encode(pixels, NumberOfFrames=frames, SOPClassUID="1.2", SOPInstanceUID="1.2.3"))
+    data = encode(pixels, NumberOfFrames=frames, SOPClassUID="1.2", SOPInstanceUID="1.2.3")
+    file, out = pydicom.dcmread(io.BytesIO(data)), io.BytesIO()
     file.compress(pydicom.uid.RLELossless, pixels if frames > 1 else pixels[0])
-    assert np.allclose(read(save(file)), VALUES / 4095)
+    file.save_as(out)
+    assert np.allclose(read(out.getvalue()), VALUES / 4095)
 
 
 COLOURS = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
-OF_COLOURS = {
-    "BitsAllocated": 8,
-    "BitsStored": 8,
-    "HighBit": 7,
-    "SamplesPerPixel": 3,
-    "PhotometricInterpretation": "RGB",
-}
+OF_COLOURS = dict(BitsAllocated=8, BitsStored=8, HighBit=7, SamplesPerPixel=3, PhotometricInterpretation="RGB")
 
 
 @pytest.mark.parametrize("planar", [0, 1])

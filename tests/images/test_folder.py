@@ -3,7 +3,6 @@ import os
 import numpy as np
 import pytest
 
-from fullrank.errors import UserError
 from fullrank.images import Reading, open_images
 
 
@@ -36,13 +35,6 @@ def test_split_folders_share_the_classes_of_the_training_split(write):
     assert all(images.classes == ("cat", "dog") for images in splits.values())
     assert names(splits["test"]) == ["test/dog/b.png"]
     assert splits["test"].source.endswith("photos[test]")
-
-
-def test_files_and_folders_next_to_two_split_folders_are_splits(write):
-    splits = open_images(write("train/a.png", "test/b.png", "more/c.png", "d.png"))
-    assert {split: names(images) for split, images in splits.items()} == {
-        "more": ["more/c.png"], "other": ["d.png"], "test": ["test/b.png"], "train": ["train/a.png"]
-    }  # fmt: skip
 
 
 def test_a_class_may_have_the_name_train(write):
@@ -109,14 +101,3 @@ def test_names_need_not_be_unicode(write):
     images = open_images(folder)["all"]
     assert images.open(0).size == (8, 6)
     assert os.fsencode(images.name(0)) == b"\xff.png"
-
-
-def test_an_error_of_the_file_system_is_one_line(write, monkeypatch):
-    folder = write("cat/a.png")
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("fullrank.images.folder.os.scandir", refuse)
-    with pytest.raises(UserError, match=r"cannot read folder '.*photos': Permission denied; check its permissions"):
-        open_images(folder)

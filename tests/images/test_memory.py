@@ -33,26 +33,13 @@ def paths(tmp_path):
     return sorted(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda path: PIXELS,
-        lambda path: PIXELS.numpy(),
-        lambda path: PIXELS.double() / 255,
-        lambda path: (PIXELS / 255).numpy(),
-        lambda path: torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets)),
-        lambda path: Photos(),
-        lambda path: [Photos()[k][0] for k in range(5)],
-        lambda path: [{"image": np.asarray(Photos()[k][0])} for k in range(5)],
-        lambda path: hub_data_set(),
-        paths,
-        lambda path: paths(path)[0].parent,
-        lambda path: load_images(open_images(paths(path)[0].parent)["all"], channels=3),
-        lambda path: open_images(paths(path)[0].parent)["all"],
-    ],
-)
-def test_every_kind_of_data_gives_the_same_pixels(make, tmp_path):
-    assert torch.equal(load_images(as_images(make(tmp_path)), channels=3).pixels, PIXELS)
+def test_every_kind_of_data_gives_the_same_pixels(tmp_path):
+    files, pictures = paths(tmp_path), [Photos()[k][0] for k in range(5)]
+    opened = open_images(tmp_path)["all"]
+    data = [PIXELS, PIXELS.numpy(), PIXELS.double() / 255, (PIXELS / 255).numpy(), Photos(), pictures, hub_data_set()]
+    data += [torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets)), files, tmp_path, opened]
+    for each in (*data, load_images(opened, channels=3), [{"image": np.asarray(picture)} for picture in pictures]):
+        assert torch.equal(load_images(as_images(each), channels=3).pixels, PIXELS)
 
 
 def test_labels_come_with_the_data():
@@ -69,18 +56,8 @@ def test_labels_come_with_the_data():
 @pytest.mark.parametrize(
     "data",
     [
-        object(),
-        [],
-        PIXELS[:0],
-        PIXELS[0],
-        PIXELS.permute(0, 2, 3, 1).repeat(1, 2, 1, 1),
-        PIXELS.float(),
-        PIXELS / 0.0,
-        PIXELS.long(),
-        ["a.png", 3],
-        {"image": PIXELS},
-        datasets.DatasetDict(train=datasets.Dataset.from_dict({"a": [1]})),
-        datasets.Dataset.from_dict({"a": [1]}),
+        *([], PIXELS[:0], PIXELS[0], PIXELS.permute(0, 2, 3, 1).repeat(1, 2, 1, 1), PIXELS.float(), PIXELS.long()),
+        *(["a.png", 3], {"image": PIXELS}, object(), datasets.Dataset.from_dict({"a": [1]})),
     ],
 )
 def test_what_is_not_images_is_one_line(data):
@@ -126,11 +103,3 @@ def test_labels_are_given_beside_any_images(labels, write):
 def test_labels_that_fit_no_images_are_refused(labels):
     with pytest.raises(UserError, match="label"):
         as_images((torch.zeros(4, 3, 8, 6), labels)).open(0)
-
-
-def test_two_paths_and_two_images_are_no_images_with_labels(write):
-    folder = write("0.png", "1.png")
-    assert len(as_images((folder / "0.png", folder / "1.png"))) == 2
-    assert len(as_images((str(folder / "0.png"), str(folder / "1.png")))) == 2
-    picture = np.zeros((8, 6, 3), np.uint8)
-    assert as_images((picture, picture)).open(1).shape == (8, 6, 3)

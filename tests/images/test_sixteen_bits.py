@@ -9,17 +9,14 @@ from torch import nn
 from fullrank.evaluation import extract_features
 from fullrank.images import (
     Preprocess,
-    Steps,
     as_images,
     channel_statistics,
-    dataloader,
     iterate_batches,
     load_images,
     open_images,
 )
 from fullrank.methods.config import BackboneConfig
 from fullrank.models import Model
-from fullrank.views import MultiViewTransform, ViewConfig
 
 STEPS = 40000 + np.arange(256, dtype=np.uint16).reshape(16, 16)  # in 8 bits, these 256 values would be two
 
@@ -45,24 +42,6 @@ def test_every_value_reaches_memory_batches_and_features(folder):
     assert np.array_equal(values(features[1].reshape(16, 16) * 0.25 + 0.5), STEPS + 256)
 
 
-def test_views_from_memory_and_from_disk_have_many_values(folder):
-    transform = MultiViewTransform(ViewConfig(size=16, count=2), mean=(0.0,), std=(1.0,), channels=1)
-    sources = (load_images(folder, channels=1), folder)
-    for source in sources:
-        (views,), _ = next(dataloader(source, transform, Steps(seed=0, batch_size=4, start=0, stop=1)))
-        assert all(len(view.unique()) > 100 for view in views.flatten(0, 1))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_crops_of_floats_equal_those_of_8_bits_up_to_rounding(channels):
-    transform = MultiViewTransform(
-        ViewConfig(size=8, count=2), mean=(0.5,) * channels, std=(0.25,) * channels, channels=channels
-    )
-    images = torch.randint(0, 256, (4, channels, 20, 18), dtype=torch.uint8)
-    params = transform.make_params(0, 0, 4)
-    assert torch.allclose(transform(images, params)[0], transform(images / 255, params)[0], atol=1e-5)
-
-
 def test_images_of_8_and_16_bits_mix(folder):
     mixed = as_images([np.full((16, 16, 1), 51, np.uint8), STEPS[..., None]])
     for chunk in (1, 2):
@@ -74,13 +53,6 @@ def test_images_of_8_and_16_bits_mix(folder):
     mean, std = channel_statistics(mixed, channels=1)
     exact = np.stack([np.full((16, 16), 0.2), STEPS / 65535])
     assert np.allclose((mean[0], std[0]), (exact.mean(), exact.std()), atol=1e-9)
-
-
-def test_statistics_are_those_of_the_values(folder):
-    exact = np.stack([STEPS + 256 * k for k in range(4)]) / 65535
-    for source in (folder, load_images(folder, channels=1)):
-        mean, std = channel_statistics(source, channels=1)
-        assert np.allclose((mean[0], std[0]), (exact.mean(), exact.std()), atol=1e-9)
 
 
 def test_a_model_receives_every_value_of_images_in_memory(folder):

@@ -18,13 +18,6 @@ def test_a_path_may_have_a_scheme(write, parquet):
     assert len(open_images(f"parquet:{table}")["train"]) == len(open_images(str(table.parent))["train"]) == 12
 
 
-def test_a_folder_with_a_colon_in_its_name_is_a_path(write, monkeypatch):
-    monkeypatch.chdir(write("ab:c/a.png").parent)
-    assert len(open_images("photos/ab:c")["all"]) == 1
-    monkeypatch.chdir("photos")
-    assert len(open_images("ab:c")["all"]) == 1
-
-
 def test_a_missing_path_suggests_the_nearest_existing_path(write):
     folder = write("cats/a.png")
     assert (

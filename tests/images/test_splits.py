@@ -29,13 +29,6 @@ def names(images):
     return [images.name(i) for i in range(len(images))]
 
 
-def test_named_splits_are_used(write):
-    splits = train_and_test(write("train/a.png", "train/b.png", "test/c.png", "val/d.png"))
-    assert (names(splits.train), names(splits.test)) == (["train/a.png", "train/b.png"], ["test/c.png"])
-    assert splits.statement.endswith("photos[test] (1 images)")
-    assert "photos[train] (2 images)" in splits.statement
-
-
 @pytest.mark.parametrize("name", ["validation", "val", "valid", "Test"])
 def test_a_validation_split_replaces_a_missing_test_split(write, name):
     assert names(train_and_test(write("train/a.png", f"{name}/c.png")).test) == [f"{name}/c.png"]
@@ -92,14 +85,3 @@ def test_subsets_are_nested_and_do_not_depend_on_validation_images():
     assert set(names(less.test)) < set(names(with_validation.test))
     assert not set(names(less.test)) & set(names(less.train))
     assert sorted(names(less.test) + names(less.train)) == sorted(names(train_and_test("digits").train))
-
-
-def test_the_statement_says_what_is_not_used(write):
-    folder = write(*(f"train/{k:02}.png" for k in range(20)), "test/a.png")
-    splits = train_and_test(folder, validation=0.25, subset=10)
-    assert (len(splits.train), len(splits.test)) == (10, 5)
-    assert splits.statement.endswith(
-        "photos[train] (20 images); 5 of 20 training images held out for validation; the test images are not used; "
-        "training on a subset of 10 of 15 images"
-    )
-    assert all(name.startswith("train/") for name in names(splits.test))

@@ -29,9 +29,9 @@ def test_streamed_images_have_labels_and_pixels(parquet):
     stream = open_stream(str(parquet()))
     assert stream.classes == ("cat", "dog", "emu")
     for image in islice(stream.iterate(seed=0), 12):
-        k = int(stream.name(image).removesuffix(".png"))
-        assert stream.label(image) == k % 3
-        assert stream.open(image).getpixel((0, 0)) == (k, 100, 200)
+        k = int(image.name.removesuffix(".png"))
+        assert image.label == k % 3
+        assert stream.collect([image]).open(0).getpixel((0, 0)) == (k, 100, 200)
 
 
 def test_splits_and_sources_that_cannot_be_streamed_raise(parquet, write):

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, Reading, open_images, open_stream, train_and_test
+from fullrank.images import ImageDecodeError, Reading, open_images, open_stream
 from fullrank.images import parquet as parquet_module
 
 
@@ -142,18 +142,6 @@ def test_a_folder_of_save_to_disk_is_a_source(tmp_path):
         open_images(tmp_path / "one")
 
 
-def test_invalid_columns_raise(tmp_path):
-    path = save(tmp_path, image=cells(), label=[0] * 4, score=[0.5] * 4)
-    with pytest.raises(
-        UserError, match=r"unknown column of .* 'imge'; choose from image, label, score; did you mean 'image'"
-    ):
-        open_images(path, Reading(image_column="imge"))
-    with pytest.raises(UserError, match=r"column 'score' of .* expected integers"):
-        open_images(path, Reading(label_column="score"))
-    with pytest.raises(UserError, match=r"column 'score' of .* expected images"):
-        open_images(path, Reading(image_column="score"))
-
-
 def raising(error):
     def load_dataset(*args, **options):
         raise error
@@ -164,7 +152,7 @@ def raising(error):
 def test_without_a_network_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", raising(ConnectionError("Couldn't reach 'a/b' on the Hub")))
     for source in (open_images, open_stream):
-        with pytest.raises(UserError, match=r"^cannot load 'hf:a/b' \(Couldn't reach .* parquet:PATH$"):
+        with pytest.raises(UserError, match=r"^cannot load 'hf:a/b' \(.*Couldn't reach .* parquet:PATH$"):
             source("hf:a/b")
 
 
@@ -209,9 +197,3 @@ def test_splits_that_name_their_classes_differently_are_refused(tmp_path):
         write_table(tmp_path / "test.parquet", labels, names=names)
         with pytest.raises(UserError, match="differently"):
             open_images(tmp_path)
-
-
-def test_a_split_without_labels_is_no_test_split_of_several_labels(tmp_path):
-    for split, labels in (("train", [["a"], ["b"]]), ("validation", [["a"]]), ("test", [None])):
-        write_table(tmp_path / f"{split}.parquet", pa.array(labels, pa.list_(pa.string())))
-    assert train_and_test(tmp_path).test.source.endswith("[validation]")

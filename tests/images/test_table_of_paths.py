@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, Reading, open_images, train_and_test
+from fullrank.images import ImageDecodeError, Reading, open_images
 from fullrank.images.train_test import Splits, hold_out, reduce_training
 
 HEADER = "path,label,patient,split"
@@ -70,14 +70,6 @@ def test_columns_are_named_and_other_names_are_refused(csv):
             open_images(table, Reading(**options))
 
 
-@pytest.mark.parametrize("name", ["class", "target"])
-def test_common_names_of_labels_are_recognised_after_label(csv, name):
-    images = open_images(csv(f"file,{name}", "photos/0.png,emu", "photos/1.png,owl"))["all"]
-    assert (images.labels.tolist(), tuple(images.classes)) == ([0, 1], ("emu", "owl"))
-    both = open_images(csv(f"file,{name},label", "photos/0.png,emu,b", "photos/1.png,owl,a"))["all"]
-    assert tuple(both.classes) == ("a", "b")
-
-
 def test_a_table_without_labels_says_how_to_name_them(csv):
     images = open_images(csv("file,species", "photos/0.png,emu", "photos/1.png,owl"))["all"]
     assert images.labels.tolist() == [-1, -1]
@@ -136,13 +128,3 @@ def test_held_out_images_split_no_group():
     assert len(reduced.train) == 500
     assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.test.groups)
     assert 0.15 < len(reduced.test) / len(images) < 0.25
-
-
-def test_the_exact_name_of_a_split_wins_and_unknown_names_are_said(csv):
-    rows = [
-        f"photos/{row % 2}.png,{'ab'[row % 2]},{split}"
-        for row, split in enumerate(["train", "Test", "test", "tset"] * 6)
-    ]
-    found = train_and_test(csv("path,label,split", *rows))
-    assert found.test.source.endswith("[test]")
-    assert "not used: Test (6 images), tset (6 images)" in found.statement

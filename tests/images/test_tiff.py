@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import ImageDecodeError, dataset_info, decode, find_bit_depth, load_images, open_images
+from fullrank.images import ImageDecodeError, dataset_info, decode, load_images, open_images
 from fullrank.images.decode import open_bytes
 
 tifffile = pytest.importorskip("tifffile")
@@ -86,22 +86,3 @@ def test_a_tile_cannot_expand_without_bound(tmp_path):
     struct.pack_into("<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb))
     with pytest.raises(ImageDecodeError, match="expands"):
         open_bytes(bytes(forged), "a.tif")
-
-
-@pytest.mark.parametrize("bands", [1, 7])
-def test_of_several_pages_the_first_is_used_and_a_line_says_so(tmp_path, bands):
-    pages = np.stack([BANDS[..., :bands], np.roll(BANDS[..., :bands], 1)])
-    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
-        for page in pages:
-            file.write(
-                page[..., 0] if bands == 1 else page,
-                photometric="minisblack",
-                planarconfig=None if bands == 1 else "contig",
-                contiguous=False,
-            )
-    write(tmp_path / "b.tif", pages[0][..., 0] if bands == 1 else pages[0])
-    images = open_images(tmp_path)["all"]
-    loaded = load_images(images, channels=bands).pixels
-    assert loaded[0].equal(loaded[1])
-    (note,) = [note for note in find_bit_depth(images, channels=bands).notes if "several images" in note]
-    assert note.startswith("1 of the sampled files")

@@ -77,7 +77,7 @@ def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
     same += [array[None], (image for image in [path]), [np.asfortranarray(array)], (tensor / 255).double()]
     for images in same:
         torch.testing.assert_close(model.features(images), expected)
-    mixed = model.features([path, picture, tensor], batch_size=2)
+    mixed = model.features([array, picture, tensor], batch_size=2)
     torch.testing.assert_close(mixed, expected.expand(3, -1))
     opened = open_images("digits")["all"].subset(range(5))
     torch.testing.assert_close(model.features(opened, batch_size=2), model.features([opened.open(i) for i in range(5)]))
@@ -87,10 +87,10 @@ def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):
     ("images", "words"),
     [
         ([], "empty"),
-        ("no/such.png", "no file 'no/such.png'"),
+        ("no/such.png", "'no/such.png' cannot be read"),
         (3, "expected a path"),
         (np.full((8, 8), np.nan), r"expected \[0, 1\]"),
-        (np.zeros((3, 8, 8), np.uint8), "transpose"),
+        (np.zeros((3, 8, 8), np.uint8), "has 8 channels, expected 1"),
         (torch.zeros(2, 2, 2, 2, 2), "shape"),
     ],
 )

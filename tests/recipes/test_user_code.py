@@ -96,7 +96,7 @@ def test_modules_of_the_working_directory_and_installed_ones_are_found(transform
         ("my_broken:f", "No module named 'no_such_module_of_mine'"),
         ("my_error:f", "ZeroDivisionError"),
         ("my_transforms:inver", "did you mean 'invert'?"),
-        ("my_transforms:NUMBER", "not a function"),
+        ("my_transforms:NUMBER", "has no function NUMBER"),
     ],
 )
 def test_a_function_that_cannot_be_imported_is_an_error(transform, name, expected):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.evaluation.score import Comparison, Evaluation, Score, to_json
+from fullrank.evaluation.score import Comparison, Evaluation, Score
 from fullrank.evaluation.verdict import verdict
 from fullrank.report import RunSummary
 from fullrank.run import SpectrumHistory
@@ -147,7 +148,7 @@ def make_run(tmp_path, make_picture):
             "recipe.json": json.dumps(RECIPE | (recipe or {})),
             "environment.json": json.dumps(ENVIRONMENT),
             "metrics.jsonl": "".join(json.dumps(row_to_json(row)) + "\n" for row in log),
-            "evaluation.json": json.dumps(to_json([evaluation])),
+            "evaluation.json": json.dumps({"evaluations": [asdict(evaluation)]}),
             "decode_errors.jsonl": '{"name": "a.jpg"}\n{"name": "b.jpg"}\n',
         }
         for file, text in files.items():

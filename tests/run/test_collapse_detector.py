@@ -3,13 +3,14 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.recipes import Recipe
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy, describe_cause, describe_observation
+from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import (
     CollapseDetector,
     collapsed_share,
@@ -67,29 +68,12 @@ def test_alarms_equal_the_recorded_alarms(name):
             "alarm": alarm.alarm,
             "where": alarm.where,
             "cause": alarm.cause,
-            "message": terms_and_numbers(" ".join((*describe_observation(alarm), describe_cause(alarm)))),
+            "message": terms_and_numbers(alarm_message(alarm)),
             "remedy": re.findall(r"--[\w.]+|now [\d. ]*\d", alarm_remedy(alarm)),
         }
         for alarm in alarms
     ] == recorded["alarms"]
     assert [row_from_json(json.loads(json.dumps(row_to_json(alarm)))) for alarm in alarms] == alarms
-
-
-def test_the_recorded_alarms_contain_every_kind_and_every_cause():
-    alarms = [alarm for recorded in RECORDED.values() for alarm in recorded["alarms"]]
-    assert {alarm["alarm"] for alarm in alarms} == {
-        "divergence",
-        "complete collapse",
-        "dimensional collapse",
-        "uncorrelated views",
-    }
-    assert {alarm["cause"] for alarm in alarms} == {
-        "missing term",
-        "dominant term",
-        "no projector",
-        "augmentation",
-        "large steps",
-    }
 
 
 @settings(deadline=None, max_examples=50)
@@ -109,31 +93,25 @@ def test_alarms_do_not_depend_on_later_rows(numbers, cut):
     ]
 
 
-@pytest.mark.parametrize("n", [60, 100, 1000])
-def test_noise_in_all_directions_has_no_collapsed_dimension_for_any_number_of_images(n):
-    spectrum = Spectrum.from_embeddings(torch.randn(n, 100, generator=torch.Generator().manual_seed(0)))
-    assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == 0
-
-
-@pytest.mark.parametrize(("n", "rank"), [(1000, 25), (1000, 99), (150, 25), (60, 3)])
+@pytest.mark.parametrize(("n", "rank"), [(1000, 25), (1000, 100), (150, 25), (60, 3), (60, 100)])
 def test_measurable_dimensions_without_variance_are_collapsed(n, rank):
-    generator = torch.Generator().manual_seed(0)
-    Z = torch.randn(n, rank, generator=generator, dtype=torch.float64) @ torch.randn(
-        rank, 100, generator=generator, dtype=torch.float64
-    )
+    rng = np.random.default_rng(0)
+    Z = torch.from_numpy(rng.normal(size=(n, rank)) @ (np.eye(100) if rank == 100 else rng.normal(size=(rank, 100))))
     spectrum = Spectrum.from_embeddings(Z)
-    assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(1 - rank / min(100, n // 2))
+    assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(
+        max(1 - rank / min(100, n // 2), 0)
+    )
 
 
 def find(Z, where="projector"):
     return find_collapse(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)), where)
 
 
-@pytest.mark.parametrize("D", [1, 2, 4, 128])
-@pytest.mark.parametrize("n", [1, 4, 20])
-@pytest.mark.parametrize("where", ["backbone", "projector"])
-def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D, where):
-    assert find(torch.randn(n, D, generator=torch.Generator().manual_seed(0)), where) is None
+@pytest.mark.parametrize("D", [1, 4, 128])
+@pytest.mark.parametrize("n", [1, 20])
+def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D):
+    Z = torch.randn(n, D, generator=torch.Generator().manual_seed(0))
+    assert find(Z, "backbone") is find(Z, "projector") is None
 
 
 def test_eight_images_are_enough_to_find_a_collapse_in_four_dimensions():
@@ -155,7 +133,6 @@ NAN = {"term": "variance", "value": "nan"}
     ("step", "where", "details", "objective", "message", "remedy"),
     [
         (3, "loss", NAN, "frossl", "not finite at step 3: term 'variance' is nan", "lower"),
-        (3, "weights", {"tensor": "b.w"}, "frossl", "weights 'b.w' are not finite after step 3", "32-true"),
         (1, "loss", NAN, "frossl", "probably because of the precision bfloat16, the objective", "(--hyper)"),
         (0, "embeddings", {"images": "images"}, "a.py:loss", "of images are not", "fullrank check a.py:loss"),
         (1, "weights", {"tensor": "w"}, "frossl", "because the steps are too large", "(now 0.5 epochs)"),

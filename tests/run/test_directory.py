@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.run import Run, create_run_directory, run_lock
-from fullrank.run.directory import discard_replaced, is_run, validate_output_dir
+from fullrank.run import Run
+from fullrank.run.directory import check_free, create_run, discard_replaced, is_run, run_lock
 from fullrank.training import save_checkpoint
 
 
@@ -34,7 +34,7 @@ def files(path):
 
 
 def test_a_run_without_a_path_gets_the_next_free_name():
-    assert [create_run_directory(None, "digits") for _ in range(3)] == [
+    assert [create_run(None, "digits") for _ in range(3)] == [
         Path("runs/digits"),
         Path("runs/digits-2"),
         Path("runs/digits-3"),
@@ -42,9 +42,9 @@ def test_a_run_without_a_path_gets_the_next_free_name():
 
 
 def test_a_directory_is_new_or_empty(tmp_path, old):
-    assert create_run_directory(tmp_path / "a" / "b", "x").is_dir()
+    assert create_run(tmp_path / "a" / "b", "x").is_dir()
     (tmp_path / "a" / "b" / ".recipe.json.123.tmp").touch()  # of a killed process
-    create_run_directory(tmp_path / "a" / "b", "x")
+    create_run(tmp_path / "a" / "b", "x")
     (tmp_path / "file").touch()
     other = tmp_path / "other"
     other.mkdir()
@@ -57,16 +57,16 @@ def test_a_directory_is_new_or_empty(tmp_path, old):
     ):
         for overwrite in (False, path == other):
             with pytest.raises(UserError, match=message):
-                validate_output_dir(path, overwrite=overwrite)
+                check_free(path, overwrite=overwrite)
     assert "recipe.json" in files(old)
 
 
 def test_overwriting_keeps_the_old_run_until_the_first_checkpoint(old, tmp_path):
     before, aside = files(old), tmp_path / "old.old"
-    create_run_directory(old, "x", overwrite=True)
+    create_run(old, "x", overwrite=True)
     assert (files(old), files(aside)) == (set(), before)
     (old / "recipe.json").touch()
-    create_run_directory(old, "x", overwrite=True)  # the new run has failed before its first checkpoint
+    create_run(old, "x", overwrite=True)  # the new run has failed before its first checkpoint
     assert (files(old), files(aside)) == (set(), before)
     discard_replaced(old)
     assert files(aside) == {"notes.txt"}, "a file that is not of the run stays"
@@ -75,17 +75,17 @@ def test_overwriting_keeps_the_old_run_until_the_first_checkpoint(old, tmp_path)
 def test_a_folder_of_the_user_with_the_name_of_a_replaced_run_is_kept(old, tmp_path):
     mine = Path(shutil.copytree(old, tmp_path / "old.old"))
     with pytest.raises(UserError, match=r"old\.old exists"):
-        create_run_directory(old, "x", overwrite=True)
+        create_run(old, "x", overwrite=True)
     discard_replaced(old)
     assert files(mine) == files(old)
 
 
 def test_a_run_in_use_is_neither_locked_nor_overwritten_until_the_other_process_ends(old):
-    script = "import sys, time; from pathlib import Path; from fullrank.run import run_lock\n"
+    script = "import sys, time; from pathlib import Path; from fullrank.run.directory import run_lock\n"
     script += "with run_lock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", script, old], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "locked\n"
-    for use in (lambda: validate_output_dir(old, overwrite=True), lambda: run_lock(old).__enter__()):
+    for use in (lambda: check_free(old, overwrite=True), lambda: run_lock(old).__enter__()):
         with pytest.raises(UserError, match="in use by another process"):
             use()
     process.kill()
@@ -100,7 +100,7 @@ def test_a_run_in_use_is_neither_locked_nor_overwritten_until_the_other_process_
 def test_a_directory_without_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(UserError, match="cannot write the run directory"):
-        validate_output_dir(tmp_path / "run")
+        check_free(tmp_path / "run")
 
 
 def test_a_run_reads_its_files_and_finds_checkpoints_by_step(tmp_path):

@@ -9,14 +9,13 @@ from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, bu
 from fullrank.objectives import frossl, total
 from fullrank.run import monitor
 from fullrank.run.monitor import (
-    evaluate_held_out_views,
     evaluate_spectra,
+    evaluate_views,
     variance_within_views,
     view_deviations,
 )
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
-from fullrank.spectrum.hypersphere import intraclass_correlation
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, ViewConfig
 
@@ -47,7 +46,7 @@ def make_transform(*custom_transforms, configs=None):
 
 def evaluate(method, transform=None, *, pixels=PIXELS, with_loss=True, seed=3):
     views = transform or make_transform()
-    return evaluate_held_out_views(method, pixels, views, seed=seed, batch_size=N, with_loss=with_loss)
+    return evaluate_views(method, pixels, views, seed=seed, batch_size=N, with_loss=with_loss)
 
 
 @pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 512), (10, 4)])  # 10 images are fewer than dimensions
@@ -58,16 +57,12 @@ def test_batches_give_the_spectra_of_all_images(trained, count, batch):
         R = copy.backbone(PREPROCESS.normalize(PIXELS[:count]))
         Z = copy.projector(R)
     torch.testing.assert_close(features, R)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert evaluate_spectra(trained, PIXELS, PREPROCESS)[1].dtype == torch.float32
     for name, whole in (("backbone", R), ("projector", Z)):
         expected = Spectrum.from_embeddings(whole).eigenvalues
         assert (spectra[name].n, spectra[name].D) == (count, whole.shape[1])
         torch.testing.assert_close(spectra[name].eigenvalues, expected, rtol=1e-4, atol=1e-6 * expected[0].item())
-
-
-def test_features_under_bfloat16_are_float32(trained):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, features = evaluate_spectra(trained, PIXELS, PREPROCESS)
-    assert features.dtype == torch.float32
 
 
 def test_nothing_that_is_trained_and_no_random_state_changes(trained):
@@ -90,24 +85,6 @@ def test_metrics_are_those_of_the_spectrum():
     assert metrics.condition_number is metrics.relative_variance is None  # infinite, unknown
 
 
-@pytest.mark.parametrize("V", [2, 3])
-def test_intraclass_correlation_equals_its_formula_as_loops(V):
-    R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
-    R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    mean = sum(r for view in R for r in view) / (20 * V)
-    between = sum((R[v, i] - mean) @ (R[w, i] - mean) for i in range(20) for v in range(V) for w in range(V) if v != w)
-    square = sum((R[v, i] - mean) @ (R[v, i] - mean) for i in range(20) for v in range(V))
-    assert intraclass_correlation(R) == pytest.approx((between / (V - 1) / square).item())
-
-
-def test_correlation_is_one_for_equal_views_zero_for_independent_ones_and_needs_variance():
-    generator = torch.Generator().manual_seed(0)
-    R = torch.randn(1, 4000, 8, generator=generator)
-    assert intraclass_correlation(R.expand(3, -1, -1)) == pytest.approx(1)
-    assert intraclass_correlation(torch.randn(2, 4000, 8, generator=generator)) == pytest.approx(0, abs=0.02)
-    assert intraclass_correlation(R) is intraclass_correlation(torch.ones(2, 6, 3)) is None
-
-
 def test_the_variance_within_views_ignores_the_difference_between_views():
     generator = torch.Generator().manual_seed(0)
     means = torch.randn(2, 1, 5, generator=generator)
@@ -120,11 +97,11 @@ def test_the_loss_is_that_of_the_objective_on_views_of_the_first_images_in_any_p
     views = transform(PIXELS[:N], transform.make_params(mix(3, monitor.HELD_OUT_STREAM), 0, N))
     with torch.no_grad():
         expected = total(method.terms(method(views))).item()
-    assert evaluate(trained).loss == expected
+    assert evaluate(trained)["held_out_loss"] == expected
     monkeypatch.setattr(monitor, "CHUNK", 7)
-    assert evaluate(trained).loss == pytest.approx(expected, rel=1e-5)
+    assert evaluate(trained)["held_out_loss"] == pytest.approx(expected, rel=1e-5)
     configs = (ViewConfig(size=8), ViewConfig(size=4, count=3))
-    assert evaluate(trained, make_transform(configs=configs)).loss is not None
+    assert evaluate(trained, make_transform(configs=configs))["held_out_loss"] is not None
 
 
 def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
@@ -134,12 +111,12 @@ def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
         raise ValueError("too few images")
 
     method.objective = refuse
-    assert evaluate(method, pixels=PIXELS[:10]).loss is None
+    assert evaluate(method, pixels=PIXELS[:10])["held_out_loss"] is None
     with pytest.raises(ValueError, match="too few"):
         evaluate(method)
     method = deepcopy(trained)
     nn.init.constant_(method.projector[0].weight, float("nan"))
-    assert evaluate(method).loss is None
+    assert evaluate(method)["held_out_loss"] is None
 
 
 @pytest.mark.parametrize(
@@ -153,6 +130,6 @@ def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
 )
 def test_views_without_variance_have_no_deviation(trained, transform, over_images, over_pixels):
     found = evaluate(trained, make_transform(transform), with_loss=False)
-    assert found.loss is None
-    assert (found.image_deviation > 1e-3, found.pixel_deviation > 1e-3) == (over_images, over_pixels)
+    assert found["held_out_loss"] is None
+    assert (found["image_deviation"] > 1e-3, found["pixel_deviation"] > 1e-3) == (over_images, over_pixels)
     assert view_deviations([torch.randn(2, 1, 1, 8, 8)])[0] is None  # a single image

@@ -44,30 +44,23 @@ def test_auto_is_float32_for_a_stride_larger_than_the_input(tiles):
     assert chosen(replace(TINY, views=(ViewConfig(size=16),))) == "32-true"
 
 
-class WrongInBfloat16(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.factor = factor if x.dtype == torch.bfloat16 else 1.0
-        return x.clone()
+class WrongInBfloat16(nn.Linear):
+    """A layer whose gradient is multiplied by a factor in bfloat16."""
 
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.factor, None
-
-
-class Wrong(nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
+    factor = 1.0
 
     def forward(self, x):
-        return WrongInBfloat16.apply(x, self.factor)
+        out = super().forward(x)
+        if out.dtype == torch.bfloat16:
+            out.register_hook(lambda gradient: gradient * self.factor)
+        return out
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, "bf16-mixed"), (torch.nan, "32-true"), (-1.0, "32-true")])
 def test_auto_is_float32_if_gradients_are_wrong_in_bfloat16(tiles, factor, expected):
     method = build_method(TINY)
-    method.projector = nn.Sequential(nn.Linear(16, 16), Wrong(factor), nn.Linear(16, 8))
+    method.projector = nn.Sequential(WrongInBfloat16(16, 16), nn.Linear(16, 8))
+    method.projector[0].factor = factor
     assert choose_precision(TINY, method).machine.precision == expected
 
 

@@ -1,11 +1,9 @@
 import errno
-import getpass
 import inspect
 import io
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,11 +23,11 @@ from fullrank.recipes import DataConfig, ProbeConfig, Recipe, SpectrumConfig
 from fullrank.run import Run
 from fullrank.run import data as run_data
 from fullrank.run import pretrain as pretraining
-from fullrank.run.logger import RunLogger
-from fullrank.run.pretrain import preview
+from fullrank.run.preview import preview
 from fullrank.run.resume import with_absolute_source
 
 ROOT = Path(__file__).parents[2]
+QUIET = Console(quiet=True)
 
 
 def same_weights(one, other):
@@ -43,30 +41,12 @@ def test_a_run_directory_has_the_documented_files(run):
         r"^\| `([\w.]+)/?[^`]*` \|", text.partition("## The run directory")[2].partition("## ")[0], flags=re.M
     )
     assert {"recipe.json", "metrics.jsonl", "checkpoints", "spectrum.npz"} <= set(documented)
-    later = {
-        "evaluation.json",
-        "neighbours.json",
-        "report.html",
-        "row.json",
-        "initial.safetensors",
-    }  # of `evaluate`, the command line, a sweep, and `init`
+    later = {"evaluation.json", "neighbours.json", "report.html", "row.json", "initial.safetensors"}
     assert set(documented) - later <= {path.name for path in run.path.iterdir()}
     for checkpoint in run.checkpoints:
         assert {"model.safetensors", "meta.json"} <= {path.name for path in checkpoint.path.iterdir()}
     assert (run.checkpoint().path / "state.pt").exists()
     assert not list(run.path.rglob("*draft*"))
-
-
-def test_the_environment_has_no_user_and_no_host(run):
-    text = (run.path / "environment.json").read_text()
-    environment = json.loads(text)
-    assert environment["torch"] == torch.__version__.partition("+")[0]
-    assert environment["seed"] == 0
-    assert environment["duration_seconds"] > 0
-    assert environment["cpu_seconds"] > 0
-    assert 0 < environment["spectrum_share"] < 1
-    for private in (str(Path.home()), socket.gethostname(), f"/{getpass.getuser()}/"):
-        assert private not in text
 
 
 def test_the_log_has_a_row_for_every_step(run):
@@ -99,15 +79,8 @@ def test_labels_do_not_affect_weights(run, small, train, monkeypatch):
 
 def test_logging_probing_and_evaluating_do_not_change_the_weights(run, small, train):
     assert run.spectra.steps.tolist() == list(range(23))
-    other = train(
-        replace(
-            small,
-            log_every=4,
-            checkpoints=1,
-            probe=ProbeConfig(lr=0.5),
-            spectrum=SpectrumConfig(every=9, samples=30, train_batch_every=1),
-        )
-    )
+    spectrum = SpectrumConfig(every=9, samples=30, train_batch_every=1)
+    other = train(replace(small, log_every=4, checkpoints=1, probe=ProbeConfig(lr=0.5), spectrum=spectrum))
     assert other.spectra.steps.tolist() == [0, 9, 18, 22]
     assert same_weights(run, other)
 
@@ -134,9 +107,9 @@ def test_a_preview_does_not_replace_a_picture_of_the_user(small, tmp_path, monke
     Image.new("RGB", (9, 9)).save("views.png")
     mine = Path("views.png").read_bytes()
     with pytest.raises(UserError, match="exists already"):
-        preview(small, console=Console(quiet=True))
+        preview(small, console=QUIET)
     assert Path("views.png").read_bytes() == mine
-    preview(small, overwrite=True, console=Console(quiet=True))
+    preview(small, overwrite=True, console=QUIET)
     assert Path("views.png").read_bytes() != mine
 
 
@@ -147,14 +120,14 @@ def test_a_disk_that_is_full_at_the_preview_is_one_line_and_the_run_goes_on(smal
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "write_preview", full)
         with pytest.raises(UserError, match=r"no space left for .*free some space"):
-            fullrank.pretrain(replace(small, epochs=1), out=tmp_path / "run", console=Console(quiet=True))
-    fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+            fullrank.pretrain(replace(small, epochs=1), out=tmp_path / "run", console=QUIET)
+    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     assert (tmp_path / "run" / "views.png").exists()
 
 
 def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
     (copy / "evaluation.json").write_text("{}")
-    fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=Console(quiet=True))
+    fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=QUIET)
     assert Run(copy).checkpoint().step == 11
     assert not (copy / "evaluation.json").exists()
     assert not copy.with_name("copy.old").exists()
@@ -162,12 +135,7 @@ def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
 
 def test_a_relative_source_is_stored_as_an_absolute_path(photos, monkeypatch):
     monkeypatch.chdir(photos.parent)
-    for source, expected in (
-        ("photos", f"{photos}"),
-        ("folder:photos", f"folder:{photos}"),
-        ("digits", "digits"),
-        ("hf:a/b", "hf:a/b"),
-    ):
+    for source, expected in (("photos", f"{photos}"), ("folder:photos", f"folder:{photos}"), ("hf:a/b", "hf:a/b")):
         assert with_absolute_source(Recipe(data=DataConfig(source=source))).data.source == expected
 
 
@@ -180,9 +148,7 @@ def test_a_relative_source_is_stored_as_an_absolute_path(photos, monkeypatch):
         ({"recipe": "digits", "resume_or_start": True}, "need --out RUN"),
         ({"recipe": "digits", "resume_or_start": True, "out": "a", "overwrite": True}, "give one of them"),
         ({"recipe": "digits", "out": 3}, "out is 3, expected a path"),
-        ({"recipe": "digits", "out": "a\0b"}, "not a name in UTF-8"),
         ({"recipe": "digits", "out": b"a".decode() + "\udcff"}, "not a name in UTF-8"),
-        ({"resume": 3}, "resume is 3, expected a path"),
     ],
 )
 def test_contradicting_arguments_are_an_error(keywords, message):
@@ -225,24 +191,14 @@ def streaming_recipe(small, tmp_path, monkeypatch):
     return replace(small, data=data, batch_size=16, epochs=3)
 
 
-def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, monkeypatch):
+def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, power_cut):
     output = io.StringIO()
-    after_step = RunLogger.after_step
-
-    def interrupt_at_step_8(self, step, **keywords):
-        after_step(self, step, **keywords)
-        if step.step == 8:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunLogger, "after_step", interrupt_at_step_8)
-        with pytest.raises(KeyboardInterrupt):
-            fullrank.pretrain(
-                streaming_recipe, out=tmp_path / "run", console=Console(file=output, soft_wrap=True, markup=False)
-            )
+    with power_cut(after=8):
+        console = Console(file=output, soft_wrap=True, markup=False)
+        fullrank.pretrain(streaming_recipe, out=tmp_path / "run", console=console)
     assert f"training streams {tmp_path / 'set'} [train] (64 images per epoch)" in output.getvalue()
     assert "a resumed run restarts the stream with a new epoch" in output.getvalue()
-    run = fullrank.pretrain(resume=tmp_path / "run", console=Console(quiet=True))
+    run = fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     assert [row.step for row in run.metrics.train] == list(range(1, 13))
     assert all(row.probe_loss is not None for row in run.metrics.train)
     assert run.checkpoint().step == 12

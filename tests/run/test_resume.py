@@ -24,22 +24,23 @@ from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
 from fullrank.views import ViewConfig
 
 QUIET = Console(quiet=True)
+NETWORK = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 
 
-def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_path, start, stop, assert_same):
-    path = tmp_path / "run"
-    status, err = stop(start(recipe_json, "--out", path), path, 4, signal.SIGTERM)
-    assert status == 143
-    last = err.splitlines()[-1]
-    assert re.fullmatch(
-        rf"fullrank: stopped after step \d+ of 22; continue with: fullrank pretrain --resume {path}", last
-    )
-    assert 4 <= Run(path).checkpoint().step < 22
-    status, _ = stop(start("--resume", path), path, 13, signal.SIGKILL)
-    assert status == -signal.SIGKILL
-    assert max(row.step for row in Run(path).metrics) > Run(path).checkpoint().step  # steps that are taken again
-    fullrank.pretrain(resume=path, console=QUIET)
-    assert_same(run.path, path)
+def resume(path, **keywords):
+    """Resume a run and return what it printed, without the progress."""
+    output = io.StringIO()
+    fullrank.pretrain(resume=path, console=Console(file=output, width=1000), **keywords)
+    return output.getvalue()
+
+
+def run_step(path, step):
+    return path / "checkpoints" / f"step-{step:08d}"
+
+
+def same_weights(one, other):
+    one, other = one.checkpoint().weights(), other.checkpoint().weights()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize(
@@ -53,70 +54,55 @@ def test_a_run_is_bitwise_equal_after_sigterm_and_kill(run, recipe_json, tmp_pat
 def test_teachers_queues_prototypes_schedules_and_rates_are_resumed(
     objective, method, optimizer, small, train, tmp_path, power_cut, assert_same
 ):
-    recipe = replace(
-        with_objective(small, objective), epochs=1, method=method, optimizer=replace(small.optimizer, **optimizer)
-    )
+    optimizer = replace(small.optimizer, **optimizer)
+    recipe = replace(with_objective(small, objective), epochs=1, method=method, optimizer=optimizer)
     with power_cut(after=7):
-        fullrank.pretrain(recipe, out=tmp_path / "run", console=QUIET)
+        train(recipe, tmp_path / "run")
     assert Run(tmp_path / "run").checkpoint().step == 6
-    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    resume(tmp_path / "run")
     assert_same(train(recipe).path, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
 def on_disk(photos):
-    """A recipe of 18 steps on a folder; a worker decodes the images at each step."""
+    """A recipe of 9 steps on a folder, whose images are decoded at each step."""
     return Recipe(
-        data=DataConfig(source=str(photos), storage="disk", workers=1, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
+        data=DataConfig(source=str(photos), storage="disk", workers=0, mean=(0.5, 0.5, 0.5), std=(0.3, 0.3, 0.3)),
         views=(ViewConfig(size=16),),
-        backbone=BackboneConfig(
-            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-        ),
+        backbone=BackboneConfig(arguments=NETWORK, stem="small"),
         projector=ProjectorConfig(widths=(16,)),
         optimizer=OptimizerConfig(name="sgd", lr=0.05),
         schedule=ScheduleConfig(warmup=1.0),
-        epochs=6,
+        epochs=3,
         batch_size=16,
-        checkpoints=5,
+        checkpoints=3,
         log_every=1,
     )
 
 
-def test_a_killed_run_from_disk_is_bitwise_equal_for_any_number_of_workers(
-    on_disk, train, tmp_path, start, stop, assert_same
-):
-    whole = train(replace(on_disk, data=replace(on_disk.data, workers=0)), tmp_path / "whole")
-    recipe_json = tmp_path / "on_disk.json"
-    path = tmp_path / "run"
-    recipe_json.write_text((whole.path / "recipe.json").read_text().replace('"workers": 0', '"workers": 1'))
-    status, _ = stop(start(recipe_json, "--out", path), path, 9, signal.SIGKILL)
-    assert status == -signal.SIGKILL
-    fullrank.pretrain(resume=path, console=QUIET)
-    assert Run(path).recipe.data.workers == 1
-    assert_same(whole.path, path)
+def test_a_run_from_disk_is_bitwise_equal_for_any_number_of_workers(on_disk, train, tmp_path, power_cut, assert_same):
+    with power_cut(after=5):
+        train(replace(on_disk, data=replace(on_disk.data, workers=1)), tmp_path / "run")
+    resume(tmp_path / "run")
+    assert Run(tmp_path / "run").recipe.data.workers == 1
+    assert_same(train(on_disk).path, tmp_path / "run")
 
 
-@pytest.mark.parametrize("precision", ["64-true"])
-def test_dropout_continues_with_the_same_random_numbers(precision, small, train, tmp_path, power_cut, assert_same):
-    arguments = small.backbone.arguments | {"drop_rate": 0.2, "drop_path_rate": 0.3}
-    backbone, machine = replace(small.backbone, arguments=arguments), replace(small.machine, precision=precision)
+def test_dropout_continues_with_the_same_random_numbers(small, train, tmp_path, power_cut, assert_same):
+    backbone = replace(small.backbone, arguments=NETWORK | {"drop_rate": 0.2, "drop_path_rate": 0.3})
+    machine = replace(small.machine, precision="64-true")
     dropping = replace(small, epochs=1, checkpoints=3, backbone=backbone, machine=machine)
-    whole = train(dropping, tmp_path / "whole")
     with power_cut(after=6):
         train(dropping, tmp_path / "run")
-    assert Run(tmp_path / "run").checkpoint().step == 4
-    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
-    assert_same(whole.path, tmp_path / "run")
-    layers = {type(layer).__name__ for layer in fullrank.load(whole.path).backbone.modules()}
-    assert "DropPath" in layers, "the backbone has no dropout, so that the test shows nothing"
+    resume(tmp_path / "run")
+    assert_same(train(dropping).path, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
     signum, expected, run, recipe_json, tmp_path, monkeypatch, capsys, assert_same
 ):
-    path = tmp_path / "a run"
-    after_step = RunLogger.after_step
+    path, after_step = tmp_path / "a run", RunLogger.after_step
 
     def interrupted(self, step, **keywords):
         after_step(self, step, **keywords)
@@ -129,50 +115,27 @@ def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == f"fullrank: stopped after step 9 of 22; continue with: fullrank pretrain --resume '{path}'"
     assert Run(path).checkpoint().step == 9
-    assert main(["pretrain", "--resume", str(path)]) == 0
-    assert_same(run.path, path)
-    assert (path / "report.html").exists()
-
-
-def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(
-    run, small, train, tmp_path, power_cut, assert_same
-):
-    with power_cut(after=3):
-        train(small, tmp_path / "run")
-    assert Run(tmp_path / "run").checkpoints == []
-    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
-    assert_same(run.path, tmp_path / "run")
+    if signum == signal.SIGTERM:
+        assert main(["pretrain", "--resume", str(path)]) == 0
+        assert_same(run.path, path)
+        assert (path / "report.html").exists()
 
 
 def test_another_recipe_is_an_error_that_lists_the_differences(copy, small):
     other = replace(small, epochs=3, optimizer=replace(small.optimizer, lr=0.5))
-    with pytest.raises(
-        UserError, match=r"another recipe \(epochs 2 → 3; optimizer\.lr 0\.005 → 0\.5\); resume without a recipe"
-    ):
+    with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3; optimizer\.lr 0\.005 → 0\.5\); resume"):
         fullrank.pretrain(other, resume=copy, console=QUIET)
 
 
-@pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000), ("meta.json", 5)])
+@pytest.mark.parametrize(("file", "length"), [("model.safetensors", 1000)])
 def test_a_damaged_checkpoint_is_named_and_the_previous_one_can_be_resumed(run, copy, file, length, assert_same):
     damaged = run_step(copy, 22) / file
     damaged.write_bytes(damaged.read_bytes()[:length])
     with pytest.raises(UserError, match=rf"step-00000022/{file} cannot be read .*; remove this folder"):
-        fullrank.pretrain(resume=copy, console=QUIET)
+        resume(copy)
     shutil.rmtree(damaged.parent)
-    fullrank.pretrain(resume=copy, console=QUIET)
+    resume(copy)
     assert_same(run.path, copy)
-
-
-def same_weights(one, other):
-    one, other = one.checkpoint().weights(), other.checkpoint().weights()
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def resume(path, **keywords):
-    """Resume a run and return what it printed, without the progress."""
-    output = io.StringIO()
-    fullrank.pretrain(resume=path, console=Console(file=output, width=1000), **keywords)
-    return output.getvalue()
 
 
 def test_nothing_is_said_if_nothing_has_changed(copy):
@@ -189,14 +152,12 @@ def test_more_epochs_continue_a_finished_run(run, copy, small):
     assert (longer.recipe.epochs, longer.checkpoint().step) == (3, 33)
     rows = {row.step: row for row in longer.metrics.train}
     assert [rows[step] for step in range(1, 23)] == run.metrics.train
-    total = 33
     for step in (23, 33):  # the learning rate of a run of three epochs
-        assert rows[step].lr == small.optimizer.lr * lr_factor(
-            small.schedule, step - 1, steps_per_epoch=11, total=total
-        )
+        factor = lr_factor(small.schedule, step - 1, steps_per_epoch=11, total=33)
+        assert rows[step].lr == small.optimizer.lr * factor
     assert "instead" not in resume(copy)
     with pytest.raises(UserError, match="already has 33 steps"):
-        fullrank.pretrain(resume=copy, epochs=1, console=QUIET)
+        resume(copy, epochs=1)
 
 
 def test_fields_that_do_not_decide_the_weights_may_change(run, copy, small):
@@ -221,12 +182,14 @@ def test_another_number_of_threads_or_micro_batch_is_said(copy, small):
 
 def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small, tmp_path, power_cut, assert_same):
     path = tmp_path / "run"
+    with power_cut(after=3):  # before the first checkpoint: the run starts again
+        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+    assert Run(path).checkpoints == []
     with power_cut(after=13):
         fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
     assert Run(path).checkpoint().step == 11
-    for _ in range(2):
-        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
-        assert_same(run.path, path)
+    fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+    assert_same(run.path, path)
     with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3\)"):
         fullrank.pretrain(replace(small, epochs=3), out=path, resume_or_start=True, console=QUIET)
 
@@ -235,33 +198,15 @@ def test_images_that_have_moved_are_found_again(on_disk, photos, train, tmp_path
     (tmp_path / "here").mkdir()
     shutil.copytree(photos, tmp_path / "here" / "photos")
     monkeypatch.chdir(tmp_path / "here")
-    recipe = replace(on_disk, data=replace(on_disk.data, source="photos", workers=0), epochs=1)
-    run = train(recipe, tmp_path / "run")
+    run = train(replace(on_disk, data=replace(on_disk.data, source="photos"), epochs=1), tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    fullrank.pretrain(resume=run.path, console=QUIET)  # in another working directory
+    resume(run.path)  # in another working directory
     (tmp_path / "here").rename(tmp_path / "there")
     with pytest.raises(UserError, match="no file or folder"):
-        fullrank.pretrain(resume=run.path, console=QUIET)
-    fullrank.pretrain(resume=run.path, data="there/photos", epochs=2, console=QUIET)
+        resume(run.path)
+    resume(run.path, data="there/photos", epochs=2)
     assert Run(run.path).recipe.data.source == str(tmp_path / "there" / "photos")
     assert Run(run.path).checkpoint().step == 6
-
-
-def test_other_images_are_an_error(on_disk, photos, train, tmp_path):
-    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
-    for storage in ("disk", "memory"):
-        data = replace(
-            on_disk.data, source=str(folder), workers=0, storage=storage, size=24 if storage == "memory" else 0
-        )
-        run = train(replace(on_disk, data=data, epochs=1), tmp_path / storage)
-        names = Run(run.path).checkpoint().meta()["fingerprint"]
-        assert names["count"] == 48
-        for change in CHANGES:
-            changed = Path(shutil.copytree(folder, tmp_path / "changed"))
-            change(changed)
-            with pytest.raises(UserError, match="has other images than those"):
-                fullrank.pretrain(resume=run.path, data=str(changed), console=QUIET)
-            shutil.rmtree(changed)
 
 
 def new_pixels(folder):
@@ -278,8 +223,14 @@ def rename_class(folder):
     (folder / "dog").rename(folder / "wolf")
 
 
-CHANGES = (new_pixels, rename_files, rename_class)
-
-
-def run_step(path, step):
-    return path / "checkpoints" / f"step-{step:08d}"
+@pytest.mark.parametrize("storage", ["disk", "memory"])
+def test_other_images_are_an_error(storage, on_disk, photos, train, tmp_path):
+    size = 24 if storage == "memory" else 0
+    data = replace(on_disk.data, storage=storage, size=size)
+    run = train(replace(on_disk, data=data, epochs=1))
+    assert run.checkpoint().meta()["fingerprint"]["count"] == 48
+    for change in (new_pixels, rename_files, rename_class):
+        changed = Path(shutil.copytree(photos, tmp_path / change.__name__))
+        change(changed)
+        with pytest.raises(UserError, match="has other images than those"):
+            resume(run.path, data=str(changed))

@@ -28,10 +28,7 @@ def test_spectra_can_be_read_after_each_append(path):
         history = SpectrumHistory.read(path)
         assert history.steps.tolist() == [0, 10, 20][:count]
         assert history.samples.tolist() == [50] * count
-        assert {name: values.shape for name, values in history.eigenvalues.items()} == {
-            "backbone": (count, 3),
-            "projector": (count, 2),
-        }
+        assert [history.eigenvalues[name].shape for name in ("backbone", "projector")] == [(count, 3), (count, 2)]
         np.testing.assert_allclose(history.eigenvalues["backbone"][-1], [3 * (1 + step), 2 * (1 + step), 1 + step])
         assert [entry.name for entry in path.parent.iterdir()] == ["spectrum.npz"]
 
@@ -52,21 +49,12 @@ def test_arrays_of_different_lengths_are_an_error(path):
         SpectrumHistory.read(path)
 
 
-DAMAGES = {
-    "half": lambda content: content[: len(content) // 2],
-    "garbage": lambda content: b"garbage",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"garbage"])
 def test_a_damaged_file_is_named(path, damage):
-    np.savez_compressed(
-        path, steps=np.arange(50), samples=np.full(50, 9), backbone=np.random.default_rng(0).random((50, 9), np.float32)
-    )
+    rows = np.random.default_rng(0).random((50, 9), np.float32)
+    np.savez_compressed(path, steps=np.arange(50), samples=np.full(50, 9), backbone=rows)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(
-        UserError, match=f"^{path} cannot be read .*remove the file and measure with `fullrank spectrum`$"
-    ):
+    with pytest.raises(UserError, match=f"^{path} cannot be read .*remove the file"):
         SpectrumHistory.read(path)
 
 

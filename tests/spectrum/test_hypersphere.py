@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.distance import pdist
 
-from fullrank.spectrum import alignment, uniformity
+from fullrank.spectrum import alignment, intraclass_correlation, uniformity
 
 
 @pytest.fixture
@@ -38,3 +38,15 @@ def test_rows_of_zeros_and_low_precision_are_finite(X, dtype):
     Z = torch.cat([X, torch.zeros(2, 4)]).to(dtype)
     assert math.isfinite(uniformity(Z))
     assert alignment(Z, Z) == 0
+
+
+@pytest.mark.parametrize("V", [2, 3])
+def test_intraclass_correlation_equals_its_formula_as_loops(V):
+    R = torch.randn(V, 20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(V))
+    R += 3 + torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mean = sum(r for view in R for r in view) / (20 * V)
+    between = sum((R[v, i] - mean) @ (R[w, i] - mean) for i in range(20) for v in range(V) for w in range(V) if v != w)
+    square = sum((R[v, i] - mean) @ (R[v, i] - mean) for i in range(20) for v in range(V))
+    assert intraclass_correlation(R) == pytest.approx((between / (V - 1) / square).item())
+    assert intraclass_correlation(R[:1].expand(3, -1, -1)) == pytest.approx(1)
+    assert intraclass_correlation(R[:1]) is intraclass_correlation(torch.ones(2, 6, 3)) is None

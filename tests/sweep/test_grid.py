@@ -12,7 +12,7 @@ from fullrank.errors import UserError
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
-from fullrank.sweep.grid import CHOICE, STAGE, cell_name, combinations, grid_plan, seeds_of, unique_names
+from fullrank.sweep.grid import CHOICE, STAGE, cell_names, combinations, grid_plan, seeds_of
 from fullrank.sweep.table import choices_text
 from fullrank.training.config import OptimizerConfig
 
@@ -39,9 +39,7 @@ def test_combinations_are_the_cartesian_product(axes):
 @given(axes=AXES)
 def test_names_of_cells_are_different_folders_on_every_system(axes):
     found = combinations(axes)
-    names = [
-        f"{name}-seed0" if name else "seed0" for name in unique_names([cell_name(each, axes) for each in found], found)
-    ]
+    names = [f"{name}-seed0" if name else "seed0" for name in cell_names(found, axes)]
     assert len({name.casefold() for name in names}) == len(names)
     assert all(is_folder_name(name) for name in names)
 

@@ -20,7 +20,7 @@ def test_interval_equals_paired_t_test(n):
 
 def test_common_seed_effects_cancel():
     common = [0.0, 10.0, 20.0]
-    gap = paired_difference([x + change for x, change in zip(common, [1.0, 1.1, 0.9], strict=True)], common)
+    gap = paired_difference([1.0, 11.1, 20.9], common)
     assert gap.is_positive()
     assert gap.half_width < 0.3
 
@@ -37,9 +37,3 @@ def test_equality_requires_the_whole_interval():
     assert PairedDifference(-0.019, 0.002, 3).is_within(0.02) is None
     assert PairedDifference(-0.03, 0.002, 3).is_within(0.02) is False
     assert PairedDifference(-0.021, 0.002, 3).is_within(0.02) is None
-
-
-def test_negative_difference_is_not_positive():
-    gap = PairedDifference(-0.03, 0.01, 4)
-    assert gap.is_positive() is False
-    assert gap.format(" points", scale=100.0) == "-3.00 ± 1.59 points, sd 1.00, n = 4"

@@ -18,9 +18,9 @@ from fullrank.cli.model_flags import (
     update_report,
 )
 from fullrank.errors import UserError
-from fullrank.evaluation.evaluate import Scoring
 from fullrank.evaluation.evaluate import evaluate as evaluate_model
-from fullrank.evaluation.stored import write_evaluations
+from fullrank.evaluation.protocol import Scoring
+from fullrank.evaluation.score import write_evaluations
 from fullrank.images.reading import USUAL, Device, Reading
 from fullrank.models import load
 from fullrank.report.neighbour_rows import update_neighbours

@@ -48,7 +48,8 @@ from fullrank.recipes.fields import plain_fields, with_view_groups
 from fullrank.recipes.resolve import PHOTOS, find_recipe
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
 from fullrank.run import Run
-from fullrank.run.pretrain import pretrain, preview
+from fullrank.run.pretrain import pretrain
+from fullrank.run.preview import preview
 from fullrank.run.terminal import stderr
 
 

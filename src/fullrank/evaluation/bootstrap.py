@@ -1,6 +1,7 @@
 """The bootstrap over test images: statistics of weighted images, in random resamples of the images or their groups."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -72,20 +73,27 @@ def weighted_mean(values: Float[np.ndarray, " n"]) -> Statistic:
     return lambda weights: weights @ values / weights.sum(1)
 
 
-def mean_of_classes(
-    of_class: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    positive: Bool[np.ndarray, "n K"],
-    scores: Float[np.ndarray, "n K"],
-) -> Statistic:
-    """Return the mean of a statistic of one class over the classes where it is defined, such as `area`."""
+@dataclass(frozen=True)
+class MeanOfClasses:
+    """The statistic that is the mean of a statistic of one class, such as `area`, over the classes where it is defined.
 
-    def statistic(weights: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore", divide="ignore"):  # a class may be absent from a resample
-            values = np.stack([of_class(weights, *pair) for pair in zip(positive.T, scores.T, strict=True)], axis=1)
-            finite = np.isfinite(values)
-            return np.where(finite, values, 0).sum(1) / finite.sum(1)
+    Attributes:
+        of_class: A function of the weights, of which images are in the class, and of their scores.
+    """
 
-    return statistic
+    of_class: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    positive: Bool[np.ndarray, "n K"]
+    scores: Float[np.ndarray, "n K"]
+
+    def by_class(self, weights: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b K"]:
+        """Return the statistic of each class, NaN for a class that is absent from a resample."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pairs = zip(self.positive.T, self.scores.T, strict=True)
+            return np.stack([self.of_class(weights, *pair) for pair in pairs], axis=1)
+
+    def __call__(self, weights: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+        values = np.ma.masked_invalid(self.by_class(weights))
+        return values.mean(axis=1).filled(np.nan)
 
 
 def recall(weights: np.ndarray, positive: np.ndarray, hits: np.ndarray) -> np.ndarray:

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.swa_utils import update_bn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.augmented import augmented_features, crop_and_flip, keep_decoded
+from fullrank.evaluation.augmented import passes_of
 from fullrank.evaluation.outcomes import Target
 from fullrank.evaluation.protocol import GradientProtocol
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.evaluation.task import AnyImages, Task
+from fullrank.images import Images, Preprocess
 from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes
 
 # Raw pixels have at most this side.
@@ -41,7 +43,7 @@ class FeatureSet:
     Attributes:
         target: The labels of the labelled test images.
         device: The device of the probes.
-        augmented: (protocol, number of the pass) → features of the augmented training images.
+        augmented: protocol → (number of a pass → features of the augmented training images).
     """
 
     name: str
@@ -49,7 +51,7 @@ class FeatureSet:
     test: Features
     target: Target
     device: torch.device | str = "cpu"
-    augmented: Callable[[GradientProtocol, int], Tensor] | None = None
+    augmented: Callable[[GradientProtocol], Callable[[int], Tensor]] | None = None
 
     def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return features and labels of the labelled training images, and the features of the labelled test images.
@@ -69,16 +71,10 @@ class FeatureSet:
         """
         if not protocol.views or self.augmented is None:
             return None
-        augmented, kept = self.augmented, {}
+        one_pass = lru_cache(None if protocol.views < protocol.epochs else 0)(self.augmented(protocol))
 
         def features(epoch: int) -> Tensor:
-            number = epoch % protocol.views
-            X = kept[number] if number in kept else augmented(protocol, number)
-            if len(X) != len(self.train.X):
-                what = f"{len(X)} of {len(self.train.X)} images could be read again"
-                raise UserError(f"{what}; the images changed during the evaluation")
-            if protocol.views < protocol.epochs:
-                kept[number] = X
+            X = one_pass(epoch % protocol.views)
             return (standardize(self.train.X, X)[1] if protocol.standardize else X)[self.train.labelled].to(self.device)
 
         return features
@@ -89,51 +85,34 @@ def labels_of(features: Features) -> Tensor:
     return features.labels if features.multi_labels is None else features.multi_labels.long()
 
 
-def feature_sets(
-    networks: Iterable[Network],
-    train: Images | MemoryImages,
-    test: Images | MemoryImages,
-    *,
-    seed: int,
-    errors: DecodeErrors,
-    notify: Callable[[str], Any] = lambda line: None,
-    **options: Any,
-) -> Iterator[FeatureSet]:
-    """Yield the features of each network on the training and the test images; `options` are those of
-    `extract_features`.
-    """
-    decoded: list[Images | MemoryImages] = []  # the training images for passes with augmentation, once they are needed
+def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Iterator[FeatureSet]:
+    """Yield the features of each network on the training and the test images; `seed` is that of augmented passes."""
     for network in networks:
-        notify(f"features: {network.name}")
-        X, X_test = (
+        task.notify(f"features: {network.name}")
+        train, test = (
             select_dimensions(
-                extract_features(network.module, images, network.preprocess, decode_errors=errors, **options),
-                network.dimensions,
+                extract_features(network.module, images, network.preprocess, **task.options), network.dimensions
             )
-            for images in (train, test)
+            for images in (task.splits.train, task.splits.test)
         )
 
-        def augmented(protocol: GradientProtocol, number: int, network: Network = network) -> Tensor:
-            again: dict[str, Any] = options | {"decode_errors": replace_errors(errors)}
-            if not decoded:
-                decoded.append(keep_decoded(train, network.preprocess, **again))
-            notify(f"features of augmented images: {network.name}, pass {number + 1}")
-            transform = crop_and_flip(network.preprocess, crop=protocol.crop, flip=protocol.flip)
-            again |= {"seed": seed, "bits": network.preprocess.bits}
-            return augmented_features(network.module, decoded[0], transform, number, **again)[:, network.dimensions]
+        def augmented(protocol: GradientProtocol, network: Network = network) -> Callable[[int], Tensor]:
+            again = task.again()
+            one_pass = passes_of(network.module, task.splits.train, network.preprocess, protocol, seed, **again.options)
 
-        target = Target(labels_of(X_test)[X_test.labelled].numpy(), groups_of(test, X_test), X_test.classes)
-        if X_test.multi_labels is not None:
-            target = replace(target, labels=target.labels == 1)
-        yield FeatureSet(network.name, X, X_test, target, options.get("device", "cpu"), augmented)
+            def features(number: int) -> Tensor:
+                task.notify(f"features of augmented images: {network.name}, pass {number + 1}")
+                return one_pass(number)[:, network.dimensions]
 
+            return features
 
-def replace_errors(errors: DecodeErrors) -> DecodeErrors:
-    """Return a new count of unreadable images, because a second pass over the images does not make more of them."""
-    return DecodeErrors(max_error_fraction=errors.max_error_fraction)
+        labels = labels_of(test)[test.labelled].numpy()
+        labels = labels if test.multi_labels is None else labels == 1
+        target = Target(labels, groups_of(task.splits.test, test), test.classes)
+        yield FeatureSet(network.name, train, test, target, task.options["device"], augmented)
 
 
-def groups_of(images: Images | MemoryImages, features: Features) -> np.ndarray:
+def groups_of(images: AnyImages, features: Features) -> np.ndarray:
     """Return the groups of the labelled images whose features are known, -1 for images without a group."""
     groups = torch.as_tensor(images.groups).cpu().numpy()
     if len(groups) != len(features.names):  # some images were unreadable
@@ -157,19 +136,20 @@ def raw_pixels(preprocess: Preprocess) -> Network:
 
 def calibrate_batchnorm(
     backbone: nn.Module,
-    images: Images | MemoryImages,
+    images: AnyImages,
     preprocess: Preprocess,
     *,
     sample: int = 4096,
     generator: torch.Generator,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
     **options: Any,
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
 
     In an untrained network, the running mean and variance are still 0 and 1. In eval mode, BatchNorm would then
     normalise nothing, and the network would be too weak a baseline. Here each BatchNorm averages the statistics of its
-    batches (momentum None) while all other layers are in eval mode; afterwards, momentum and modes are restored.
-    Weights do not change.
+    batches. Weights and modes do not change.
 
     Args:
         backbone: the untrained network.
@@ -177,38 +157,19 @@ def calibrate_batchnorm(
         preprocess: the preprocessing of the trained backbone.
         sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
         generator: a CPU generator that draws the images.
-        **options: as of `extract_features`. A batch that is at most half full is skipped, because all batches have the
+        batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the
             same weight.
+        device: device of the backbone.
+        **options: as of `extract_features`.
     """
-    layers = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
-    if not layers:
-        return backbone
-    rows = torch.randperm(len(images), generator=generator)[:sample]
-    batch_size, device = min(options.pop("batch_size", 512), len(rows)), options.pop("device", "cpu")
-    momenta = [layer.momentum for layer in layers]
-    with restore_modes(backbone):
-        backbone.to(device).eval()
-        for layer in layers:
-            layer.train()
-            layer.reset_running_stats()
-            layer.momentum = None
-        for part in preprocessed_batches(subset(images, rows.numpy()), preprocess, batch_size=batch_size, **options):
-            if 2 * len(part.pixels) > batch_size:  # not ==, because one unreadable image must not exclude the batch
-                with torch.no_grad():
-                    backbone(preprocess.normalize(part.pixels.to(device)))
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
+    chosen = images.subset(torch.randperm(len(images), generator=generator)[:sample].numpy())
+    batch_size = min(batch_size, len(chosen))
+    batches = preprocessed_batches(chosen, preprocess, batch_size=batch_size, **options)
+    # not ==, because one unreadable image must not exclude the batch
+    full = (preprocess.normalize(part.pixels.to(device)) for part in batches if 2 * len(part.pixels) > batch_size)
+    with restore_modes(backbone), torch.random.fork_rng():  # dropout draws
+        update_bn(full, backbone.to(device))
     return backbone
-
-
-def subset(images: Images | MemoryImages, rows: np.ndarray) -> Images | MemoryImages:
-    """Return the images at `rows`, in that order."""
-    if isinstance(images, Images):
-        return images.subset(rows)
-    index = torch.from_numpy(rows).to(images.pixels.device)
-    multi = None if images.multi_labels is None else images.multi_labels[index.cpu()]
-    kept = {"names": tuple(images.names[row] for row in rows), "groups": images.groups[index.cpu()]}
-    return replace(images, pixels=images.pixels[index], labels=images.labels[index], multi_labels=multi, **kept)
 
 
 def select_dimensions(features: Features, dimensions: slice) -> Features:

@@ -14,27 +14,24 @@ from safetensors.torch import save
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.evaluate import Scoring, overlap, scorable_splits, unfinished
-from fullrank.evaluation.outcomes import Outcome, Prediction, judge, score_predictions
-from fullrank.evaluation.protocol import FinetuneProtocol, settings_of
-from fullrank.evaluation.scorable import report_unlabelled
-from fullrank.evaluation.score import Evaluation
-from fullrank.evaluation.stored import FILE, add_evaluation, read_evaluations
-from fullrank.evaluation.supervised import decode_labelled, flipped_like, predict, target_of, train_classifier
+from fullrank.evaluation.outcomes import Prediction, score_predictions
+from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, settings_of
+from fullrank.evaluation.score import Evaluation, add_evaluation
+from fullrank.evaluation.supervised import Course
+from fullrank.evaluation.task import Notify, describe, file_of, open_task, silent
 from fullrank.evaluation.verdict import verdict
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors
 from fullrank.images.reading import Device, Reading
 from fullrank.methods import build_backbone
-from fullrank.models import Model, load, resolve_device
+from fullrank.models import Model, load
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 
+# The feature set of the network that starts from random weights.
 RANDOM = "random weights"
-"""The feature set of the network that starts from random weights."""
+# The file of the classifier: weight (K, D) and bias (K,), with the names of the classes as metadata.
 CLASSIFIER = "classifier.safetensors"
-"""The file of the classifier: weight (K, D) and bias (K,), with the names of the classes as metadata."""
 
 
 def finetune(
@@ -48,7 +45,7 @@ def finetune(
     device: Device | None = None,
     store: bool = True,
     overwrite: bool = False,
-    notify: Callable[[str], Any] = lambda line: None,
+    notify: Notify = silent,
     **protocol: Any,
 ) -> Evaluation:
     """Train all weights of a model with labels, beside the same network from random weights, and say which is better.
@@ -90,64 +87,42 @@ def finetune(
     """
     if seeds < 1:
         raise UserError(f"seeds is {seeds}, expected at least 1")
-    given, device = FinetuneProtocol(**protocol), device or Device()
+    given = FinetuneProtocol(**protocol)
     if out is not None:
         check_folder(Path(out), overwrite=overwrite)
-    loaded, where = load(model), resolve_device(device.accelerator)
-    splits = scorable_splits(loaded, labelled, reading, Scoring(seed=seed), several=False)
-    loaded = with_depth(loaded, splits.train)
-    path = loaded.path / FILE if store and loaded.path else None
-    if path:
-        read_evaluations(path)  # before the work, because a damaged file is an error
-    shared = overlap(loaded, splits.test) if labelled is not None else ""
-    statement = "; ".join(filter(None, (splits.statement, shared)))
-    for line in filter(None, (unfinished(loaded), statement)):
-        notify(line)
-
-    errors = DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
-    (pixels, read), (known, read_test) = (
-        decode_labelled(images, loaded.preprocess, **options) for images in (splits.train, splits.test)
-    )
-    numbers, target = flipped_like(given, loaded.recipe), target_of(known)
+    loaded = load(model)
+    task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, several=False)
+    path = file_of(loaded, store=store)
+    task, loaded = describe(task, loaded, elsewhere=labelled is not None), with_depth(loaded, task.splits.train)
+    course, initial = Course.of(task, loaded, given), loaded.initial
     starts: dict[str, Callable[[int], nn.Module]] = {"backbone": lambda _: deepcopy(loaded.backbone)}
-    if (initial := loaded.initial) is not None:
+    if initial is not None:
         starts["initial weights"] = lambda _: initial()
     starts[RANDOM] = lambda number: random_network(loaded, number)
-    final = replace(loaded.preprocess, resize=0)  # the pixels are resized already
     trained: dict[str, list[Prediction]] = {name: [] for name in starts}
-    first: tuple[nn.Module, nn.Linear] | None = None
+    first: list[Any] = []
     for number in range(seed, seed + seeds):
         for name, build in starts.items():
-            done = sum(map(len, trained.values()))
-            notify(f"training {done + 1} of {seeds * len(starts)}: seed {number}, from {name}, {numbers.epochs} epochs")
+            count = f"training {sum(map(len, trained.values())) + 1} of {seeds * len(starts)}"
+            notify(f"{count}: seed {number}, from {name}, {course.protocol.epochs} epochs")
             network = build(number)
-            head = train_classifier(network, final, pixels, numbers, seed=number, device=where)
-            trained[name].append(predict(network, head, final, known.pixels, device=where))
-            first = first or (network, head)
-    assert first is not None  # there is at least one seed
-
-    outcomes: list[Outcome] = []
-    for name, predictions in trained.items():
-        outcomes += score_predictions(name, "finetune", settings_of(numbers), predictions, target)
-    scores, comparisons = judge(outcomes, target, seed=seed, seeds=True)
-    left_out = [*report_unlabelled(splits.train, "training"), *report_unlabelled(splits.test, "test")]
-    left_out += [f"{len(errors.reasons)} images: unreadable"] if errors.reasons else []
-    evaluation = Evaluation(
-        model=loaded.name,
-        data=splits.data,
-        step=loaded.step,
-        train_images=read,  # as `evaluate` counts, so that its entry of the same images is the same
-        test_images=read_test,
-        chance=target.chance,
-        statement=statement,
-        scores=scores,
-        left_out=tuple(left_out),
-        comparisons=comparisons,
-        finetuned=verdict(comparisons),
-    )
+            head, prediction = course.take(network, seed=number)
+            trained[name].append(prediction)
+            first = first or [network, head]
+    settings, target = settings_of(course.protocol), course.target
+    outcomes = [
+        outcome
+        for name, predictions in trained.items()
+        for outcome in score_predictions(name, "finetune", settings, predictions, target)
+    ]
+    evaluation = task.evaluation(loaded, outcomes, target, course.read, seed=seed, seeds=True)
+    evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
     if out is not None:
-        write_network(loaded, *first, tuple(splits.train.classes), Path(out), overwrite=overwrite, notify=notify)
+        network, head = first
+        about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "initial"))
+        about |= {"name": f"{Path(loaded.name).name.partition('@')[0]}-finetuned"}
+        tuned = replace(loaded, backbone=network.cpu().eval(), classes=tuple(task.splits.train.classes), **about)
+        write_network(tuned, head, Path(out), overwrite=overwrite, notify=notify)
     if path:
         add_evaluation(path, evaluation)
     return evaluation
@@ -166,31 +141,19 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     Raises:
         UserError: it is a file, or has one of the files already.
     """
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise UserError(f"{folder} is a file, expected a folder; give another name")
     if taken := [name for name in (WEIGHTS, CONFIG, CARD, CLASSIFIER) if (folder / name).exists() and not overwrite]:
         remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
         raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
 
 
-def write_network(
-    model: Model,
-    network: nn.Module,
-    head: nn.Linear,
-    classes: tuple[str, ...],
-    folder: Path,
-    *,
-    overwrite: bool,
-    notify: Callable[[str], Any],
-) -> None:
+def write_network(model: Model, head: nn.Linear, folder: Path, *, overwrite: bool, notify: Notify) -> None:
     """Write a fine-tuned network as a folder that timm and `load` understand, with its classifier in a file of its
     own.
     """
-    name = f"{Path(model.name).name.partition('@')[0]}-finetuned"
-    nothing = dict.fromkeys(("projector", "recipe", "path", "step", "initial"))
-    tuned = replace(model, name=name, backbone=network.cpu().eval(), classes=classes, **nothing)
-    write_hub_folder(tuned, folder, overwrite=overwrite, notify=notify, classes=len(head.bias))
+    write_hub_folder(model, folder, overwrite=overwrite, notify=notify, classes=len(head.bias))
     tensors = {"weight": head.weight.detach().cpu().contiguous(), "bias": head.bias.detach().cpu().contiguous()}
     with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:
-        file.write_bytes(save(tensors, {"classes": json.dumps(classes)}))
+        file.write_bytes(save(tensors, {"classes": json.dumps(model.classes)}))
     notify(f"{folder / CLASSIFIER}: the classifier of {len(head.bias)} classes on features of file:{folder / WEIGHTS}")

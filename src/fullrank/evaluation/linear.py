@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
-from fullrank.evaluation.bootstrap import average_precision, mean_of_classes
-from fullrank.evaluation.logistic import LogisticRegression, OneForEachClass
+from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision
+from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.outcomes import Prediction
 from fullrank.evaluation.protocol import AdamProtocol, FewShotProtocol, FractionsProtocol, LinearProtocol, SgdProtocol
 
+# With fewer labels, a single tenth of them is too few to choose a penalty: its choice would depend on the seed.
 FEW_LABELS = 1000
-"""With fewer labels, a single tenth of them is too few to choose a penalty: its choice would depend on the seed."""
+# A function epoch → the training features of that epoch (n, D).
 Passes = Callable[[int], Tensor]
-"""A function epoch → the training features of that epoch (n, D)."""
 
 
 def linear_probe(
@@ -61,7 +61,7 @@ def linear_probe(
     [[-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]]
     """
     check_classes(y)
-    problem = LogisticRegression(X, y) if y.ndim == 1 else OneForEachClass(X, y)
+    problem = LogisticRegression(X, y)
     penalty, start = _choose_penalty(problem, y, penalties, iterations=iterations, seed=seed)
     model = problem.fit(penalty, start=start, iterations=iterations)
     missing = int((y.sum(0) == 0).sum()) if y.ndim == 2 else 0
@@ -105,7 +105,7 @@ def held_out_tenths(y: Tensor, *, seed: int) -> Int64[Tensor, " n"]:
 
 def _choose_penalty(
     problem: LogisticRegression, y: Tensor, penalties: Sequence[float], *, iterations: int, seed: int
-) -> tuple[float, Any]:
+) -> tuple[float, Logistic | None]:
     """Return the best penalty on held-out tenths, and the solution without the first of them.
 
     Without held-out rows, it is the middle penalty. The choice needs no exact minimum, so these fits stop early. The
@@ -114,32 +114,30 @@ def _choose_penalty(
     tenths = held_out_tenths(y, seed=seed)
     if not (tenths == 0).any() or len(penalties) == 1 or (y.ndim == 2 and len(y) < 10):
         return penalties[len(penalties) // 2], None
-    used = range(10 if len(y) < FEW_LABELS else 1)
-    last: list = [None] * len(used)
-    solutions, values = [], []
+    used = [tenths == k for k in range(10 if len(y) < FEW_LABELS else 1)]
+    truth = torch.cat([y[held_out] for held_out in used])
+    models: list[Any] = [None] * len(used)
+    firsts, values = [], []
     for penalty in penalties:
-        logits = []
-        for k in used:
-            last[k] = problem.fit(penalty, rows=tenths != k, start=last[k], iterations=iterations, tolerance=1e-5)
-            logits.append(last[k].logits(problem.features[tenths == k]))
-        truth = torch.cat([y[tenths == k] for k in used])
-        solutions.append(last[0])
-        values.append(_quality(torch.cat(logits), truth))
+        models = [
+            problem.fit(penalty, rows=~held_out, start=model, iterations=iterations, tolerance=1e-5)
+            for held_out, model in zip(used, models, strict=True)
+        ]
+        pairs = zip(models, used, strict=True)
+        firsts.append(models[0])
+        values.append(_quality(torch.cat([model.logits(problem.X[held_out]) for model, held_out in pairs]), truth))
         if max(values[-2:]) < max(values):  # weaker penalties overfit more
             break
     best = int(np.argmax(values))
-    return penalties[best], solutions[best]
+    return penalties[best], firsts[best]
 
 
 def _quality(logits: Tensor, y: Tensor) -> float:
-    """Return the accuracy, or for a target matrix the mean average precision."""
+    """Return the accuracy, or for a target matrix the mean average precision of the classes that an image has."""
     if y.ndim == 1:
         return (logits.argmax(1) == y).double().mean().item()
-    positive, scores = y.cpu().numpy() == 1, logits.double().cpu().numpy()
-    present = positive.any(0)
-    if not present.any():
-        return 0.0
-    return float(mean_of_classes(average_precision, positive[:, present], scores[:, present])(np.ones((1, len(y))))[0])
+    mean = MeanOfClasses(average_precision, (y == 1).cpu().numpy(), logits.double().cpu().numpy())
+    return float(np.nan_to_num(mean(np.ones((1, len(y))))[0]))  # 0 if no image has a class
 
 
 def few_shot(
@@ -174,16 +172,25 @@ def label_fraction(
     *,
     fraction: float,
     draws: int = FractionsProtocol.draws,
-    penalties: Sequence[float] = FractionsProtocol.penalties,
-    iterations: int = FractionsProtocol.iterations,
     seed: int = 0,
+    **options: Any,
 ) -> Iterator[Prediction]:
-    """Yield the linear probe of a random share of the labels of each class, rounded, at least one; `draws` times."""
+    """Yield the linear probe of a random share of the labels of each class, rounded, at least one; `draws` times.
+
+    Args:
+        X: training features, standardised by the statistics of all training images, labelled or not.
+        y: their labels.
+        X_test: test features.
+        fraction: the share.
+        draws: number of draws.
+        seed: seed of the draws.
+        **options: `penalties` and `iterations` of `linear_probe`.
+    """
     generator = torch.Generator().manual_seed(seed)
     labels = (y.bincount() * fraction).round().long().clamp_min(1)
     for _ in range(draws):
         rows = draw_labels(y, labels=labels, generator=generator)
-        yield linear_probe(X[rows], y[rows], X_test, penalties=penalties, iterations=iterations, seed=seed)
+        yield linear_probe(X[rows], y[rows], X_test, seed=seed, **options)
 
 
 def draw_labels(
@@ -204,7 +211,7 @@ def draw_labels(
 
 
 class _Head:
-    """A linear classifier in training. It starts at zero, because the problem is convex."""
+    """A linear classifier in training on some rows. It starts at zero, because the problem is convex."""
 
     def __init__(self, X: Tensor, classes: int, protocol: SgdProtocol | AdamProtocol, lr: float, rows: Tensor) -> None:
         self.W = X.new_zeros(classes, X.shape[1], requires_grad=True)
@@ -271,25 +278,23 @@ def gradient_probe(
             notes.append(f"the learning rate was limited to {limit:.2g}, the largest stable one")
         rates = tuple(dict.fromkeys(min(rate, limit) for rate in rates))
     classes, everything = int(y.max()) + 1, torch.arange(len(y), device=X.device)
-    finals = {rate: _Head(X, classes, protocol, rate, everything) for rate in rates}
     candidates: dict[float, _Head] = {}
-    held_out = torch.zeros_like(y, dtype=torch.bool)
+    held_out = held_out_tenths(y, seed=seed) == 0
     if len(rates) > 1:
-        held_out = held_out_tenths(y, seed=seed) == 0
         if not held_out.any():
             remedy = "of which one is held out to choose the rate; give one rate, or label more images"
             raise UserError(f"{len(rates)} learning rates need ten labels of a class, {remedy}")
         candidates = {rate: _Head(X, classes, protocol, rate, everything[~held_out]) for rate in rates}
+    finals = {rate: _Head(X, classes, protocol, rate, everything) for rate in rates}
     for epoch in range(protocol.epochs):
         features = X if passes is None else passes(epoch)
         for head in (*candidates.values(), *finals.values()):
             head.train_epoch(features, y, generator)
-    best = next(iter(rates))
+    best = next(iter(finals))
     if candidates:
         values = {rate: _quality(head.logits(X[held_out]), y[held_out]) for rate, head in candidates.items()}
         best = max(values, key=lambda rate: (values[rate], -rate))  # for ties, the smaller rate
-        edge = ", the largest" if best == max(rates) else ", the smallest" if best == min(rates) else ""
-        edge += "; a wider range may be better" if edge else ""
+        edge = ", at the end of them; a wider range may be better" if best in (min(rates), max(rates)) else ""
         listed = ", ".join(f"{rate:.3g}" for rate in rates)
         notes.append(f"the learning rate {best:.3g} was chosen from {listed} on held-out training images{edge}")
     if not finals[best].W.isfinite().all():

@@ -3,7 +3,8 @@ outliers and likely label errors.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,22 +22,23 @@ from rich.text import Text
 from sklearn.neighbors import NearestNeighbors
 
 from fullrank.errors import UserError, printable
+from fullrank.evaluation.task import AnyImages, Notify, how, silent
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, open_images
+from fullrank.images import MemoryImages, Preprocess, as_images, open_images
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
-from fullrank.models import Model, load, resolve_device
+from fullrank.models import Model, load
 from fullrank.models.features import preprocessed_batches, verify_frozen
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, resolve_source
 
+# Side of the thumbnails that are compared, in pixels.
 SIDE = 16
-"""Side of the thumbnails that are compared, in pixels."""
+# Rows of each table in the terminal.
 LISTED = 10
-"""Rows of each table in the terminal."""
+# The Parquet files of `Neighbours.save`.
 TABLES = "images", "duplicates", "queries"
-"""The Parquet files of `Neighbours.save`."""
 
 
 class Duplicate(NamedTuple):
@@ -76,7 +78,7 @@ class Neighbours:
     indices: Int64[np.ndarray, "n k"]
     similarities: Float32[np.ndarray, "n k"]
     duplicates: list[Duplicate]
-    parts: dict[str, Images | MemoryImages]
+    parts: dict[str, AnyImages]
     places: Int64[np.ndarray, " n"]
     preprocess: Preprocess
     queries: tuple[list[str], Int64[np.ndarray, "q k"], Float32[np.ndarray, "q k"]] | None = None
@@ -95,11 +97,11 @@ class Neighbours:
     @property
     def label_agreement(self) -> Float[np.ndarray, " n"]:
         """The share of the labelled neighbours with the label of the image; NaN without labels."""
-        numbers = {label: i for i, label in enumerate(dict.fromkeys(self.labels)) if label is not None}
-        labels = np.array([numbers.get(label, -1) if label is not None else -1 for label in self.labels])
-        near = labels[self.indices]
-        labelled, same = (near >= 0).sum(1), ((near == labels[:, None]) & (near >= 0)).sum(1)
-        return np.where((labelled > 0) & (labels >= 0), same / np.maximum(labelled, 1), np.nan)
+        labels = np.unique([label or "" for label in self.labels], return_inverse=True)[1]
+        known = np.array([label is not None for label in self.labels])
+        near, labelled = labels[self.indices], known[self.indices]
+        same = ((near == labels[:, None]) & labelled).sum(1)
+        return np.where(known & labelled.any(1), same / np.maximum(labelled.sum(1), 1), np.nan)
 
     def outliers(self, count: int = 20) -> list[int]:
         """Return the rows with the largest outlier scores, the largest first."""
@@ -116,20 +118,18 @@ class Neighbours:
 
     def usual_label(self, row: int) -> tuple[str | None, float]:
         """Return the most frequent label of the neighbours of an image, and its share of the neighbours."""
-        labels = [label for i in self.indices[row] if (label := self.labels[i]) is not None]
-        if not labels:
-            return None, 0.0
-        best = max(dict.fromkeys(labels), key=labels.count)  # the first of equals is the label of the nearest
-        return best, labels.count(best) / self.indices.shape[1]
+        labels = Counter(label for i in self.indices[row] if (label := self.labels[i]) is not None)
+        label, count = next(iter(labels.most_common(1)), (None, 0))  # the first of equals is the label of the nearest
+        return label, count / self.indices.shape[1]
 
     def picture(self, row: int) -> np.ndarray:
         """Return the pixels (C, S, S) of an image as the network receives them before normalisation; the image is
         opened again.
         """
         images, place = self.parts[self.splits[row]], int(self.places[row])
-        if isinstance(images, MemoryImages):
-            return self.preprocess.pixels(images.pixels[place].permute(1, 2, 0).cpu().numpy()).numpy()
-        return self.preprocess.pixels(images.open(place), name=self.names[row]).numpy()
+        is_open = isinstance(images, MemoryImages)
+        image = images.pixels[place].permute(1, 2, 0).cpu().numpy() if is_open else images.open(place)
+        return self.preprocess.pixels(image, name=self.names[row]).numpy()
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables that `save` writes.
@@ -138,31 +138,32 @@ class Neighbours:
         usual_label. duplicates: a row for each pair, with correlation and equal. queries, if there are any: a row for
         each query and neighbour.
         """
-        names = [name.encode("utf-8", "backslashreplace").decode() for name in self.names]  # may be no UTF-8
-        images: dict[str, Any] = {"name": names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
-        images |= {
-            "neighbours": self.indices.tolist(),
-            "neighbour_names": [[names[i] for i in r] for r in self.indices],
-        }
-        images |= {"similarities": list(self.similarities), "outlier_score": self.outlier_score}
-        images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # NaN becomes null
-        images["usual_label"] = pa.array([self.usual_label(i)[0] for i in range(len(self))], pa.string())
-        pairs = {"first": [pair.first for pair in self.duplicates], "second": [pair.second for pair in self.duplicates]}
-        found: dict[str, Any] = {side: pa.array(rows, pa.int64()) for side, rows in pairs.items()}
-        for side, rows in pairs.items():
-            found[f"{side}_name"] = pa.array([names[i] for i in rows], pa.string())
-            found[f"{side}_split"] = pa.array([self.splits[i] for i in rows], pa.string())
-        found["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
-        found["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
-        tables = {"images": pa.table(images), "duplicates": pa.table(found)}
+
+        def texts(values: Sequence[str | None], rows: Any) -> pa.Array:
+            return pa.array([values[i] for i in rows], pa.string())  # the type also of an empty column
+
+        names, everything = self.names, range(len(self))
+        images: dict[str, Any] = {"name": names, "split": self.splits, "label": texts(self.labels, everything)}
+        images |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
+        images |= {"neighbour_names": [[names[i] for i in row] for row in self.indices]}
+        images |= {"outlier_score": self.outlier_score, "usual_label": [self.usual_label(i)[0] for i in everything]}
+        images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
+        duplicates: dict[str, Any] = {}
+        for side, place in (("first", 0), ("second", 1)):
+            rows = [pair[place] for pair in self.duplicates]
+            duplicates[side] = pa.array(rows, pa.int64())
+            duplicates |= {f"{side}_name": texts(names, rows), f"{side}_split": texts(self.splits, rows)}
+        duplicates["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
+        duplicates["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
+        tables = {"images": pa.table(images), "duplicates": pa.table(duplicates)}
         if self.queries:
             asked, indices, similarities = self.queries
-            rows, k = indices.ravel().tolist(), indices.shape[1]
-            asked = [name for name in asked for _ in range(k)]
-            answers: dict[str, Any] = {"query": asked, "rank": np.tile(np.arange(1, k + 1), len(indices)), "row": rows}
-            answers |= {"name": [names[i] for i in rows], "split": [self.splits[i] for i in rows]}
-            answers |= {"label": pa.array([self.labels[i] for i in rows], pa.string())}
-            tables["queries"] = pa.table(answers | {"similarity": similarities.ravel()})
+            rows, k = indices.ravel(), indices.shape[1]
+            answers: dict[str, Any] = {"query": np.repeat(asked, k), "rank": np.tile(np.arange(1, k + 1), len(indices))}
+            answers |= {"row": rows, "name": texts(names, rows), "split": texts(self.splits, rows)}
+            tables["queries"] = pa.table(
+                answers | {"label": texts(self.labels, rows), "similarity": similarities.ravel()}
+            )
         return tables
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
@@ -219,7 +220,7 @@ def neighbours(
     duplicates: float = 0.98,
     reading: Reading | None = None,
     device: Device | None = None,
-    notify: Callable[[str], Any] = lambda line: None,
+    notify: Notify = silent,
 ) -> Neighbours:
     """Find the nearest neighbours, near-duplicates, outliers and likely label errors of a set of images.
 
@@ -251,31 +252,27 @@ def neighbours(
     """
     if k < 1 or not 0 < duplicates <= 1:
         raise UserError(f"k is {k} and duplicates is {duplicates}, expected k ≥ 1 and a correlation in (0, 1]")
-    device, loaded = device or Device(), load(model)
+    options, loaded = how(device or Device()), load(model)
     source, parts = open_parts(loaded, data, split, reading)
-    loaded, where = with_depth(loaded, *parts.values()), resolve_device(device.accelerator)
-    asked = _read_queries(loaded, query)  # before the work, because an image may be unreadable
+    loaded, where = with_depth(loaded, *parts.values()), options.pop("device")
+    asked = None if query is None else _read_queries(loaded, query)  # before the work: an image may be unreadable
     names, splits, labels, places, X, small, digests = [], [], [], [], [], [], []
-    errors = DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options: dict[str, Any] = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
 
     @torch.inference_mode()
     def embed(pixels: torch.Tensor) -> np.ndarray:
         return loaded.backbone(loaded.preprocess.normalize(pixels.to(where))).float().cpu().numpy()
 
-    loaded.backbone.to(where)
-    with verify_frozen(loaded.backbone):
+    with verify_frozen(loaded.backbone.to(where)):
         for part, images in parts.items():
             notify(f"embedding {len(images):,} images of {part}")
             for batch in preprocessed_batches(images, loaded.preprocess, **options):
                 X.append(embed(batch.pixels))
                 small.append(thumbnails(batch.pixels.cpu()))
-                digests += [
-                    hashlib.sha1(image.numpy().tobytes()).digest()
-                    for image in to_16_bits(batch.pixels.cpu()).contiguous()
-                ]
+                values = to_16_bits(batch.pixels.cpu()).numpy()
+                digests += [hashlib.sha1(image.tobytes()).digest() for image in values]
                 names += batch.names
-                labels += label_texts(batch.labels.tolist(), tuple(images.classes))
+                texts = (*images.classes, *map(str, range(len(images.classes), int(batch.labels.max()) + 1)))
+                labels += [texts[label] if label >= 0 else None for label in batch.labels.tolist()]
                 splits += [part] * len(batch.names)
                 places.append(batch.indices.numpy())
         queries = None if asked is None else embed(asked[1])
@@ -299,49 +296,33 @@ def neighbours(
         places=np.concatenate(places),
         preprocess=loaded.preprocess,
         queries=None if asked is None or queries is None else (asked[0], *nearest(features, k, queries)),
-        skipped=tuple(errors.reasons),
+        skipped=tuple(options["decode_errors"].reasons),
     )
 
 
 def open_parts(
     model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
-) -> tuple[str, dict[str, Images | MemoryImages]]:
-    """Return the name of the source and its splits.
-
-    Raises:
-        UserError: the source or the split does not exist.
-    """
+) -> tuple[str, dict[str, AnyImages]]:
+    """Return the name of the source and its splits, all or the one with this name."""
     if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
-        parts: dict[str, Images | MemoryImages] = {str(name): as_images(part) for name, part in data.items()}
-        chosen = {name: part for name, part in parts.items() if split in (None, name)}
+        chosen: dict[str, AnyImages] = {name: as_images(part) for name, part in data.items() if split in (None, name)}
         if not chosen:
-            raise UserError(f"split is '{split}', expected one of {', '.join(parts) or 'the names of parts'}")
+            raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")
         return "memory", chosen
     source, config = resolve_source(model, data, reading)
-    if not isinstance(source, Images | MemoryImages):
+    if not isinstance(source, AnyImages):
         return str(source), dict(open_images(source, config.reading, split=split))
     if split is not None:
         raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
     return getattr(source, "source", "memory"), {"all": source}
 
 
-def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor] | None:
+def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor]:
     """Return the names and the preprocessed pixels of the queries."""
-    if query is None:
-        return None
     images = given_images(query)
-    names = [images.name(i) for i in range(len(images))]
-    pixels = [read_pixels(images, i, model.preprocess) for i in range(len(images))]
-    return names, torch.stack(same_form(pixels))
-
-
-def label_texts(labels: Sequence[int], classes: tuple[str, ...]) -> list[str | None]:
-    """Return the names of labels, the number of a label without a name, and None for -1.
-
-    >>> label_texts([0, -1, 7], ("cat",))
-    ['cat', None, '7']
-    """
-    return [None if label < 0 else classes[label] if label < len(classes) else str(label) for label in labels]
+    rows = range(len(images))
+    pixels = same_form([read_pixels(images, row, model.preprocess) for row in rows])
+    return [images.name(row) for row in rows], torch.stack(pixels)
 
 
 def nearest(

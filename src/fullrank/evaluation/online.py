@@ -8,8 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-# A top-5 accuracy is only computed with more classes than this.
-TOP5_CLASSES = 10
+from fullrank.evaluation.outcomes import MANY_CLASSES
 
 
 @dataclass(frozen=True)
@@ -98,21 +97,15 @@ class OnlineProbe(nn.Module):
         any_labelled = labelled.any()  # an `if` would wait for the device
         before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
         self.train()
-        with (
-            torch.enable_grad(),
-            torch.autocast(features.device.type, enabled=False),
-        ):  # the backward pass too runs without autocast
+        with torch.enable_grad(), torch.autocast(features.device.type, enabled=False):  # for the backward pass too
             logits = self(features)  # the statistics include unlabelled features
-            loss = cross_entropy(
-                logits, labels.where(labelled, -1), ignore_index=-1
-            )  # logits[labelled] would wait for the device
+            # logits[labelled] would wait for the device
+            loss = cross_entropy(logits, labels.where(labelled, -1), ignore_index=-1)
             gradients = torch.autograd.grad(loss, (self.W, self.b))
         with torch.no_grad():
-            if self.weight_decay:
-                gradients[0].add_(self.W, alpha=self.weight_decay)
-            for weight, v, gradient in zip(
-                (self.W, self.b), (self.W_velocity, self.b_velocity), gradients, strict=True
-            ):
+            gradients[0].add_(self.W, alpha=self.weight_decay)
+            velocities = (self.W_velocity, self.b_velocity)
+            for weight, v, gradient in zip((self.W, self.b), velocities, gradients, strict=True):
                 weight.add_(v.mul_(self.momentum).add_(gradient), alpha=-self.lr * lr_factor)
         for name, tensor in self.state_dict().items():
             tensor.copy_(tensor.where(any_labelled, before[name]))
@@ -125,19 +118,18 @@ class OnlineProbe(nn.Module):
         Args:
             batches: features (n, D) and labels (n,), −1 for none.
         """
-        with_top5 = len(self.b) > TOP5_CLASSES
         images = first = among_five = 0
         self.eval()
         for features, labels in batches:
             labelled = labels >= 0
             with torch.autocast(features.device.type, enabled=False):
-                logits = self(features[labelled])
-            classes = labels[labelled, None]
-            images += len(logits)
-            first += int((logits.argmax(1, keepdim=True) == classes).sum())
-            among_five += int((logits.topk(5).indices == classes).sum()) if with_top5 else 0
+                best = self(features[labelled]).topk(min(5, len(self.b))).indices
+            hits = best == labels[labelled, None]
+            images += len(hits)
+            first += int(hits[:, 0].sum())
+            among_five += int(hits.sum())
         assert images, "no feature has a label"
-        return OnlineScore(first / images, among_five / images if with_top5 else None, images)
+        return OnlineScore(first / images, among_five / images if len(self.b) > MANY_CLASSES else None, images)
 
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
         """Return the share of the labelled features that are classified correctly, with the running statistics."""

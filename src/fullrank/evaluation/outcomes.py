@@ -2,28 +2,29 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import softmax
 from scipy.stats import sem, t
 from torch import Tensor
 
-from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import (
     RESAMPLES,
+    MeanOfClasses,
     Statistic,
     area,
     average_precision,
     interval,
-    mean_of_classes,
     recall,
     resample,
     units,
     weighted_mean,
 )
 from fullrank.evaluation.score import (
+    ACCURACY,
     AUROC,
     BALANCED,
     LARGEST_CONFUSION,
@@ -64,6 +65,7 @@ class Target:
     Attributes:
         labels: Class numbers (m,), or which image has which class (m, K), boolean.
         groups: (m,) The group of each image, -1 for an image of its own.
+        classes: The names of the classes; a class without a name has its number.
     """
 
     labels: np.ndarray
@@ -71,40 +73,40 @@ class Target:
     classes: tuple[str, ...] = ()
 
     @property
+    def present(self) -> list[int]:
+        """The classes with a test image."""
+        return (np.unique(self.labels) if self.labels.ndim == 1 else np.flatnonzero(self.labels.any(0))).tolist()
+
+    @property
+    def positive(self) -> np.ndarray:
+        """Which image has which of the classes that are present."""
+        return self.labels[:, None] == self.present if self.labels.ndim == 1 else self.labels[:, self.present]
+
+    @property
     def chance(self) -> float:
         """The share of the most frequent class, or for several labels an image the mean average precision of equal
         scores: the mean share of positives over the classes with one.
         """
-        if self.labels.ndim == 1:
-            return float(np.bincount(self.labels).max() / len(self.labels))
-        shares = self.labels.mean(0)
-        return float(shares[shares > 0].mean())
+        shares = self.positive.mean(0)
+        return float(shares.max() if self.labels.ndim == 1 else shares.mean())
 
-    def name(self, k: int) -> str:
-        """Return the name of a class."""
-        return self.classes[k] if k < len(self.classes) else str(k)
+    def by_name(self, values: Iterable[Any]) -> dict[str, Any]:
+        """Return the values of the classes that are present, by their names."""
+        names = (self.classes[k] if k < len(self.classes) else str(k) for k in self.present)
+        return dict(zip(names, values, strict=True))
 
 
 class Outcome(NamedTuple):
     """A score with what its interval needs.
 
     Attributes:
-        statistic: The score as a function of the weights of the test images; None for a score without an interval.
+        statistic: The score as a function of the weights of the test images.
         repetitions: The value of each repetition.
     """
 
     score: Score
-    statistic: Statistic | None = None
-    repetitions: tuple[float, ...] = ()
-
-
-@dataclass
-class _Sums:
-    """The metrics of the repetitions of one probe."""
-
-    values: dict[str, list[float]] = field(default_factory=dict)
-    hits: list[np.ndarray] = field(default_factory=list)
-    recalls: list[np.ndarray] = field(default_factory=list)
+    statistic: Statistic
+    repetitions: tuple[float, ...]
 
 
 def accuracy(logits: Float[Tensor, "m K"], labels: Tensor, *, top: int = 1) -> float:
@@ -116,6 +118,34 @@ def accuracy(logits: Float[Tensor, "m K"], labels: Tensor, *, top: int = 1) -> f
     """
     best = logits.topk(min(top, logits.shape[1]), dim=1).indices
     return (best == labels[:, None])[labels >= 0].any(1).double().mean().item()
+
+
+def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) -> dict[str, Statistic]:
+    """Return metric → statistic of one prediction, the main metric first.
+
+    Args:
+        logits: the scores of the classes.
+        target: the labels.
+        by_class: also balanced accuracy and AUROC.
+    """
+    y, present, positive = target.labels, target.present, target.positive
+    scores = logits.cpu().double().numpy()
+    if y.ndim == 2:
+        both = ~positive.all(0)  # a class that all images have divides nothing
+        found: dict[str, Statistic] = {MAP: MeanOfClasses(average_precision, positive, scores[:, present])}
+        areas = MeanOfClasses(area, positive[:, both], scores[:, present][:, both])
+        return found | ({AUROC: areas} if both.any() else {})
+    missing = max(y.max() + 1 - scores.shape[1], 0)  # classes that only test images have
+    best = (logits.topk(min(5, logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]).astype(float)
+    found = {ACCURACY: weighted_mean(best[:, 0])}
+    if scores.shape[1] + missing > MANY_CLASSES:
+        found[TOP5] = weighted_mean(best.max(1))
+    if by_class:
+        found[BALANCED] = MeanOfClasses(recall, positive, np.repeat(best[:, :1], len(present), 1))
+        shares = softmax(np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf), axis=1)[:, present]
+        if len(present) > 1 and np.isfinite(shares).all():
+            found[AUROC] = MeanOfClasses(area, positive, shares)
+    return found
 
 
 def score_predictions(
@@ -137,75 +167,43 @@ def score_predictions(
         target: the labels.
         by_class: also score balanced accuracy, AUROC, recalls and the confusion matrix.
     """
-    if target.labels.ndim == 2:
-        return _several(
-            Score(features=features, probe=probe, settings=settings, metric=MAP, value=0), predictions, target
-        )
-    y, sums, last = target.labels, _Sums(), None
-    present = np.unique(y)
-    is_class = y[:, None] == present
-    for last in predictions:
-        logits = last.logits.cpu().double().numpy()
-        classes = max(logits.shape[1], y.max() + 1)
-        logits = np.pad(logits, ((0, 0), (0, classes - logits.shape[1])), constant_values=-np.inf)
-        best = last.logits.topk(min(5, last.logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]
-        sums.hits.append(best[:, 0].astype(float))
-        sums.values.setdefault("accuracy", []).append(float(best[:, 0].mean()))
-        if classes > MANY_CLASSES:
-            sums.values.setdefault(TOP5, []).append(float(best.any(1).mean()))
-        if by_class:
-            sums.recalls.append(sums.hits[-1] @ is_class / is_class.sum(0))
-            sums.values.setdefault(BALANCED, []).append(float(sums.recalls[-1].mean()))
-            odds = np.exp(logits - logits.max(1, keepdims=True))
-            shares = (odds / odds.sum(1, keepdims=True))[:, present]
-            if len(present) > 1 and np.isfinite(shares).all():
-                one = mean_of_classes(area, is_class, shares)(np.ones((1, len(y))))
-                sums.values.setdefault(AUROC, []).append(float(one[0]))
+    ones, several, found, last = np.ones((1, len(target.labels))), target.labels.ndim == 2, [], None
+    for last in predictions:  # one after the other: the logits of many draws may not fit in memory
+        found.append(metrics_of(last.logits, target, by_class=by_class))
     assert last is not None, "a probe has a prediction"
-    hits = np.mean(sums.hits, axis=0)
-    statistics: dict[str, Statistic] = {"accuracy": weighted_mean(hits)}
-    details: dict[str, Any] = {}
-    if by_class:
-        recalls = np.mean(sums.recalls, axis=0).tolist()
-        details["per_class"] = {target.name(k): value for k, value in zip(present.tolist(), recalls, strict=True)}
-        statistics[BALANCED] = mean_of_classes(recall, is_class, np.repeat(hits[:, None], len(present), 1))
-    if by_class and len(sums.hits) == 1:
+    details: dict[str, Any] = {"chosen": last.chosen, "note": last.note}
+    if several or by_class:
+        of_classes: list[Any] = [each[MAP if several else BALANCED] for each in found]
+        values = np.mean([each.by_class(ones)[0] for each in of_classes], axis=0)
+        details["per_class"] = target.by_name(values.tolist())
+    if several:
+        details["positives"] = target.by_name(target.positive.sum(0).tolist())
+    elif by_class and len(found) == 1:
+        classes = int(max(last.logits.shape[1], target.labels.max() + 1))
         if classes <= LARGEST_CONFUSION:
             confusion = np.zeros((classes, classes), int)
-            np.add.at(confusion, (y, last.logits.argmax(1).cpu().numpy()), 1)
+            np.add.at(confusion, (target.labels, last.logits.argmax(1).cpu().numpy()), 1)
             details["confusion"] = tuple(map(tuple, confusion.tolist()))
-        if shares.size <= LARGEST_AUROC:
-            statistics[AUROC] = mean_of_classes(area, is_class, shares)
-    about = {"features": features, "probe": probe, "settings": settings, "n": len(sums.hits)}
     outcomes = []
-    for metric, values in sums.values.items():
-        sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
-        extra = {"chosen": last.chosen, "note": last.note} | details if metric == "accuracy" else {}
-        score = Score(**about, metric=metric, value=float(np.mean(values)), sd=sd, **extra)
-        outcomes.append(Outcome(score, statistics.get(metric), tuple(values)))
+    for metric in found[0]:
+        parts = [each[metric] for each in found if metric in each]
+        values = [float(part(ones)[0]) for part in parts]
+        score = Score(
+            features=features,
+            probe=probe,
+            settings=settings,
+            metric=metric,
+            value=float(np.mean(values)),
+            sd=float(np.std(values, ddof=1)) if len(values) > 1 else None,
+            n=len(values),
+            **(details if metric in MAIN_METRICS else {}),
+        )
+        outcomes.append(Outcome(score, _mean(parts), tuple(values)))
     return outcomes
 
 
-def _several(score: Score, predictions: Iterable[Prediction], target: Target) -> list[Outcome]:
-    """Return mean average precision and AUROC of one prediction of several labels an image."""
-    (prediction,), positive = predictions, target.labels
-    logits, ones = prediction.logits.cpu().double().numpy(), np.ones((1, len(positive)))
-    present = np.flatnonzero(positive.any(0)).tolist()
-    statistic = mean_of_classes(average_precision, positive[:, present], logits[:, present])
-    precisions = {k: float(average_precision(ones, positive[:, k], logits[:, k])[0]) for k in present}
-    main = replace(
-        score,
-        value=float(np.mean(list(precisions.values()))),
-        chosen=prediction.chosen,
-        note=prediction.note,
-        per_class={target.name(k): value for k, value in precisions.items()},
-        positives={target.name(k): int(positive[:, k].sum()) for k in present},
-    )
-    outcomes = [Outcome(main, statistic, (main.value,))]
-    if both := [k for k in present if not positive[:, k].all()]:
-        areas = mean_of_classes(area, positive[:, both], logits[:, both])
-        outcomes.append(Outcome(replace(score, metric=AUROC, value=float(areas(ones)[0]))))
-    return outcomes
+def _mean(parts: Sequence[Statistic]) -> Statistic:
+    return lambda weights: np.mean([part(weights) for part in parts], axis=0)
 
 
 def judge(
@@ -224,43 +222,40 @@ def judge(
         seed: seed of the resamples.
         seeds: whether the repetitions of a score are seeds.
     """
-    scores = [outcome.score for outcome in outcomes]
+    scores, cells = [outcome.score for outcome in outcomes], target.positive.size
     main = main_score(scores)
     assert main is not None, "at least one probe is scored"
     alike = [s.probe == "supervised" or (s.probe, s.settings) == (main.probe, main.settings) for s in scores]
-    rated = [
-        i
-        for i, outcome in enumerate(outcomes)
-        if outcome.statistic is not None and (scores[i].metric in MAIN_METRICS or alike[i])
-    ]
-    few = main.metric == MAP and target.labels.size > LARGEST_MAP
-    statistics = [statistic for i in rated if (statistic := outcomes[i].statistic)]
-    values = resample(statistics, target.groups, resamples=RESAMPLES // 5 if few else RESAMPLES, seed=seed)
-    for i, column in zip(rated, values.T, strict=True):
+    with_interval = (BALANCED, AUROC) if cells <= LARGEST_AUROC else (BALANCED,)
+    rated = [i for i, s in enumerate(scores) if s.metric in MAIN_METRICS or (alike[i] and s.metric in with_interval)]
+    resamples = RESAMPLES // 5 if main.metric == MAP and cells > LARGEST_MAP else RESAMPLES
+    drawn = resample([outcomes[i].statistic for i in rated], target.groups, resamples=resamples, seed=seed)
+    values = dict(zip(rated, drawn.T, strict=True))
+    for i, column in values.items():
         if np.isfinite(column).any():
-            scores[i] = replace(scores[i], **dict(zip(("low", "high"), interval(column), strict=True)))
-    compared = {
-        scores[i].features: column for column, i in enumerate(rated) if alike[i] and scores[i].metric == main.metric
-    }
-    first, *others = compared
+            low, high = interval(column)
+            scores[i] = replace(scores[i], low=low, high=high)
+    first, *others = (i for i in rated if alike[i] and scores[i].metric == main.metric)
     comparisons = []
-    for name in others:
-        ours, theirs = (outcomes[rated[compared[each]]] for each in (first, name))
+    for other in others:
+        ours, theirs = outcomes[first], outcomes[other]
         difference = ours.score.value - theirs.score.value
+        low, high = interval(values[first] - values[other])
         half = seed_half_width(np.subtract(ours.repetitions, theirs.repetitions)) if seeds else 0.0
-        ends = interval(values[:, compared[first]] - values[:, compared[name]])
-        below, above = (math.hypot(end - difference, half) for end in ends)
+        if half:
+            below, above = (math.hypot(end - difference, half) for end in (low, high))
+            low, high = difference - below, difference + above
         comparisons.append(
             Comparison(
                 probe=main.probe,
                 settings=main.settings,
                 metric=main.metric,
-                against=name,
+                against=theirs.score.features,
                 value=ours.score.value,
                 reference=theirs.score.value,
                 difference=difference,
-                low=difference - below if half else ends[0],
-                high=difference + above if half else ends[1],
+                low=low,
+                high=high,
                 units=int(units(target.groups).max()) + 1,
                 grouped=bool((target.groups >= 0).any()),
                 seeds=ours.score.n if seeds else 1,
@@ -279,14 +274,3 @@ def seed_half_width(differences: Float[np.ndarray, " S"]) -> float:
     """
     S = len(differences)
     return 0.0 if S < 2 else float(t.ppf(0.975, S - 1) * sem(differences))
-
-
-def check_same_images(targets: Sequence[Target]) -> None:
-    """Check that all feature sets have the same test images.
-
-    Raises:
-        UserError: a model could not read some of them.
-    """
-    if len({len(target.labels) for target in targets}) > 1:
-        remedy = "remove the unreadable images"
-        raise UserError(f"the models cannot read the same test images, so they cannot be compared; {remedy}")

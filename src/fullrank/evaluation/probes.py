@@ -3,7 +3,7 @@ features.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +23,7 @@ from fullrank.evaluation.linear import (
     linear_probe,
 )
 from fullrank.evaluation.outcomes import Outcome, Prediction, score_predictions
-from fullrank.evaluation.protocol import (
-    AdamProtocol,
-    FewShotProtocol,
-    FractionsProtocol,
-    KnnProtocol,
-    LinearProtocol,
-    SgdProtocol,
-    SvmProtocol,
-    settings_of,
-)
+from fullrank.evaluation.protocol import AdamProtocol, KnnProtocol, SgdProtocol, SvmProtocol, settings_of
 
 
 def knn(
@@ -104,101 +95,87 @@ def linear_svm(
     >>> linear_svm(X, y, X).logits.argmax(1).tolist()
     [0, 1]
     """
-    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.exceptions import ConvergenceWarning  # here, because training imports this file and needs no SVM
     from sklearn.svm import LinearSVC
 
     check_classes(y)
     if not X.isfinite().all():
         raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint")
-    rows, labels, queries = (tensor.cpu().double().numpy() for tensor in (X, y, X_test))
-    held_out = (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
+    rows, queries = (values.cpu().double().numpy() for values in (X, X_test))
+    labels, held_out = y.cpu().numpy(), (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
 
     def fit(c: float, used: np.ndarray) -> Any:
         model = LinearSVC(C=c, dual="auto", max_iter=iterations, random_state=0)  # pyright: ignore[reportArgumentType]
-        return model.fit(rows[used], labels[used].astype(int))
+        return model.fit(rows[used], labels[used])
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         best = C[len(C) // 2]
         if held_out.any() and len(C) > 1:
-            values = {c: fit(c, ~held_out).score(rows[held_out], labels[held_out].astype(int)) for c in C}
+            values = {c: fit(c, ~held_out).score(rows[held_out], labels[held_out]) for c in C}
             best = max(values, key=lambda c: (values[c], -c))
         model = fit(best, np.ones(len(labels), bool))
     decision = model.decision_function(queries)
-    decision = np.stack([-decision, decision], 1) if decision.ndim == 1 else decision
     logits = torch.full((len(queries), int(y.max()) + 1), -torch.inf, dtype=torch.float64)
-    logits[:, model.classes_] = torch.from_numpy(decision)
+    logits[:, model.classes_] = torch.from_numpy(decision if decision.ndim == 2 else np.stack([-decision, decision], 1))
     return Prediction(logits, {"C": best}, "a fit ended after its last iteration" if caught else "")
-
-
-Predictions = Iterator[tuple[dict[str, Any], Iterable[Prediction]]]
-"""For each score of a probe, what its settings have in the place of a list, and the predictions: one, or one a draw."""
-
-
-def _linear(features: FeatureSet, protocol: LinearProtocol, seed: int) -> Predictions:
-    data = features.arrays(standardized=protocol.standardize)
-    yield {}, [linear_probe(*data, penalties=protocol.penalties, iterations=protocol.iterations, seed=seed)]
-
-
-def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: int) -> Predictions:
-    data = features.arrays(standardized=protocol.standardize)
-    yield {}, [gradient_probe(*data, protocol, passes=features.passes(protocol), seed=seed)]
-
-
-def _knn(features: FeatureSet, protocol: KnnProtocol, seed: int) -> Predictions:
-    yield {}, [knn(*features.arrays(), k=protocol.k, temperature=protocol.temperature)]
-
-
-def _svm(features: FeatureSet, protocol: SvmProtocol, seed: int) -> Predictions:
-    data = features.arrays(standardized=protocol.standardize)
-    yield {}, [linear_svm(*data, C=protocol.C, iterations=protocol.iterations, seed=seed)]
-
-
-def _few_shot(features: FeatureSet, protocol: FewShotProtocol, seed: int) -> Predictions:
-    data = features.arrays(standardized=protocol.standardize)
-    for labels in protocol.labels:
-        drawn = few_shot(*data, labels=labels, draws=protocol.draws, penalty=protocol.penalty, seed=seed)
-        yield {"labels": labels}, drawn
-
-
-def _fractions(features: FeatureSet, protocol: FractionsProtocol, seed: int) -> Predictions:
-    data = features.arrays(standardized=protocol.standardize)
-    options = {"draws": protocol.draws, "penalties": protocol.penalties, "iterations": protocol.iterations}
-    for fraction in protocol.fractions:
-        yield {"fractions": fraction}, label_fraction(*data, fraction=fraction, seed=seed, **options)
 
 
 class Probe(NamedTuple):
     """A row of the table.
 
     Attributes:
-        predict: A function of features, protocol and seed.
+        predict: A function of a feature set, the protocol and a seed, which returns a prediction, or one a draw.
+        each: The number of the protocol of which each value is a score; it is given to `predict`.
         several: Whether images may have several labels each.
         by_class: Whether there are scores by class; not for means over many draws.
     """
 
-    protocol: type
-    predict: Callable[[FeatureSet, Any, int], Predictions]
+    predict: Callable[..., Prediction | Iterable[Prediction]]
+    each: str = ""
     several: bool = False
     by_class: bool = True
 
 
+def _plain(probe: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a probe of arrays, whose keywords are the numbers of its protocol, as a function of a feature set."""
+
+    def predict(features: FeatureSet, protocol: Any, seed: int, **changes: Any) -> Any:
+        numbers = vars(protocol) | changes
+        data = features.arrays(standardized=numbers.pop("standardize", False))
+        return probe(*data, seed=seed, **numbers)
+
+    return predict
+
+
+def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: int) -> Prediction:
+    data = features.arrays(standardized=protocol.standardize)
+    return gradient_probe(*data, protocol, passes=features.passes(protocol), seed=seed)
+
+
+# Name on the command line → probe. Its numbers are in `Protocols`.
 PROBES: dict[str, Probe] = {
-    "linear": Probe(LinearProtocol, _linear, several=True),
-    "linear-sgd": Probe(SgdProtocol, _gradient),
-    "linear-imagenet": Probe(AdamProtocol, _gradient),
-    "knn": Probe(KnnProtocol, _knn, several=True),
-    "svm": Probe(SvmProtocol, _svm),
-    "few-shot": Probe(FewShotProtocol, _few_shot, by_class=False),
-    "fractions": Probe(FractionsProtocol, _fractions, by_class=False),
+    "linear": Probe(_plain(linear_probe), several=True),
+    "linear-sgd": Probe(_gradient),
+    "linear-imagenet": Probe(_gradient),
+    "knn": Probe(_plain(lambda *data, seed, **numbers: knn(*data, **numbers)), several=True),
+    "svm": Probe(_plain(linear_svm)),
+    "few-shot": Probe(_plain(few_shot), each="labels", by_class=False),
+    "fractions": Probe(
+        _plain(lambda *data, fractions, **numbers: label_fraction(*data, fraction=fractions, **numbers)),
+        each="fractions",
+        by_class=False,
+    ),
 }
-"""Name on the command line → probe."""
 
 
 def run_probe(name: str, features: FeatureSet, protocol: Any, *, seed: int, **added: Any) -> list[Outcome]:
     """Return the scores of a probe on a feature set; `added` are further settings of the scores."""
     outcomes, row = [], PROBES[name]
-    for changes, predictions in row.predict(features, protocol, seed):
+    for value in getattr(protocol, row.each) if row.each else [None]:
+        changes = {row.each: value} if row.each else {}
+        found = row.predict(features, protocol, seed, **changes)
+        predictions = [found] if isinstance(found, Prediction) else found
         settings = settings_of(protocol, **changes, **added)
         outcomes += score_predictions(
             features.name, name, settings, predictions, features.target, by_class=row.by_class

@@ -1,22 +1,23 @@
-"""The numbers of the probes: a frozen dataclass for each. Its fields are flags of `fullrank evaluate`:
-`--linear-sgd.lr 0.1`.
+"""What an evaluation scores, and the numbers of the probes: a frozen dataclass for each. Its fields are flags of
+`fullrank evaluate`: `--linear-sgd.lr 0.1`.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
-from typing import Annotated, Any, ClassVar
+from dataclasses import asdict, field
+from typing import Annotated, Any, ClassVar, Literal
 
+import tyro
 from pydantic import Field
 
-from fullrank.config import Share, config, from_json
+from fullrank.config import Count, Share, config, from_json
 from fullrank.errors import UserError, pick
 
 Number = Annotated[int, Field(ge=1, le=10**9)]
 Weight = Annotated[float, Field(ge=0, le=1e12)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+# Positive numbers, of which a held-out tenth of the training features selects one.
 Candidates = Annotated[tuple[Annotated[float, Field(ge=1e-12, le=1e12)], ...], Field(min_length=1)]
-"""Positive numbers, of which a held-out tenth of the training features selects one."""
 Crop = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
 
 
@@ -267,10 +268,48 @@ class Protocols:
         return getattr(self, probe.replace("-", "_"))
 
 
-PROTOCOLS: dict[str, Any] = {
-    each.name.replace("_", "-"): type(getattr(Protocols(), each.name)) for each in fields(Protocols)
-}
-"""Name of a probe → its protocol."""
+ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
+
+
+@config
+class Scoring:
+    """What is scored, and how.
+
+    Attributes:
+        probes: linear (full-batch logistic regression), linear-sgd (SGD as in the papers), linear-imagenet (Adam as in
+            FroSSL's paper), knn, svm, few-shot (two labels per class), fractions (1 % and 10 % of the labels). The
+            flags of each probe are its numbers.
+        protocols: The numbers of the probes; in Python also a dict such as `{"knn": {"k": 200}}`.
+        baselines: Also score raw pixels and the untrained network.
+        supervised: Also train the network of the model from random weights with the labels alone, and compare.
+        train_subset: Train the probes on the images of the run's data.subset, instead of all training images.
+        resize: Shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by
+            default that of the model.
+        dimensions: Range of feature dimensions to score, such as :360 or 360: (not of raw pixels); such scores are not
+            stored.
+        seed: Seed of all random draws. If the images have no named splits, the seed of the run splits them.
+    """
+
+    probes: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = ("linear", "linear-sgd", "knn", "few-shot")
+    protocols: Annotated[Protocols, tyro.conf.arg(name="")] = field(default_factory=Protocols)
+    baselines: bool = True
+    supervised: bool = False
+    train_subset: bool = False
+    resize: Annotated[int, Field(ge=1)] | None = None
+    dimensions: str = ":"
+    seed: Count = 0
+
+    @property
+    def selected(self) -> slice:
+        """The dimensions as a slice."""
+        start, colon, stop = self.dimensions.partition(":")
+        if not colon or not all(bound.isascii() and bound.isdecimal() for bound in (start, stop) if bound):
+            raise UserError(f"dimensions is '{self.dimensions}', expected a range such as ':360' or '360:'")
+        return slice(int(start) if start else None, int(stop) if stop else None)
+
+
+# Name of a probe → its protocol.
+PROTOCOLS: dict[str, Any] = {name.replace("_", "-"): type(value) for name, value in vars(Protocols()).items()}
 PROTOCOLS["finetune"] = FinetuneProtocol
 
 

@@ -1,9 +1,10 @@
-"""Scores as data: a number of a probe on a feature set, differences of such numbers, and all of one model on one
-data set.
+"""Scores as data: a number of a probe on a feature set, differences of such numbers, and all of one model on one data
+set, with the file that keeps them.
 """
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,48 @@ from rich.console import Console, ConsoleOptions
 from rich.table import Column, Table
 from rich.text import Text
 
-from fullrank.config import Count, JsonObject, config
-from fullrank.errors import printable
+from fullrank.config import Count, JsonObject, config, from_json
+from fullrank.errors import UserError, printable
 from fullrank.evaluation.protocol import score_name
+from fullrank.files import atomic_write, read_text
 
 ACCURACY, TOP5, BALANCED, AUROC = "accuracy", "top-5 accuracy", "balanced accuracy", "AUROC"
+# The main metric of images with several labels each.
 MAP = "mean average precision"
-"""The main metric of images with several labels each."""
+# What probes are compared by.
 MAIN_METRICS = (ACCURACY, MAP)
-"""What probes are compared by."""
+# With more classes than this, the confusion matrix is not stored, and no table lists the classes.
 LARGEST_CONFUSION = 30
-"""With more classes than this, the confusion matrix is not stored, and no table lists the classes."""
+# The file of a run directory.
+FILE = "evaluation.json"
 
 
 @config
-class Score:
+class Measured:
+    """What is measured.
+
+    Attributes:
+        probe: Name of the probe in `PROBES`, 'supervised' or 'finetune'.
+        settings: The numbers of its protocol, by name.
+        metric: What `value` is: 'accuracy', 'top-5 accuracy', 'balanced accuracy', 'AUROC' or 'mean average precision'.
+        name: The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'.
+    """
+
+    probe: str
+    settings: JsonObject = field(default_factory=dict)
+    metric: str = ACCURACY
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
+
+
+@config
+class Score(Measured):
     """One number of one probe on one feature set: the mean over n repetitions.
 
     Attributes:
         features: Name of the feature set, such as 'backbone' or 'raw pixels'.
-        probe: Name of the probe in `PROBES`, 'supervised' or 'finetune'.
-        settings: The numbers of its protocol, by name.
-        metric: What `value` is: 'accuracy', 'top-5 accuracy', 'balanced accuracy', 'AUROC' or 'mean average precision'.
         low: Lower end of the 95 % interval: bootstrap over the test images, or over their groups; None if it is
             unknown.
         high: Upper end of the interval. It does not contain the chance of training, nor that of the draws of labels.
@@ -44,13 +65,9 @@ class Score:
             precision; of the main metric only.
         positives: Class → the number of test images that have it; only for several labels an image.
         confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
-        name: The text of probe, changed settings and metric: 'kNN, k 200', 'linear (SGD), top-5 accuracy'.
     """
 
     features: str
-    probe: str
-    settings: JsonObject = field(default_factory=dict)
-    metric: str = ACCURACY
     value: float
     low: float | None = None
     high: float | None = None
@@ -61,10 +78,6 @@ class Score:
     per_class: dict[str, float] = field(default_factory=dict)
     positives: dict[str, Count] = field(default_factory=dict)
     confusion: tuple[tuple[Count, ...], ...] = ()
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
 
     @property
     def key(self) -> tuple:
@@ -78,7 +91,7 @@ class Score:
 
 
 @config
-class Comparison:
+class Comparison(Measured):
     """The value of the backbone minus that of an alternative, by one probe, on the same test images.
 
     Attributes:
@@ -93,12 +106,8 @@ class Comparison:
         seeds: Number of trainings with other random numbers, of which both values are the mean.
         seed_half_width: The part of the interval that comes from the seeds, t(0.975, seeds − 1) · sd/√seeds; 0 for one
             seed and for frozen features.
-        name: The text of probe, changed settings and metric, as of a `Score`.
     """
 
-    probe: str
-    settings: JsonObject = field(default_factory=dict)
-    metric: str = ACCURACY
     against: str
     value: float
     reference: float
@@ -109,10 +118,6 @@ class Comparison:
     grouped: bool = False
     seeds: Count = 1
     seed_half_width: float = 0.0
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", score_name(self.probe, self.settings, self.metric))
 
 
 @config
@@ -163,8 +168,8 @@ class Evaluation:
             KeyError: there is none.
         """
         for score in self.scores:
-            fits = probe in (score.probe, score.name) and score.features == features
-            if fits and (score.metric == metric or (metric is None and (score.metric in MAIN_METRICS))):
+            found = probe in (score.probe, score.name) and score.features == features
+            if found and score.metric in ([metric] if metric else MAIN_METRICS):
                 return score
         raise KeyError(f"no score of {probe} on {features}")
 
@@ -176,17 +181,12 @@ class Evaluation:
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the scores as JSON, in the format of evaluation.json."""
-        from fullrank.evaluation.stored import write_evaluations
-
         write_evaluations(Path(path), [self], overwrite=overwrite)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        for table in (_score_table(self), _class_table(self)):
-            if table.row_count:
-                yield table
-        for line in (*self.notes, self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}"):
-            if line:
-                yield Text(printable(line))
+        yield from (table for table in (_score_table(self), _class_table(self)) if table.row_count)
+        lines = (*self.notes, self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}")
+        yield from (Text(printable(line)) for line in lines if line)
 
 
 def main_score(scores: Sequence[Score]) -> Score | None:
@@ -203,21 +203,20 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _cell(score: Score, factor: int = 100, digits: int = 1) -> str:
-    """Return a value with its deviation, or with its interval on a second line."""
-    text = f"{factor * score.value:.{digits}f}"
-    if score.sd is not None:
-        return f"{text} ± {factor * score.sd:.{digits}f}"
-    if score.low is None or score.high is None:
-        return text
-    return f"{text}\n[{factor * score.low:.{digits}f} {factor * score.high:.{digits}f}]"
+def _cell(score: Score) -> str:
+    """Return a value with its deviation, or with its interval on a second line; in percent, but for an area."""
+    factor, digits = (1, 3) if score.metric == AUROC else (100, 1)
+    numbers = (score.value, score.low, score.high, score.sd)
+    value, low, high, sd = (None if each is None else f"{factor * each:.{digits}f}" for each in numbers)
+    return f"{value} ± {sd}" if sd else f"{value}\n[{low} {high}]" if low else f"{value}"
 
 
-def _table(corner: str, names: Sequence[str], rows: dict[str, dict[str, str]]) -> Table:
-    """Build a table of row → column → text."""
-    table = Table(corner, *(Column(Text(printable(name)), justify="right", overflow="fold") for name in names))
-    for name, cells in rows.items():
-        table.add_row(Text(printable(name)), *(cells.get(column, "") for column in names))
+def _table(corner: str, cells: dict[tuple[str, str], str]) -> Table:
+    """Build a table of (row, column) → text."""
+    columns = dict.fromkeys(column for _, column in cells)
+    table = Table(corner, *(Column(Text(printable(name)), justify="right", overflow="fold") for name in columns))
+    for row in dict.fromkeys(row for row, _ in cells):
+        table.add_row(Text(printable(row)), *(cells.get((row, column), "") for column in columns))
     return table
 
 
@@ -225,15 +224,12 @@ def _score_table(evaluation: Evaluation) -> Table:
     """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row
     guessing.
     """
-    rows: dict[str, dict[str, str]] = {}
     shown = evaluation.headlines
-    for score in shown:
-        rows.setdefault(score.name, {})[score.features] = _cell(score)
-    names = list(dict.fromkeys(score.features for score in shown))
-    if rows and evaluation.chance is not None:
+    cells = {(score.name, score.features): _cell(score) for score in shown}
+    if evaluation.chance is not None:
         guess = "equal scores" if any(score.positives for score in shown) else "majority class"
-        rows[guess] = dict.fromkeys(names, f"{100 * evaluation.chance:.1f}")
-    table = _table("%", names, rows)
+        cells |= {(guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
+    table = _table("%", cells)
     table.title, table.title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
     repeated = sorted({score.n for score in shown if score.sd is not None})
     notes = [f"±: standard deviation of n = {', '.join(map(str, repeated))} repetitions"] if repeated else []
@@ -244,26 +240,74 @@ def _score_table(evaluation: Evaluation) -> Table:
 
 def _class_table(evaluation: Evaluation) -> Table:
     """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
-    main = evaluation.main
-    probes = (main.probe, "supervised", "finetune") if main else ()
-    scores = [
-        s
-        for s in evaluation.scores
-        if main and s.probe in probes and (s.probe != main.probe or s.settings == main.settings)
-    ]
-    heads = {id(s): s.features if s.probe in probes[:2] else f"{s.features}, {score_name(s.probe, {})}" for s in scores}
-    rows: dict[str, dict[str, str]] = {}
-    for score in scores:
-        if score.metric in (BALANCED, AUROC):
-            scale = (100, 1) if score.metric == BALANCED else (1, 3)
-            rows.setdefault(score.metric, {})[heads[id(score)]] = _cell(score, *scale)
-    for score in (s for s in scores if len(s.per_class) <= LARGEST_CONFUSION):
-        for name, value in score.per_class.items():
-            what = f"average precision, {name} (n = {score.positives[name]})" if score.positives else f"recall, {name}"
-            rows.setdefault(what, {})[heads[id(score)]] = f"{100 * value:.1f}"
-    return _table(main.name if main else "", list(dict.fromkeys(heads.values())), rows)
+    main, cells = evaluation.main, {}
+    if main is None:
+        return Table()
+    for s in evaluation.scores:
+        if s.probe not in ("supervised", "finetune") and (s.probe, s.settings) != (main.probe, main.settings):
+            continue
+        column = f"{s.features}, fine-tuning" if s.probe == "finetune" != main.probe else s.features
+        if s.metric in (BALANCED, AUROC):
+            cells[s.metric, column] = _cell(s)
+        for name, value in s.per_class.items() if len(s.per_class) <= LARGEST_CONFUSION else ():
+            what = f"average precision, {name} (n = {s.positives[name]})" if s.positives else f"recall, {name}"
+            cells[what, column] = f"{100 * value:.1f}"
+    areas_first = sorted(cells, key=lambda place: place[0] not in (BALANCED, AUROC))
+    return _table(main.name, {place: cells[place] for place in areas_first})
 
 
-def to_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return the content of evaluation.json."""
-    return {"evaluations": [asdict(evaluation) for evaluation in evaluations]}
+@config
+class _File:
+    evaluations: tuple[Evaluation, ...]
+
+
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """Read evaluation.json, oldest entry first; the list is empty if there is no such file.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        return list(from_json(_File, read_text(path), str(path)).evaluations)
+    except (OSError, UnicodeDecodeError, UserError) as error:
+        raise UserError(f"{path} cannot be read ({error}); move it away and run fullrank evaluate again") from None
+
+
+def write_evaluations(path: Path, evaluations: Sequence[Evaluation], *, overwrite: bool = True) -> None:
+    """Write evaluation.json, complete or not at all.
+
+    Raises:
+        UserError: the file exists and may not be replaced, or cannot be written.
+    """
+    with atomic_write(path, overwrite=overwrite) as draft:
+        draft.write_text(json.dumps({"evaluations": [asdict(each) for each in evaluations]}, indent=2) + "\n")
+
+
+def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
+    """Add an evaluation to evaluation.json, and return its entry with the number of earlier scores that it replaced.
+
+    Scores of the same checkpoint and images are one entry, which becomes the last. In it, a new score replaces the
+    score of the same feature set, probe, settings and metric; all others stay.
+    """
+    stored = read_evaluations(path)
+    same = [each for each in stored if _images(each) == _images(new)]
+    scores = {score.key: score for each in same for score in each.scores}
+    replaced = sum(score.key in scores for score in new.scores)
+    comparisons = {(each.name, each.against): each for entry in (*same, new) for each in entry.comparisons}
+    merged = replace(
+        new,
+        scores=tuple((scores | {score.key: score for score in new.scores}).values()),
+        comparisons=tuple(comparisons.values()),
+        verdict=next((each.verdict for each in (new, *reversed(same)) if each.verdict), ""),
+        finetuned=next((each.finetuned for each in (new, *reversed(same)) if each.finetuned), ""),
+    )
+    write_evaluations(path, [*(each for each in stored if each not in same), merged])
+    return merged, replaced
+
+
+def _images(evaluation: Evaluation) -> tuple:
+    """Return what scores of one entry share: images and labels, which show in the value of guessing, and checkpoint."""
+    chance = None if evaluation.chance is None else round(evaluation.chance, 9)
+    return evaluation.data, evaluation.step, evaluation.train_images, evaluation.test_images, chance

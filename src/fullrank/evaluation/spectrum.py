@@ -14,23 +14,23 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
+from fullrank.evaluation.task import AnyImages, how
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess
+from fullrank.images import Preprocess
 from fullrank.images.reading import Device, Reading
-from fullrank.models import load, resolve_device
+from fullrank.models import load
 from fullrank.models.features import stream_features
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, held_out_images
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
 from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 
+# Number of eigenvalues in the table.
 LEADING = 10
-"""Number of eigenvalues in the table."""
+# Indices of the eigenvalues in the table over training; Skean et al. 2024 show the 14th.
 SHOWN = (1, 4, 14, 64)
-"""Indices of the eigenvalues in the table over training; Skean et al. 2024 show the 14th."""
+# Steps in the table over training, and eigenvalues in a figure.
 ROWS, LINES = 8, 24
-"""Steps in the table over training, and eigenvalues in a figure."""
-SUFFIXES = (".npz", ".json", ".png")
 
 
 class Spectra(dict[str, Spectrum]):
@@ -86,7 +86,7 @@ class Spectra(dict[str, Spectrum]):
         """
         write = {".npz": self._write_npz, ".json": self._write_json, ".png": self._draw}.get(Path(path).suffix.lower())
         if write is None:
-            raise UserError(f"{path} ends in '{Path(path).suffix}', expected {', '.join(SUFFIXES)}")
+            raise UserError(f"{path} ends in '{Path(path).suffix}', expected .npz, .json or .png")
         with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("wb") as file:
             write(file)
 
@@ -167,11 +167,9 @@ def _history_table(history: Any, part: str) -> Table:
     table = Table("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown))
     table.title, table.title_justify = f"{part} over training", "left"
     for t in np.unique(np.linspace(0, len(values) - 1, ROWS).round().astype(int)):
-        collapsed = int(
-            functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t]))
-        )
+        collapsed = functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t]))
         cells = (f"{values[t, j - 1]:.3g}" for j in shown)
-        table.add_row(f"{history.steps[t]:,}", f"{ranks[t]:.3g}", str(collapsed), *cells)
+        table.add_row(f"{history.steps[t]:,}", f"{ranks[t]:.3g}", str(int(collapsed)), *cells)
     table.add_section()
     steps = (saturation_step(history, part, j) for j in shown)
     table.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
@@ -187,8 +185,7 @@ class StreamingEncoderSpectrum:
 
     def __init__(self, projector: nn.Module | None) -> None:
         self._projector = projector
-        locations = ["backbone", *(["projector"] if self._projector is not None else [])]
-        self._spectra = {location: StreamingSpectrum() for location in locations}
+        self._spectra = {part: StreamingSpectrum() for part in ("backbone", "projector")[: 1 + (projector is not None)]}
 
     def update(self, R: Float[Tensor, "n D_b"]) -> None:
         """Add a batch of representations."""
@@ -204,7 +201,7 @@ class StreamingEncoderSpectrum:
 def encoder_spectrum(
     backbone: nn.Module,
     projector: nn.Module | None,
-    images: Images | MemoryImages,
+    images: AnyImages,
     preprocess: Preprocess,
     **options: Any,
 ) -> dict[str, Spectrum]:
@@ -262,19 +259,11 @@ def measure_spectrum(
     >>> measure_spectrum("timm-untrained:test_resnet", torch.zeros(8, 3, 16, 16, dtype=torch.uint8))["backbone"].D
     96
     """
-    device, models = device or Device(), [load(each) for each in (model, against) if each is not None]
-    images = held_out_images(models[0], data, split, reading)
-    found = Spectra()
+    models = [load(each) for each in (model, against) if each is not None]
+    images, found = held_out_images(models[0], data, split, reading), Spectra()
     found.source = getattr(images, "source", "memory")
     for prefix, each in zip(("", "against_"), models, strict=False):
-        errors, each = DecodeErrors(max_error_fraction=device.max_error_fraction), with_depth(each, images)
-        options = {
-            "device": resolve_device(device.accelerator),
-            "batch_size": device.batch_size,
-            "workers": device.workers,
-        }
-        spectra = encoder_spectrum(
-            each.backbone, each.projector, images, each.preprocess, decode_errors=errors, **options
-        )
+        each, options = with_depth(each, images), how(device or Device())
+        spectra = encoder_spectrum(each.backbone, each.projector, images, each.preprocess, **options)
         found |= {f"{prefix}{location}": spectrum for location, spectrum in spectra.items()}
     return found

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from fullrank.evaluation.score import Comparison, percent
 
+# With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided.
 LEAST_UNITS = 20
-"""With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided."""
+# If it would take this many times as many test images to decide, the sentence calls the difference too small.
 OUT_OF_REACH = 100
-"""If it would take this many times as many test images to decide, the sentence calls the difference too small."""
 
 
 def verdict(
@@ -62,21 +62,16 @@ def what_decides(comparison: Comparison) -> str:
         return f"{comparison.units} {what} are too few to decide, label at least {LEAST_UNITS}"
     half = (comparison.high - comparison.low) / 2
     if comparison.seed_half_width > half / math.sqrt(2):  # the seeds give more than half of the variance
-        return (
-            f"most of the interval comes from the random numbers of the training, so "
-            f"more seeds would narrow it (now {comparison.seeds})"
-        )
+        most = "most of the interval comes from the random numbers of the training"
+        return f"{most}, so more seeds would narrow it (now {comparison.seeds})"
     ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
     if ratio > OUT_OF_REACH:
         return f"the difference is too small to decide with any realistic number of {what}"
-    needed = math.ceil(
-        max(ratio, 1.1) * comparison.units
-    )  # an interval that is not symmetric can include zero at a ratio below 1
+    # an interval that is not symmetric can include zero at a ratio below 1
+    needed = math.ceil(max(ratio, 1.1) * comparison.units)
     digits = 10 ** max(len(str(needed)) - 2, 0)
-    return (
-        f"about {math.ceil(needed / digits) * digits:,} {what} would decide a "
-        f"difference of this size (now {comparison.units:,})"
-    )
+    about = f"about {math.ceil(needed / digits) * digits:,} {what}"
+    return f"{about} would decide a difference of this size (now {comparison.units:,})"
 
 
 def rising(curve: Mapping[int, float]) -> str:
@@ -90,11 +85,8 @@ def rising(curve: Mapping[int, float]) -> str:
     (fewer, low), (more, high) = sorted(curve.items())[-2:]
     if high - low < 0.01:
         return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
-    words = (
-        f"accuracy rises from {percent(low)} with {fewer} "
-        f"label{'s' if fewer > 1 else ''} per class to {percent(high)} with {more}"
-    )
-    return f"more labels may help, as {words}"
+    first = f"{percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class"
+    return f"more labels may help, as accuracy rises from {first} to {percent(high)} with {more}"
 
 
 def still_rising(training: Mapping[float, float]) -> str:

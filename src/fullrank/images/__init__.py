@@ -2,8 +2,8 @@
 disk, streamed.
 """
 
-from fullrank.images.dataloaders import Steps, batch_indices, crop_batches, dataloader
-from fullrank.images.dataset_info import BitDepth, DatasetInfo, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images.dataloaders import Steps, batch_indices, dataloader
+from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, find_bit_depth, fits
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
@@ -13,11 +13,10 @@ from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import open_images
 from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import Splits, hold_out_test, train_and_test
+from fullrank.images.train_test import hold_out_test, train_and_test
 
 __all__ = [
     "Batch",
-    "BitDepth",
     "DatasetInfo",
     "DecodeErrors",
     "Device",
@@ -27,13 +26,11 @@ __all__ = [
     "MixedSizesError",
     "Preprocess",
     "Reading",
-    "Splits",
     "Steps",
     "StreamedImages",
     "as_images",
     "batch_indices",
     "channel_statistics",
-    "crop_batches",
     "dataloader",
     "dataset_info",
     "decode",

@@ -1,9 +1,9 @@
 """Training batches of views. The images and the views of a step depend only on (seed, step)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, cycle, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -164,16 +164,17 @@ def crop_batches(
     decode_errors, numbers = DecodeErrors() if decode_errors is None else decode_errors, range(steps.start, steps.stop)
     if isinstance(images, StreamedImages):
         stream = images.iterate(seed=steps.seed, start=steps.start, rank=steps.rank, world_size=steps.world_size)
-        tasks = ((step, list(islice(stream, steps.share.stop - steps.share.start))) for step in numbers)
-        images = replace(images, rows=None)  # the tasks hold the images, so the workers do not need the stream
+        n, collect = steps.share.stop - steps.share.start, images.collect
+        tasks = ((step, list(range(n)), collect(list(islice(stream, n)))) for step in numbers)
     else:
-        tasks = ((step, steps.indices(step, len(images)).tolist()) for step in numbers)
+        tasks = ((step, steps.indices(step, len(images)).tolist(), None) for step in numbers)
+    whole = images if isinstance(images, Images) else None
     # The workers only crop. Their transform has no compiled functions and no custom transforms, because these may not
     # be picklable.
     transform = MultiViewTransform(
         transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels
     )
-    for crops, labels, errors in parallel_map(_CropBatch(images, transform, steps, bits), tasks, workers=workers):
+    for crops, labels, errors in parallel_map(_CropBatch(whole, transform, steps, bits), tasks, workers=workers):
         decode_errors.add(len(labels) + len(errors), errors)
         yield crops, labels
     decode_errors.check()
@@ -205,26 +206,28 @@ def decode_and_crop(
 
 @dataclass(frozen=True)
 class _CropBatch:
-    """Decode and crop the images of one step for one process: (step, keys) → (crops, labels, errors), where the keys
-    are indices, or the images of a stream.
+    """Decode and crop the images of one step for one process: (step, indices, images) → (crops, labels, errors), where
+    the images are those of a stream, or None. An unreadable image is replaced by the next one.
     """
 
-    images: Images | StreamedImages
+    images: Images | None
     transform: MultiViewTransform
     steps: Steps
     bits: int
 
-    def __call__(self, task: tuple[int, list[Any]]) -> tuple[list[Tensor], Tensor, list[ImageDecodeError]]:
-        step, keys = task
-        params = self.steps.params(self.transform, step)
-        crops, labels, errors = [], [], []
-        for j in range(len(keys)):
+    def __call__(self, task: tuple[int, list[int], Images | None]) -> tuple[list[Tensor], Tensor, list[Any]]:
+        step, indices, images = task
+        images = self.images if images is None else images
+        assert images is not None, "a task of a stream has its images"
+        params, crops, labels, errors = self.steps.params(self.transform, step), [], [], []
+        for j, first in enumerate(indices):
             sample = params.select_samples(slice(j, j + 1))
-            for key in islice(self._candidates(keys, j), MAX_ATTEMPTS):
+            for attempt in range(MAX_ATTEMPTS):
+                index = (first + attempt) % len(images)
                 try:
-                    image, name = self.images.open(key), self.images.name(key)
+                    image, name = images.open(index), images.name(index)
                     crops.append(decode_and_crop(image, self.transform, sample, bits=self.bits, name=name))
-                    labels.append(self.images.label(key))
+                    labels.append(int(images.labels[index]))
                     break
                 except ImageDecodeError as error:
                     errors.append(error)
@@ -232,11 +235,3 @@ class _CropBatch:
                 raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
         sizes = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
         return sizes, torch.tensor(labels), errors
-
-    def _candidates(self, keys: list[Any], j: int) -> Iterator[Any]:
-        """Yield the j-th image and then its replacements: the next images of the source, or of the batch if the source
-        is a stream.
-        """
-        if isinstance(self.images, Images):
-            return ((keys[j] + k) % len(self.images) for k in count())
-        return islice(cycle(keys), j, None)

@@ -71,21 +71,14 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
             errors.append(error)
     if not headers:
         raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read: '{errors[0]}' …")
-    modes, numbers, _ = zip(*headers, strict=True)
-    sizes = np.array([size for _, _, size in headers])
+    modes, numbers, sizes = zip(*headers, strict=True)
     channels = max(numbers) if set(numbers) <= {1, 3} else max(set(numbers), key=numbers.count)
-    median = _to_size(np.median(sizes, axis=0))
+    minimum, median, maximum = (tuple(f(sizes, axis=0).astype(int).tolist()) for f in (np.min, np.median, np.max))
     bytes_per_value = 4 if any(mode.startswith(("I", "uint16", "float")) for mode in modes) else 1
+    in_memory = len(images) * channels * median[0] * median[1] * bytes_per_value
+    counts, uniform = {mode: modes.count(mode) for mode in sorted(set(modes))}, minimum == maximum
     return DatasetInfo(
-        count=len(images),
-        channels=channels,
-        minimum=_to_size(sizes.min(axis=0)),
-        median=median,
-        maximum=_to_size(sizes.max(axis=0)),
-        uniform=bool((sizes == sizes[0]).all()),
-        bytes_in_memory=len(images) * channels * median[0] * median[1] * bytes_per_value,
-        modes={mode: modes.count(mode) for mode in sorted(set(modes))},
-        bytes_per_value=bytes_per_value,
+        len(images), channels, minimum, median, maximum, uniform, in_memory, counts, bytes_per_value=bytes_per_value
     )
 
 
@@ -114,10 +107,6 @@ def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
     with convert_errors(name):
         is_gray = image.mode in GRAY_MODES and not image.has_transparency_data  # transparent images may have colours
         return image.mode, unnamed_bands(image) or (1 if is_gray else 3), upright_size(image)
-
-
-def _to_size(size: np.ndarray) -> Size:
-    return int(size[0]), int(size[1])
 
 
 @dataclass(frozen=True)
@@ -167,14 +156,11 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
     found = 0 if largest < 0 else next(depth for depth in DEPTHS if largest < 2**depth)
     notes = {
         f"{several} of the sampled files hold several images, of which only the first is used": several,
-        f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency and blended "
-        "with white (--data.channels 4 keeps it as a band)": blended,
-        f"warning: {colours} of the sampled files have colours of 16 bits, of which Pillow reads the upper 8; to "
-        "keep 16 bits, store .npy (H, W, 3)": colours,
-        f"16-bit images with values up to {largest} are read as {found} bits (--data.bits 16 for the whole range)": (
-            found and not bits
-        ),
-        f"warning: 16-bit images have values up to {largest}; those above {2**bits - 1} become white "
+        f"{blended} of the sampled TIFF files have four bands, the last of which is read as transparency "
+        "(--data.channels 4 keeps it)": blended,
+        f"warning: of {colours} of the sampled files with colours of 16 bits, Pillow reads the upper 8": colours,
+        f"16-bit images up to {largest} are read as {found} bits (--data.bits 16: whole range)": found and not bits,
+        f"warning: 16-bit images have values up to {largest}; larger ones than {2**bits - 1} become white "
         f"(--data.bits {found})": 0 < bits < found,
     }
     return BitDepth(found and (bits or found), tuple(note for note, holds in notes.items() if holds))

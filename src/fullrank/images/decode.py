@@ -124,7 +124,7 @@ def decode(
             return pixels
         found = image.shape[2] if isinstance(image, np.ndarray) else len(image.getbands())
         remedy = f"set channels to {found} (--data.channels {found}), or convert the files"
-        raise UserError(f"'{name}' has {found} channels, expected {channels}, which only 1 and 3 become; {remedy}")
+        raise UserError(f"'{name}' has {found} channels, expected {channels}; {remedy}")
 
 
 def unnamed_bands(image: Image.Image) -> int:

@@ -1,10 +1,11 @@
 """Decode all images of a source: in batches for evaluation and embedding, or into one tensor in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int8, Int64, Real
 from torch import Tensor
@@ -59,6 +60,14 @@ class MemoryImages:
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> "MemoryImages":
+        """Return the images at `rows`, in that order."""
+        on_host = torch.as_tensor(np.asarray(rows, dtype=np.int64))
+        index = on_host.to(self.pixels.device)
+        several = None if self.multi_labels is None else self.multi_labels[on_host]
+        kept = {"names": tuple(self.names[row] for row in rows), "groups": self.groups[on_host]}
+        return replace(self, pixels=self.pixels[index], labels=self.labels[index], multi_labels=several, **kept)
 
     def to(self, device: torch.device | str) -> "MemoryImages":
         """Return the images with pixels and labels on a device; the groups, which nothing there needs, stay on the
@@ -154,12 +163,7 @@ def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 1
 
 
 def decode_chunks(
-    images: Images,
-    to_pixels: Callable[..., Real[Tensor, "C H W"]],
-    *,
-    chunk: int,
-    workers: int,
-    decode_errors: DecodeErrors | None,
+    images: Images, to_pixels: Callable[..., Tensor], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
 ) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
     """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one
     image.

@@ -61,10 +61,8 @@ def refuse_reimported_script() -> None:
     script again.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UserError(
-            "a worker process imports this script and runs it again; put the lines that call fullrank under "
-            "`if __name__ == '__main__':`, or set data.workers to 0"
-        )
+        remedy = "put the lines that call fullrank under `if __name__ == '__main__':`, or set data.workers to 0"
+        raise UserError(f"a worker process imports this script and runs it again; {remedy}")
 
 
 def _pickle(function: Any) -> bytes:
@@ -72,10 +70,8 @@ def _pickle(function: Any) -> bytes:
         return bytes(ForkingPickler.dumps(function))
     except Exception as error:  # objects raise many types when they cannot be pickled
         reason = " ".join(f"{error}".split()) or type(error).__name__
-        raise UserError(
-            f"the images cannot be sent to worker processes ({reason}); define the data set at the top level of a "
-            "module, or set data.workers to 0"
-        ) from error
+        remedy = "define the data set at the top level of a module, or set data.workers to 0"
+        raise UserError(f"the images cannot be sent to worker processes ({reason}); {remedy}") from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from datasets.config import HF_DATASETS_CACHE
 from datasets.table import InMemoryTable
 from filelock import FileLock
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line
 from fullrank.files import atomic_write, check_file
 from fullrank.images.reading import MAX_EXPANSION
 
@@ -38,12 +38,7 @@ def readable(file: str) -> Iterator[None]:
         raise
     except Exception as error:
         remedy = "check that it is complete and readable, and that all files of a split have the same columns"
-        raise UserError(f"cannot read '{file}': {first_line(error)}; {remedy}") from error
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of the message of an error, or its type."""
-    return (f"{error}".strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(f"cannot read '{file}': {exception_line(error)}; {remedy}") from error
 
 
 def parquet_columns(file: str) -> Features:

@@ -45,11 +45,9 @@ class Rows(Protocol):
 
     def name(self, index: int) -> str:
         """Return the name of an image, which need not be unique: the file name, or `"train[17]"`."""
-        ...
 
     def cell(self, index: int) -> Cell:
         """Return what a row holds."""
-        ...
 
 
 @dataclass(eq=False)
@@ -99,10 +97,6 @@ class Images:
             return self.labels
         sets = np.unique(self.multi_labels, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
         return np.where(self.multi_labels[:, 0] < 0, -1, sets)
-
-    def label(self, index: int) -> int:
-        """Return the label of one image."""
-        return int(self.labels[index])
 
     def name(self, index: int) -> str:
         """Return the name of one image."""

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.errors import printable
+from fullrank.errors import UserError, printable
 from fullrank.images.labels import TRAIN, top_folder
 from fullrank.images.source import Images
 
 ALL = "all"  # name of the only split of a source without named splits
 OTHER = "other"  # name of the split of all files outside the named splits
 TEST = ("test", "testing", "validation", "val", "valid", "dev", "eval")  # in the order of preference
+MAX_SPLITS = 100
 SPLITS = (*TRAIN, *TEST, "unlabeled", "unlabelled")
 
 _SHARD = re.compile(r"^(?P<split>\w[\w.]*)-\d+-of-\d+$")  # train-00000-of-00001, as on the hub
@@ -66,8 +67,14 @@ def rows_of_splits(names: Sequence[str | None]) -> dict[str, np.ndarray]:
 
 
 def by_split(images: Images, source: str, names: Sequence[str | None]) -> dict[str, Images]:
-    """Return the images of each split, given the name of the split of each image."""
+    """Return the images of each split, given the name of the split of each image.
+
+    Raises:
+        UserError: there are too many different names for splits.
+    """
     rows = rows_of_splits(names)
+    if len(rows) > MAX_SPLITS:
+        raise UserError(f"{source} has {len(rows)} splits, expected at most {MAX_SPLITS}; name others (split_column)")
     return {split: replace(images.subset(rows[split]), source=named_source(source, split)) for split in rows}
 
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.decode import RawImage
 from fullrank.images.labels import MAX_CLASSES
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
-from fullrank.images.source import Images, ItemRows, open_cell
+from fullrank.images.source import Images, ItemRows
 from fullrank.images.source_uri import find_files, parse_uri
 from fullrank.images.splits import rows_of_splits, split_of_file
 
@@ -65,10 +64,14 @@ class StreamedImages:
         images.
         """
         rows = enumerate(self._shuffled(seed, ()).take(count))
-        images = [self._to_image(row, f"{self.source} image {index}") for index, row in rows]
-        labels = np.array([image.label for image in images], dtype=np.int64)
-        cells = ItemRows([image.cell for image in images], [image.name for image in images])
-        return Images(self.source, cells, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
+        return self.collect([self._to_image(row, f"{self.source} image {index}") for index, row in rows])
+
+    def collect(self, images: list[StreamedImage]) -> Images:
+        """Return images of the stream with random access."""
+        names, cells, labels = ([image[k] for image in images] for k in range(3))
+        labels = np.array(labels, dtype=np.int64)
+        rows = ItemRows(cells, names)
+        return Images(self.source, rows, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
 
     def _shuffled(self, seed: int, key: tuple[int, ...]) -> Any:
         shuffle_seed = int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1)[0])
@@ -80,18 +83,6 @@ class StreamedImages:
         path = cell["path"] if isinstance(cell, dict) else None
         number = label if isinstance(label, int) and 0 <= label < MAX_CLASSES else -1
         return StreamedImage(path or default_name, cell, number)
-
-    def name(self, image: StreamedImage) -> str:
-        """Return the name of an image of the stream."""
-        return image.name
-
-    def label(self, image: StreamedImage) -> int:
-        """Return the label of an image of the stream."""
-        return image.label
-
-    def open(self, image: StreamedImage) -> RawImage:
-        """Open an image of the stream; see `Images.open`."""
-        return open_cell(image.cell, image.name, roots=self.roots, max_pixels=self.max_pixels)
 
 
 def open_stream(

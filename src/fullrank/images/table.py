@@ -16,11 +16,11 @@ from datasets.exceptions import DatasetsError
 from datasets.table import InMemoryTable
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from fullrank.errors import UserError, pick, printable
+from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
 from fullrank.images.labels import Labelled, read_labels, unlabelled
-from fullrank.images.parquet import CACHE, first_line, parquet_columns, read_parquet, read_saved, readable
+from fullrank.images.parquet import CACHE, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
 from fullrank.images.splits import by_split, named_source, rows_of_splits, split_of_file
@@ -32,7 +32,6 @@ OTHER_LABELS = ("class", "klass", "category", "target")
 PATHS = ("path", "image", "file", "image_path", "img_path", "file_path")
 PATHS += ("filepath", "file_name", "filename", "image_file")
 SPLIT = "split"
-MAX_SPLITS = 100
 
 
 def _has_images(column: Any) -> bool:
@@ -170,20 +169,8 @@ def table_splits(
             rows, labels = TableRows(table, chosen[split].image, split), vars(found.part(own))
             limits = {"roots": roots, "max_pixels": reading.max_pixels}
             images = Images(named_source(source, split), rows, **labels, groups=numbers[own], **limits)
-            parts |= {split: images} if name is None else _by_column(images, source, name, _values(table, name))
-    return parts
-
-
-def _by_column(images: Images, source: str, column: str, values: Sequence[Any]) -> dict[str, Images]:
-    """Return the images of each split that a column names.
-
-    Raises:
-        UserError: the column has too many different values for splits.
-    """
-    parts = by_split(images, source, [None if value is None else f"{value}" for value in values])
-    if len(parts) > MAX_SPLITS:
-        received = f"column '{column}' of {source} has {len(parts)} different values"
-        raise UserError(f"{received}, expected at most {MAX_SPLITS} splits (--data.split_column)")
+            names = [None if cell is None else f"{cell}" for cell in _values(table, name)]
+            parts |= {split: images} if name is None else by_split(images, source, names)
     return parts
 
 
@@ -234,7 +221,7 @@ def load_from_hub(name: str, **options: Any) -> Any:
         return datasets.load_dataset(path, configuration or None, **options)
     except (ValueError, RuntimeError, OSError, DatasetsError) as error:
         remedy = "check hf:OWNER/NAME:CONFIG, your access (`hf auth login`) and the network, or give parquet:PATH"
-        raise UserError(f"cannot load 'hf:{name}' ({first_line(error)}); {remedy}") from error
+        raise UserError(f"cannot load 'hf:{name}' ({exception_line(error)}); {remedy}") from error
 
 
 def open_tables(source: str, kind: str, root: Path, files: list[str], reading: Reading) -> dict[str, Images]:
@@ -285,7 +272,7 @@ def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
             convert_options=pc.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
         )
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
-        raise UserError(f"cannot read the table '{path}': {first_line(error)}; give a CSV file in UTF-8") from error
+        raise UserError(f"cannot read the table '{path}': {exception_line(error)}; give a CSV file in UTF-8") from error
     names = table.column_names
     image = next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None)
     for wrong, received, remedy in (

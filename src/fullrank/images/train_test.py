@@ -53,7 +53,10 @@ def train_and_test(
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
     splits, reduction = open_images(source, reading), {"validation": validation, "subset": subset}
-    train_name, test_name = reading.train or _default_train(splits, f"{source}"), reading.test
+    found = _matching_splits(splits, TRAIN) or list(splits)
+    if reading.train is None and len(found) > 1 and found[0].lower() not in TRAIN:
+        raise UserError(f"{source} has no split 'train', only {', '.join(splits)}; name the training split")
+    train_name, test_name = reading.train or found[0], reading.test
     train = pick(train_name, splits, f"split of {source}")
     if test_name is None:
         others = [name for name in _matching_splits(splits, TEST) if name != train_name]
@@ -74,19 +77,9 @@ def train_and_test(
     return reduce_training(Splits(train, test, statement), **reduction)
 
 
-def _default_train(splits: dict[str, Images], source: str) -> str:
-    if matches := _matching_splits(splits, TRAIN):
-        return matches[0]
-    if len(splits) > 1:
-        raise UserError(f"{source} has no split 'train', only {', '.join(splits)}; name the training split")
-    return next(iter(splits))
-
-
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
     """Return the splits with one of the names (ignoring case), in the order of `names`."""
-    return [
-        split for name in names for split in sorted(splits, key=lambda split: split != name) if split.lower() == name
-    ]
+    return [split for name in names for split in sorted(splits, key=name.__ne__) if split.lower() == name]
 
 
 def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, subset: int = 0) -> Splits:

@@ -68,15 +68,9 @@ def embed(
     loaded = load(model)
     images = all_images(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    batches = stream_features(
-        loaded.backbone,
-        images,
-        loaded.preprocess,
-        batch_size=device.batch_size,
-        device=resolve_device(device.accelerator),
-        workers=device.workers,
-        decode_errors=errors,
-    )
+    options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
+    options["device"] = resolve_device(device.accelerator)
+    batches = stream_features(loaded.backbone, images, loaded.preprocess, **options)
     result: Any = join(batches) if out is None else Path(out)
     if out is not None:
         rows = write_embeddings(batches, out, overwrite=overwrite)

@@ -84,9 +84,8 @@ def resolve(
     if changed and info is None:
         values = (f"{name} {_short(before[name])} → {_short(after[name])}" for name in changed)
         notify(f"follows from the flags: {', '.join(values)}; a flag sets another value")
-    for line in explain_photos_recipe(recipe, info) if info else ():
-        notify(line)
-    for line in explain_start(recipe, start) if start else ():
+    said = [*(explain_photos_recipe(recipe, info) if info else ()), *(explain_start(recipe, start) if start else ())]
+    for line in said:
         notify(line)
     return recipe
 

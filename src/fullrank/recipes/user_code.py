@@ -104,8 +104,8 @@ def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: No
         raise UserError(f"'{name}' cannot be imported ({type(error).__name__}: {error}); fix the module") from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        what = "has no function" if function is None else f"has a {type(function).__name__}, not a function,"
-        raise UserError(f"'{name}': module {module_name} {what} {function_name}{suggest(function_name, dir(module))}")
+        hint = suggest(function_name, dir(module))
+        raise UserError(f"'{name}': module {module_name} has no function {function_name}{hint}")
     file = Path(getattr(module, "__file__", None) or "Python")
     notify(f"imports {name} from {f'./{file.relative_to(here)}' if file.is_relative_to(here) else file}")
     _imported[name] = function

@@ -13,50 +13,31 @@ from typing import Any
 
 from fullrank.run.rows import AlarmRow
 
-NOT_FINITE = {
-    "loss": "the loss is not finite at step {step}: term '{term}' is {value}",
-    "weights": "weights '{tensor}' are not finite after step {step}",
-    "embeddings": "the embeddings of {images} are not finite at step {step}",
-}
-"""Observation of an alarm "not finite", by the location of the alarm."""
-
-HELD_OUT = "{samples} held-out images"
+# Metric, or the location of numbers that are not finite → the observation.
 OBSERVATIONS = {
-    "loss": ("{observed:.4g}", "at most {threshold:.4g} ({first_loss:.4g} at the first logged step)"),
-    "relative_variance": (f"relative variance {{observed:.2g}} on {HELD_OUT}", "{threshold:g} or more"),
-    "effective_rank": (
-        f"effective rank {{observed:.3f}} of {{dimensions}} dimensions on {HELD_OUT}",
-        "{threshold:g} or more",
-    ),
-    "share of the highest": (
-        f"effective rank {{observed:.3f}} of {{dimensions}} dimensions on {HELD_OUT}",
-        "{share:.0%} of its maximum {highest:.3f} or more",
-    ),
-    "collapsed_share": (
-        f"{{observed:.1%}} of the {{resolved}} dimensions that {HELD_OUT} can measure are collapsed",
-        "at most {threshold:.1%}",
-    ),
-    "batch_variance": (
-        "all {images} have the same output (relative variance {observed:.1g})",
-        "more than {threshold:g}",
-    ),
-    "image_deviation": (
-        "all images give the same view (standard deviation {observed:.1g} over the images)",
-        "{threshold:g} or more",
-    ),
-    "pixel_deviation": (
-        "each view has a single colour (standard deviation {observed:.1g} over the pixels)",
-        "{threshold:g} or more",
-    ),
-    "intraclass_correlation": ("views of one image share {positive:.1%} of the variance", "{threshold:.0%} or more"),
+    "not finite loss": "the loss is not finite at step {step}: term '{term}' is {value}",
+    "not finite weights": "weights '{tensor}' are not finite after step {step}",
+    "not finite embeddings": "the embeddings of {images} are not finite at step {step}",
+    "loss": "{observed:.4g}",
+    "relative_variance": "relative variance {observed:.2g} on {samples} held-out images",
+    "effective_rank": "effective rank {observed:.3f} of {dimensions} dimensions on {samples} held-out images",
+    "collapsed_share": "{observed:.1%} of the {resolved} dimensions that {samples} images can measure are collapsed",
+    "batch_variance": "all {images} have the same output (relative variance {observed:.1g})",
+    "image_deviation": "all images give the same view (standard deviation {observed:.1g} over the images)",
+    "pixel_deviation": "each view has a single colour (standard deviation {observed:.1g} over the pixels)",
+    "intraclass_correlation": "views of one image share {positive:.1%} of the variance",
 }
-"""Metric → the observed and the expected value as texts."""
-
+# Metric → what is expected, where it is not "{threshold:g} or more".
+EXPECTED = {
+    "loss": "at most {threshold:.4g} ({first_loss:.4g} at the first logged step)",
+    "share of the highest": "{share:.0%} of its maximum {highest:.3f} or more",
+    "collapsed_share": "at most {threshold:.1%}",
+    "batch_variance": "more than {threshold:g}",
+    "intraclass_correlation": "{threshold:.0%} or more",
+}
 CAUSES = {
     "missing term": "the loss {terms_have} no weight (0 at the first logged step)",
-    "dominant term": (
-        "the loss term {quoted} was {ratio:,.0f} times as large as all other terms at the first logged step"
-    ),
+    "dominant term": "the loss term {quoted} was {ratio:,.0f} times as large as all others at the first logged step",
     "no projector": "there is no projector, so the objective acts directly on the backbone",
     "augmentation": "the augmentation is too strong, or the last feature map of the backbone is too small",
     "large steps": "{bfloat16}the steps are too large{or_teacher}{or_no_projector}",
@@ -64,10 +45,8 @@ CAUSES = {
     "views": "the images have no contrast, or a transform removes it",
     "network": "the network gives all images the same output; no earlier output differed between images",
 }
-
-EXACT = "--machine.precision 32-true"
 ADD_PROJECTOR = "add a projector (--projector.kind mlp, --projector.widths)"
-CHECK_OBJECTIVE = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
+# Cause → remedy, where it needs no value.
 REMEDIES = {
     "no projector": ADD_PROJECTOR,
     "augmentation": "weaken the views (--views.0.crop.scale, noise, affine, jitter), or reduce the strides of the "
@@ -75,41 +54,31 @@ REMEDIES = {
     "views": "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
     "network": "look at views.png; check the network (--backbone, --projector) and its initial weights",
 }
-"""Cause → remedy, where it needs no value."""
 
 
 def alarm_message(alarm: AlarmRow) -> str:
     """Return the kind, location, observation and probable cause of an alarm in one line."""
-    observed, expected = describe_observation(alarm)
-    what = observed if alarm.alarm == "not finite" else f"{alarm.alarm}, {alarm.where}: {observed}, expected {expected}"
-    return f"{what}; probably {describe_cause(alarm)}"
-
-
-def describe_observation(alarm: AlarmRow) -> tuple[str, str]:
-    """Return the observed and the expected value as text."""
-    details = alarm.details
+    details: dict[str, Any] = {"observed": alarm.observed or 0.0, "threshold": alarm.threshold or 0.0} | alarm.details
+    details["positive"] = max(details["observed"], 0)
+    details["resolved"] = min(details.get("dimensions", 0), details.get("samples", 0) // 2)
     if alarm.alarm == "not finite":
-        return NOT_FINITE[alarm.where].format(step=alarm.step, **details), "finite values"
-    values: dict[str, Any] = {"observed": alarm.observed or 0.0, "threshold": alarm.threshold or 0.0, **details}
-    values["positive"] = max(values["observed"], 0)
-    values["resolved"] = min(details.get("dimensions", 0), details.get("samples", 0) // 2)
-    observed, expected = OBSERVATIONS["share of the highest" if "share" in details else alarm.metric]
-    return observed.format(**values), expected.format(**values)
-
-
-def describe_cause(alarm: AlarmRow) -> str:
-    """Return the probable cause as a clause that begins with "because"."""
-    details, bfloat16 = alarm.details, uses_bfloat16(alarm)
-    quoted = " and ".join(map(repr, details.get("terms", ())))
-    return "because " + CAUSES[alarm.cause].format(
+        observation = OBSERVATIONS[f"not finite {alarm.where}"].format(step=alarm.step, **details)
+    else:
+        expected = EXPECTED.get("share of the highest" if "share" in details else alarm.metric, "{threshold:g} or more")
+        observation = f"{alarm.alarm}, {alarm.where}: {OBSERVATIONS[alarm.metric]}, expected {expected}"
+        observation = observation.format(**details)
+    terms, bfloat16 = details.get("terms", ()), uses_bfloat16(alarm)
+    quoted = " and ".join(map(repr, terms))
+    cause = CAUSES[alarm.cause].format(
         quoted=quoted,
-        terms_have=f"terms {quoted} have" if len(details.get("terms", ())) > 1 else f"term {quoted} has",
+        terms_have=f"terms {quoted} have" if len(terms) > 1 else f"term {quoted} has",
         ratio=details.get("ratio", 0.0),
-        bfloat16="of the precision bfloat16, or because " if bfloat16 else "",
-        precision="the precision bfloat16, " if bfloat16 else "",
-        or_teacher=", or the EMA momentum of the teacher is too low" if details.get("momentum") else "",
-        or_no_projector=", or there is no projector" if details.get("no_projector") else "",
+        bfloat16="of the precision bfloat16, or because " * bfloat16,
+        precision="the precision bfloat16, " * bfloat16,
+        or_teacher=", or the EMA momentum of the teacher is too low" * bool(details.get("momentum")),
+        or_no_projector=", or there is no projector" * bool(details.get("no_projector")),
     )
+    return f"{observation}; probably because {cause}"
 
 
 def uses_bfloat16(alarm: AlarmRow) -> bool:
@@ -121,24 +90,19 @@ def uses_bfloat16(alarm: AlarmRow) -> bool:
 
 def alarm_remedy(alarm: AlarmRow) -> str:
     """Return the remedy, with the flags to change and their current values."""
-    details = alarm.details
-    fix = (
-        f", or fix the objective (fullrank check {details['objective']})" if ":" in details.get("objective", "") else ""
-    )
-    exact = f"{EXACT}, " if uses_bfloat16(alarm) else ""
     if alarm.cause in REMEDIES:
         return REMEDIES[alarm.cause]
-    if alarm.cause in ("missing term", "dominant term"):
-        change = "raise" if alarm.cause == "missing term" else "lower"
-        return change_weights(change, details["terms"], details["hyper"])
+    details, objective = alarm.details, alarm.details.get("objective", "")
+    exact = "start a new run with --machine.precision 32-true, " * uses_bfloat16(alarm)
+    own = f", or fix the objective (fullrank check {objective})" * (":" in objective)
     if alarm.cause == "objective or views":
-        return (f"start a new run with {exact}or " if exact else "") + CHECK_OBJECTIVE + fix
+        check = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
+        return f"{exact}{'or ' * bool(exact)}{check}{own}"
+    if alarm.cause in ("missing term", "dominant term"):
+        return change_weights("raise" if alarm.cause == "missing term" else "lower", details["terms"], details["hyper"])
     if alarm.alarm == "not finite":
-        lr, warmup = details["lr"], details["warmup"]
-        return (
-            f"start a new run with {exact}a lower --optimizer.lr (now {lr:g}) or a longer --schedule.warmup (now "
-            f"{warmup:g} epochs){fix}"
-        )
+        lr, warmup = f"a lower --optimizer.lr (now {details['lr']:g})", f"(now {details['warmup']:g} epochs)"
+        return f"{exact or 'start a new run with '}{lr} or a longer --schedule.warmup {warmup}{own}"
     changes = [f"lower --optimizer.lr (now {details['lr']:g})" if "lr" in details else "lower --optimizer.lr"]
     changes.append("lengthen --schedule.warmup")
     if momentum := details.get("momentum"):

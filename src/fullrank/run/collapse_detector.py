@@ -12,28 +12,28 @@ from typing import Any
 from fullrank.recipes import Recipe
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
+# Minimum; untrained networks start at 10⁻², and training increases the relative variance.
 MIN_RELATIVE_VARIANCE = 1e-3
-"""Minimum; untrained networks start at 10⁻², and training increases the relative variance."""
+# Maximum relative variance of embeddings that are equal up to float32 rounding, (10⁻⁵)².
 ROUNDING_VARIANCE = 1e-10
-"""Maximum relative variance of embeddings that are equal up to float32 rounding, (10⁻⁵)²."""
+# Minimum standard deviation of the pixels of views; 1 is that of the data, and views of real images are above 0.1.
 MIN_DEVIATION = 1e-3
-"""Minimum standard deviation of the pixels of views; 1 is that of the data, and views of real images are above 0.1."""
+# Minimum; with a lower effective rank, the embeddings are close to a line.
 MIN_EFFECTIVE_RANK = 2.0
-"""Minimum; with a lower effective rank, the embeddings are close to a line."""
+# Minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4.
 MIN_RANK_SHARE = 1 / 2
-"""Minimum share of the highest effective rank since the end of burn-in; healthy runs stay above 3/4."""
+# Maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension.
 MAX_COLLAPSED_SHARE = 1 / 6
-"""Maximum share of collapsed dimensions in a backbone; most healthy runs have no collapsed dimension."""
+# Minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance.
 MIN_VIEW_CORRELATION = 0.2
-"""Minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance."""
+# Maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2.
 MAX_LOSS_RATIO = 10.0
-"""Maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2."""
+# Minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %.
 MIN_BURN_IN = 50
-"""Minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %."""
+# Lower limit for D and for n/2; with fewer dimensions or images, even noise has an effective rank below 2.
 MIN_DIMENSIONS = 4
-"""Lower limit for D and for n/2; with fewer dimensions or images, even noise has an effective rank below 2."""
+# Minimum ratio of one term to all others at the first logged step; the others then have almost no gradient.
 DOMINANT_RATIO = 100.0
-"""Minimum ratio of one term to all others at the first logged step; the others then have almost no gradient."""
 
 Details = dict[str, Any]
 
@@ -85,9 +85,8 @@ class CollapseDetector:
             if row.step >= self.burn_in_end:
                 yield from self.evaluate_spectra(row)
             parts = {"backbone": row.backbone, "projector": row.projector}
-            variance = {
-                where: part.relative_variance for where, part in parts.items() if part.samples >= 2 * MIN_DIMENSIONS
-            }
+            enough = {where: part for where, part in parts.items() if part.samples >= 2 * MIN_DIMENSIONS}
+            variance = {where: part.relative_variance for where, part in enough.items()}
             yield from self.evaluate_variance(row, variance, "held-out images")
 
     def evaluate_loss(self, row: TrainRow, first: TrainRow) -> Iterator[AlarmRow]:
@@ -112,7 +111,7 @@ class CollapseDetector:
         """Yield an alarm if all images have the same representation or the same embedding; whatever the loss, also
         during burn-in.
         """
-        equal = [where for where, value in variance.items() if value is not None and value <= ROUNDING_VARIANCE]
+        equal = {where: x for where, x in variance.items() if x is not None and x <= ROUNDING_VARIANCE}
         if not equal:
             self.varied |= bool(variance)
             return
@@ -120,20 +119,17 @@ class CollapseDetector:
             cause = "views", {}
         else:
             cause = self.find_cause(uncorrelated=False) if self.varied else ("network", {})
-        # If all representations are equal, so are all embeddings.
-        value = variance[equal[0]] or 0.0
-        found = _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images)
-        yield _alarm(row, equal[0], found, *cause)
+        where, value = next(iter(equal.items()))  # if all representations are equal, so are all embeddings
+        yield _alarm(
+            row, where, _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images), *cause
+        )
 
     def evaluate_spectra(self, row: SpectrumRow) -> Iterator[AlarmRow]:
         """Yield the most severe collapse of each location, and an alarm if the views are uncorrelated."""
         correlation = 1.0 if row.intraclass_correlation is None else row.intraclass_correlation
         uncorrelated = correlation < MIN_VIEW_CORRELATION
         cause = self.find_cause(uncorrelated=uncorrelated)
-        parts = (
-            {"backbone": row.backbone} if self.no_projector else {"backbone": row.backbone, "projector": row.projector}
-        )
-        for where, metrics in parts.items():
+        for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[: 2 - self.no_projector]:
             self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
             if found := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
                 yield _alarm(row, where, found, *cause)
@@ -150,15 +146,14 @@ class CollapseDetector:
         - "augmentation": the same with a projector;
         - "large steps": in all other cases; the details say if there is no projector.
         """
-        terms = self.first_row.terms if self.first_row else {}
-        hyper = self.recipe.get("hyper", {})
+        terms, hyper = self.first_row.terms if self.first_row else {}, dict(self.recipe.get("hyper", {}))
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
         missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
         if missing and len(missing) < len(terms):
-            return "missing term", {"terms": missing, "hyper": dict(hyper)}
+            return "missing term", {"terms": missing, "hyper": hyper}
         if dominant := dominant_term(terms):
             name, ratio = dominant
-            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": dict(hyper)}
+            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": hyper}
         if uncorrelated and ("divergence", "loss") not in self.raised:
             return ("no projector" if self.no_projector else "augmentation"), {}
         return "large steps", self.step_settings() | ({"no_projector": True} if self.no_projector else {})
@@ -175,10 +170,10 @@ def _finding(alarm: str, metric: str, observed: float, threshold: float, **detai
 
 
 def _alarm(
-    row: TrainRow | SpectrumRow, where: str, found: Details, cause: str, cause_details: Details | None = None
+    row: TrainRow | SpectrumRow, where: str, found: Details, cause: str, settings: Details | None = None
 ) -> AlarmRow:
-    details = found["details"] | (cause_details or {})
-    return AlarmRow(step=row.step, epoch=row.epoch, where=where, cause=cause, **found | {"details": details})
+    fields = found | {"details": found["details"] | (settings or {})}
+    return AlarmRow(step=row.step, epoch=row.epoch, where=where, cause=cause, **fields)
 
 
 def not_finite_alarm(
@@ -198,8 +193,10 @@ def not_finite_alarm(
     first = step == 0 or (step == 1 and where == "loss")
     cause = "objective or views" if first else "large steps"
     settings: Details = {"lr": recipe.optimizer.lr, "warmup": recipe.schedule.warmup, "precision": precision}
-    found = {"alarm": "not finite", "metric": where, "details": details | settings | {"objective": recipe.objective}}
-    return AlarmRow(step=step, epoch=epoch, where=where, cause=cause, **found)
+    settings |= {"objective": recipe.objective, **details}
+    return AlarmRow(
+        step=step, epoch=epoch, alarm="not finite", where=where, metric=where, cause=cause, details=settings
+    )
 
 
 def detect_collapse(
@@ -253,20 +250,23 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
     >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")["observed"]
     0.5
     """
-    n, D, rank, variance = metrics.samples, metrics.dimensions, metrics.effective_rank, metrics.relative_variance
-    details: Details = {"samples": n, "dimensions": D}
-    collapse = "dimensional collapse"
+    n, D, details = metrics.samples, metrics.dimensions, {"samples": metrics.samples, "dimensions": metrics.dimensions}
     if n < 2 * MIN_DIMENSIONS:
         return None
-    if variance is not None and variance < MIN_RELATIVE_VARIANCE:
-        return _finding("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, **details)
-    if D >= MIN_DIMENSIONS and rank < MIN_EFFECTIVE_RANK:
-        return _finding(collapse, "effective_rank", rank, MIN_EFFECTIVE_RANK, **details)
-    if D >= MIN_DIMENSIONS and rank < MIN_RANK_SHARE * highest_rank:
-        details |= {"highest": highest_rank, "share": MIN_RANK_SHARE}
-        return _finding(collapse, "effective_rank", rank, MIN_RANK_SHARE * highest_rank, **details)
-    if where == "backbone" and (share := collapsed_share(metrics.collapsed_dimensions, D, n)) > MAX_COLLAPSED_SHARE:
-        return _finding(collapse, "collapsed_share", share, MAX_COLLAPSED_SHARE, **details)
+    rank, highest = (
+        metrics.effective_rank if D >= MIN_DIMENSIONS else None,
+        {"highest": highest_rank, "share": MIN_RANK_SHARE},
+    )
+    for alarm, metric, value, least, more in (
+        ("complete collapse", "relative_variance", metrics.relative_variance, MIN_RELATIVE_VARIANCE, {}),
+        ("dimensional collapse", "effective_rank", rank, MIN_EFFECTIVE_RANK, {}),
+        ("dimensional collapse", "effective_rank", rank, MIN_RANK_SHARE * highest_rank, highest),
+    ):
+        if value is not None and value < least:
+            return _finding(alarm, metric, value, least, **details, **more)
+    share = collapsed_share(metrics.collapsed_dimensions, D, n)
+    if where == "backbone" and share > MAX_COLLAPSED_SHARE:
+        return _finding("dimensional collapse", "collapsed_share", share, MAX_COLLAPSED_SHARE, **details)
     return None
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from fullrank.distributed import all_reduce_max, world_size
-from fullrank.errors import UserError
 from fullrank.recipes import Recipe, resolve
 from fullrank.recipes.recipe import view_sizes
 
@@ -19,7 +18,6 @@ from fullrank.recipes.recipe import view_sizes
 WARM_UP, MEASURED = 2, 3
 # Time of a run divided by that of its steps: evaluations of spectra, checkpoints, logs.
 REST = 1.05
-MAX_HOURS = 10_000
 
 # Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training.
 EVALUATION_SHARE = 0.015
@@ -30,7 +28,7 @@ MIN_SAMPLES = 64
 
 
 class Pace:
-    """The time of a step, measured on the first steps after `WARM_UP`.
+    """The time of a step, `step_seconds`, measured on the first steps after `WARM_UP`; None while it is measured.
 
     Args:
         device: the device of the training.
@@ -39,7 +37,6 @@ class Pace:
 
     def __init__(self, device: torch.device, *, least: float = 1.0) -> None:
         self.step_seconds: float | None = None
-        """The time of a step; None while it is measured."""
         self._device, self._least, self._steps, self._began = device, least, 0, 0.0
 
     def tick(self, elsewhere: float = 0.0) -> bool:
@@ -72,35 +69,15 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
     return all_reduce_max(round(1e6 * (pace.step_seconds or 0))) / 1e6
 
 
-def check_hours(hours: object) -> None:
-    """Check a number of hours.
-
-    Raises:
-        UserError: it is no positive number, or too large.
-    """
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 < hours <= MAX_HOURS:
-        raise UserError(f"hours is {hours!r:.60}, expected a number above 0 and at most {MAX_HOURS:,}")
-
-
-def epochs_within(hours: float, step_seconds: float, steps_per_epoch: int) -> int:
-    """Return the largest number of epochs that fit into a time, at least 1.
-
-    >>> epochs_within(1.0, 0.5, 100), epochs_within(0.001, 10.0, 100)
-    (68, 1)
-    """
-    return min(max(int(hours * 3600 / (REST * step_seconds * steps_per_epoch)), 1), 1_000_000)
-
-
 def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
-    """Return the recipe with the epochs that fit into a time, and a line for the user."""
-    epochs = epochs_within(hours, step_seconds, steps_per_epoch)
-    recipe = resolve(recipe, {"epochs": epochs})
-    expected = REST * step_seconds * steps_per_epoch * epochs / 3600
+    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user."""
+    hours_per_epoch = REST * step_seconds * steps_per_epoch / 3600
+    recipe = resolve(recipe, {"epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
     line = (
-        f"--hours {hours:g}: --epochs {epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
-        f"measured: {expected:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
+        f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
+        f"measured: {hours_per_epoch * recipe.epochs:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
     )
-    return recipe, line + ("; one epoch already takes longer" if expected > hours else "")
+    return recipe, line + "; one epoch already takes longer" * (hours_per_epoch > hours)
 
 
 @dataclass(frozen=True)

@@ -1,84 +1,47 @@
-"""Open the images of a run, split them, load them into memory or decode them from disk, and hold out images for
-spectrum evaluations.
-"""
+"""The images of a run: opened, split, in memory or on disk; those held out for spectrum evaluations; its batches."""
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
-from fullrank.evaluation.scorable import why_not_scorable
-from fullrank.images import (
-    DecodeErrors,
-    ImageDecodeError,
-    Images,
-    MemoryImages,
-    MixedSizesError,
-    Steps,
-    StreamedImages,
-    batch_indices,
-    channel_statistics,
-    dataloader,
-    dataset_info,
-    decode,
-    find_bit_depth,
-    fits,
-    hold_out_test,
-    iterate_batches,
-    load_images,
-    open_stream,
-    train_and_test,
-)
+from fullrank.evaluation.task import why_not_scorable
+from fullrank.images import DecodeErrors, Images, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.load import Batch as ImageBatch
+from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.pixel_values import same_form
+from fullrank.images.streams import StreamedImages, open_stream
+from fullrank.images.train_test import hold_out_test, train_and_test
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
 from fullrank.training.seeding import mix
-from fullrank.views import MultiViewTransform, preview
+from fullrank.views import MultiViewTransform
 
 # The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).
 Batch = tuple[list[Tensor], Tensor]
+# Makes a pass over labelled images in order.
+Pass = Callable[[], Iterable[ImageBatch]]
+Notify = Callable[[str], Any]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
 # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution
 MEMORY_SIDE = 128
-PREVIEW_MARK = "fullrank"  # the text "Software" of our pictures
-NUM_PREVIEW_IMAGES = 8  # number of images in views.png
 HELD_OUT_BUDGET = 2**30  # max. bytes of images held out for the spectrum evaluations
 MIN_IMAGES_FOR_WORKERS = 2048  # fewer images are decoded without worker processes
 STATISTICS_SAMPLES = 256  # number of images for the channel statistics, if the images are not in memory
 STREAMING_HELD_OUT = 5120  # number of streamed images for the spectrum evaluations
 DROPOUT_STREAM = 1  # extra hash input that separates dropout's seed from the seed of the views
-
-
-@dataclass(frozen=True)
-class ScoredImages:
-    """All test images of a run, or the validation images in their place, for the scores of the online probe.
-
-    Attributes:
-        stored: The decoded images, in the first process and if they fit in `HELD_OUT_BUDGET`; otherwise each pass
-            decodes them.
-    """
-
-    decode: Callable[[], Iterator[ImageBatch]]
-    stored: tuple[ImageBatch, ...] = ()
-
-    def batches(self) -> Iterator[ImageBatch]:
-        """Return an iterator over the readable images in order."""
-        return iter(self.stored) if self.stored else self.decode()
 
 
 @dataclass(frozen=True)
@@ -98,19 +61,18 @@ class TrainingData:
     train: MemoryImages | Images | StreamedImages
     num_images: int
     sample: MemoryImages | Images
-    classes: tuple[str, ...]
     plan: EvaluationPlan
     held_out: Tensor
     held_out_labels: Tensor
     decode_errors: DecodeErrors
-    test: ScoredImages | None = None
-    labelled: tuple[ScoredImages, ScoredImages] | None = None
+    test: Pass | None = None
+    labelled: tuple[Pass, Pass] | None = None
 
     @property
     def num_classes(self) -> int:
         """Number of classes of the online probe: the named classes, or all classes up to the largest label."""
         largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
-        return max(len(self.classes), largest + 1, 2)
+        return max(len(self.sample.classes), largest + 1, 2)
 
     @cached_property
     def fingerprint(self) -> Fingerprint | None:
@@ -119,12 +81,7 @@ class TrainingData:
 
 
 def open_data(
-    recipe: Recipe,
-    method: Method,
-    *,
-    images: Images | None = None,
-    held_out_before: int = 0,
-    notify: Callable[[str], Any],
+    recipe: Recipe, method: Method, *, images: Images | None = None, held_out_before: int = 0, notify: Notify
 ) -> tuple[Recipe, TrainingData]:
     """Open and load the images of a recipe that passed `check`.
 
@@ -145,70 +102,73 @@ def open_data(
     """
     errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
     if recipe.data.storage == "streaming":
-        if images is not None:
-            raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
-        train, sample, test, statement = _open_streaming(recipe)
-        num_images, classes = recipe.data.num_images, sample.classes
-        notify(statement)
+        train, sample, test = _open_streams(recipe, images, notify)
+        num_images = recipe.data.num_images
     else:
-        reduction: Any = {"validation": recipe.data.validation, "subset": recipe.data.subset}
-        if images is not None:
-            splits = hold_out_test(images, seed=recipe.split_seed, **reduction)
-        else:
-            splits = train_and_test(recipe.data.source, recipe.data.reading, seed=recipe.split_seed, **reduction)
-        check_num_images(recipe, len(splits.train))
-        depth = find_bit_depth(splits.train, bits=recipe.data.bits, channels=recipe.data.channels)
-        for line in (splits.statement, *depth.notes):
-            notify(line)
-        recipe = replace(recipe, data=replace(recipe.data, bits=recipe.data.bits or depth.bits))
-        test, classes, train = splits.test, splits.train.classes, _load(recipe, splits.train, errors, notify)
-        sample, num_images = train if isinstance(train, MemoryImages) else splits.train, len(train)
+        recipe, train, test = _open_splits(recipe, images, errors, notify)
+        sample, num_images = train, len(train)
     check_num_images(recipe, num_images)  # again, because unreadable images do not count
     if not recipe.data.mean or not recipe.data.std:
         how: Any = {"channels": recipe.data.channels, "bits": recipe.data.bits or 16, "decode_errors": errors}
         mean, std = channel_statistics(sample, sample=STATISTICS_SAMPLES, **how)
         recipe = replace(recipe, data=replace(recipe.data, mean=mean, std=std))
-    available = min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample))
-    backbone_dim = feature_dim(method.backbone)
-    plan_for = partial(
-        plan_evaluations,
-        recipe,
-        steps=num_images // recipe.batch_size * recipe.epochs,
-        dimensions=max(backbone_dim, recipe.projector.dimensions(backbone_dim)),
-        available=available,
-    )
-    plan = plan_for(samples=min(recipe.spectrum.samples, len(test)))
-    held_out, labels = _load_held_out(recipe, test, plan.samples, errors)
-    if held_out_before and not recipe.spectrum.samples and len(held_out) != held_out_before:
-        plan = plan_for(samples=min(held_out_before, len(test)))
+    features = feature_dim(method.backbone)
+    numbers = {
+        "steps": num_images // recipe.batch_size * recipe.epochs,
+        "dimensions": max(features, recipe.projector.dimensions(features)),
+        "available": min(len(test), HELD_OUT_BUDGET // _bytes_per_image(recipe, sample)),
+    }
+    for samples in (recipe.spectrum.samples, held_out_before):
+        plan = plan_evaluations(recipe, **numbers, samples=min(samples, len(test)))
         held_out, labels = _load_held_out(recipe, test, plan.samples, errors)
-    labelled = _open_labelled(recipe, errors, notify) if recipe.probe.labelled else None
-    scored = _open_test(recipe, test, errors, notify) if recipe.probe.epochs and not labelled else None
-    return recipe, TrainingData(train, num_images, sample, classes, plan, held_out, labels, errors, scored, labelled)
+        if recipe.spectrum.samples or len(held_out) == held_out_before or not held_out_before:
+            break
+    scored: dict[str, Any] = {}
+    if recipe.probe.labelled:
+        scored = {"labelled": _open_labelled(recipe, errors, notify)}
+    elif recipe.probe.epochs and (test.labels >= 0).any():
+        scored = {"test": _scored(recipe, test, errors)}
+    elif recipe.probe.epochs:
+        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
+    return recipe, TrainingData(train, num_images, sample, plan, held_out, labels, errors, **scored)
 
 
-def _open_streaming(recipe: Recipe) -> tuple[StreamedImages, Images, Images, str]:
-    """Return a stream of the training images, a sample of the stream, images of the test split, and a line for the
-    user.
-
-    Raises:
-        UserError: the recipe does not give the number of images per epoch.
-    """
+def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tuple[StreamedImages, Images, Images]:
+    """Return a stream of the training images, a sample of the stream, and images of the test split."""
     spec = recipe.data
+    if images is not None:
+        raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
     if spec.num_images < 1:
         raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num_images")
     train, test = spec.reading.train or "train", spec.reading.test or "test"
     stream, held_out = (open_stream(spec.source, spec.reading, split=split) for split in (train, test))
     held_out = held_out.take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
-    statement = (
-        f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); "
-        f"the spectrum is evaluated on {len(held_out)} images of [{test}]; "
-        "a resumed run restarts the stream with a new epoch"
+    notify(
+        f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); the spectrum is evaluated on "
+        f"{len(held_out)} images of [{test}]; a resumed run restarts the stream with a new epoch"
     )
-    return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out, statement
+    return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out
 
 
-def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Callable[[str], Any]) -> MemoryImages | Images:
+def _open_splits(
+    recipe: Recipe, images: Images | None, errors: DecodeErrors, notify: Notify
+) -> tuple[Recipe, MemoryImages | Images, Images]:
+    """Return the recipe with the bit depth of the images, the training images, and the test images."""
+    spec = recipe.data
+    options: Any = {"seed": recipe.split_seed, "validation": spec.validation, "subset": spec.subset}
+    if images is not None:
+        splits = hold_out_test(images, **options)
+    else:
+        splits = train_and_test(spec.source, spec.reading, **options)
+    check_num_images(recipe, len(splits.train))
+    depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
+    for line in (splits.statement, *depth.notes):
+        notify(line)
+    recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
+    return recipe, _load(recipe, splits.train, errors, notify), splits.test
+
+
+def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Notify) -> MemoryImages | Images:
     """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size
     decides.
 
@@ -254,20 +214,7 @@ def _batches(recipe: Recipe, images: Images, errors: DecodeErrors) -> Iterator[I
     return iterate_batches(images, build_preprocess(recipe), workers=workers, decode_errors=errors)
 
 
-def _open_test(recipe: Recipe, test: Images, errors: DecodeErrors, notify: Callable[[str], Any]) -> ScoredImages | None:
-    """Return the labelled test images, decoded if they fit in memory; None if the online probe cannot be scored, for
-    which there is a line for the user.
-    """
-    late = _late_epochs(recipe, notify)
-    if not (test.labels >= 0).any():
-        notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
-        return None
-    return None if len(late) == len(recipe.probe.epochs) else _scored(recipe, test, errors)
-
-
-def _open_labelled(
-    recipe: Recipe, errors: DecodeErrors, notify: Callable[[str], Any]
-) -> tuple[ScoredImages, ScoredImages]:
+def _open_labelled(recipe: Recipe, errors: DecodeErrors, notify: Notify) -> tuple[Pass, Pass]:
     """Return the labelled training and test images of `probe.labelled`.
 
     Raises:
@@ -280,28 +227,19 @@ def _open_labelled(
     notify(f"linear probe on the labels: {splits.statement}")
     bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
     if bits and bits != own:
-        notify(
-            f"warning: the labelled images use {bits} of 16 bits, but are read with {own}, as in the run (data.bits)"
-        )
-    _late_epochs(recipe, notify)
+        notify(f"warning: the labelled images use {bits} of 16 bits, but are read with {own}, as in the run")
     return _scored(recipe, splits.train, errors), _scored(recipe, splits.test, errors)
 
 
-def _late_epochs(recipe: Recipe, notify: Callable[[str], Any]) -> list[float]:
-    """Return the epochs of `probe.epochs` after the end of the run, with a line for the user if there are any."""
-    if late := [epoch for epoch in recipe.probe.epochs if epoch > recipe.epochs]:
-        epochs = ", ".join(f"{epoch:g}" for epoch in late)
-        notify(f"--probe.epochs: {epochs} left out, as the run has {recipe.epochs} epochs")
-    return late
-
-
-def _scored(recipe: Recipe, images: Images, errors: DecodeErrors) -> ScoredImages:
-    """Return the images that have labels; the first process, which alone scores, decodes them if they fit in memory."""
-    labelled = np.flatnonzero(images.labels >= 0)
-    images = images if len(labelled) == len(images) else images.subset(labelled)
-    decode = partial(_batches, recipe, images, errors)
-    small = len(images) * _bytes_per_image(recipe, images) <= HELD_OUT_BUDGET
-    return ScoredImages(decode, tuple(decode()) if small and rank() == 0 else ())
+def _scored(recipe: Recipe, images: Images, errors: DecodeErrors) -> Pass:
+    """Return a pass over the labelled images; the first process, which alone scores, decodes them once if they fit in
+    memory.
+    """
+    decode = partial(_batches, recipe, images.subset(np.flatnonzero(images.labels >= 0)), errors)
+    if rank() or len(images) * _bytes_per_image(recipe, images) > HELD_OUT_BUDGET:
+        return decode
+    decoded = list(decode())
+    return lambda: decoded
 
 
 def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
@@ -362,30 +300,3 @@ class SeededBatches:
 def resolve_num_workers(workers: int) -> int:
     """Return the number of workers; if negative, the CPU cores per training process minus one."""
     return workers if workers >= 0 else max((os.cpu_count() or 1) // local_world_size() - 1, 1)
-
-
-def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: TrainingData) -> None:
-    """Write a grid of a few training images, each with its views, as PNG."""
-    images = data.sample
-    indices = batch_indices(recipe.seed, 0, min(NUM_PREVIEW_IMAGES, len(images)), len(images))
-    if isinstance(images, MemoryImages):
-        pictures = images.pixels[indices]
-    else:
-        pictures, bits = [], recipe.data.bits or 16
-        for k in indices.tolist():
-            with suppress(ImageDecodeError):  # training counts the error
-                pictures.append(decode(images.open(k), recipe.data.channels, bits=bits, name=images.name(k)))
-    mark = PngImagePlugin.PngInfo()
-    mark.add_text("Software", PREVIEW_MARK)
-    preview(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
-
-
-def is_preview(path: Path) -> bool:
-    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
-    try:
-        if not path.is_file():
-            return False
-        with Image.open(path, formats=("PNG",)) as picture:
-            return picture.info.get("Software") == PREVIEW_MARK
-    except Exception:  # Pillow raises many types for a file that is not a picture
-        return False

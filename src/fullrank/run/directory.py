@@ -8,7 +8,7 @@ import itertools
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,9 @@ from typing import Any
 import filelock
 
 from fullrank.errors import UserError
-from fullrank.evaluation.score import Evaluation
-from fullrank.evaluation.stored import read_evaluations
+from fullrank.evaluation.score import Evaluation, read_evaluations
 from fullrank.files import read_json
-from fullrank.models.loading import INITIAL
+from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
@@ -64,15 +63,7 @@ class Run:
         Raises:
             UserError: the checkpoint does not exist.
         """
-        found = {checkpoint.step: checkpoint for checkpoint in self.checkpoints}
-        if not found:
-            raise UserError(f"{self.path} has no checkpoint yet; wait for the first checkpoint, or train again")
-        if step is not None and step not in found:
-            raise UserError(
-                f"{self.path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))} "
-                "(--keep_checkpoints decides how many checkpoints a run keeps)"
-            )
-        return found[max(found) if step is None else step]
+        return find_checkpoint(self.path, step)
 
     @property
     def metrics(self) -> Metrics:
@@ -99,6 +90,23 @@ class Run:
         return read_json(path) if os.path.lexists(path) else {}
 
 
+def as_path(value: object, name: str) -> Path:
+    """Return a path that was given as a string or as a path.
+
+    Raises:
+        UserError: the value is neither, or not the name of a file: it has a NUL or is not UTF-8.
+
+    >>> as_path("runs/digits", "out")
+    PosixPath('runs/digits')
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(f"{name} is {value!r}, expected a path: a string or a pathlib.Path")
+    path = Path(value)
+    if "\0" in str(path) or str(path).encode(errors="replace").decode() != str(path):
+        raise UserError(f"{name} is {str(path)!r}, which is not a name in UTF-8; rename the folder")
+    return path
+
+
 def is_run(path: Path) -> bool:
     """Return whether the folder contains a run."""
     return os.path.exists(path / RECIPE)
@@ -115,9 +123,8 @@ def run_lock(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise UserError(
-            f"run directory {path} is in use by another process; wait for that process, or give another --out"
-        ) from None
+        remedy = "wait for that process, or give another --out"
+        raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
     except OSError as error:
         raise _not_writable(path, error) from error
     try:
@@ -138,35 +145,38 @@ def resume_command(path: Path) -> str:
     return f"fullrank pretrain --resume {shlex.quote(str(path))}{trust}"
 
 
-def create_run_directory(path: Path | None, name: str, *, overwrite: bool = False) -> Path:
-    """Create the directory of a new run: `path`, or the next free `runs/NAME`. A run in `path` becomes NAME.old.
+def describe_saved(path: Path) -> str:
+    """Return which checkpoint of a run is the newest, as a clause."""
+    steps = [checkpoint.step for checkpoint in list_checkpoints(path / "checkpoints")]
+    return f"the checkpoint of step {steps[-1]} is complete" if steps else "no checkpoint has been written yet"
+
+
+def create_run(
+    path: Path | None, name: str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None
+) -> Path:
+    """Create the directory of a new run: `path`, or the next free `runs/NAME`. A run in `path` becomes NAME.old, which
+    `notify` is told.
 
     Raises:
         UserError: `path` is not empty and may not be overwritten, or it cannot be written.
     """
     try:
-        if path is None:
-            return _create_next_free(name)
-        validate_output_dir(path, overwrite=overwrite)
-        if is_run(path):
-            with run_lock(path):
-                _set_aside(path)
-        path.mkdir(parents=True, exist_ok=True)
+        if path is not None:
+            check_free(path, overwrite=overwrite)
+            if is_run(path):
+                with run_lock(path):
+                    _set_aside(path)
+                notify(f"the run that was in {path} is in {replaced_run(path)} until the first checkpoint")
+            path.mkdir(parents=True, exist_ok=True)
+            return path
+        for number in itertools.count(1):
+            path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError):  # mkdir is atomic, so two processes never get the same directory
+                path.mkdir(parents=True)
+                break
+        return path or Path()
     except OSError as error:
         raise _not_writable(path or Path("runs"), error) from error
-    return path
-
-
-def _create_next_free(name: str) -> Path:
-    """Create `runs/NAME`, or if it exists `runs/NAME-2`, …; mkdir is atomic, so two processes never get the same
-    directory.
-    """
-    for number in itertools.count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        with suppress(FileExistsError):
-            path.mkdir(parents=True)
-            return path
-    raise AssertionError("itertools.count ended")
 
 
 def replaced_run(path: Path) -> Path:
@@ -180,11 +190,11 @@ def _set_aside(path: Path) -> None:
     old = replaced_run(path)
     if (old / REPLACED).exists() and not list_checkpoints(path / "checkpoints"):
         _remove_run(path)
-        return
-    if os.path.lexists(old):
+    elif os.path.lexists(old):
         raise UserError(f"{old} exists, the folder for the run that is replaced; move it away, or remove it")
-    (path / REPLACED).touch()
-    path.rename(old)
+    else:
+        (path / REPLACED).touch()
+        path.rename(old)
 
 
 def discard_replaced(path: Path) -> None:
@@ -195,16 +205,16 @@ def discard_replaced(path: Path) -> None:
 
 def _remove_run(path: Path) -> None:
     """Remove the files of a run, its mark last; other files stay, and their folder."""
-    for name in (RECIPE, *RUN_FILES, REPLACED):
-        if (path / name).is_dir() and not (path / name).is_symlink():
-            shutil.rmtree(path / name, ignore_errors=True)
+    for file in (path / name for name in (RECIPE, *RUN_FILES, REPLACED)):
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
         else:
-            (path / name).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         path.rmdir()
 
 
-def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:
+def check_free(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:
     """Check that `path` can become the directory of a new run, without writing anything.
 
     Args:
@@ -215,44 +225,25 @@ def validate_output_dir(path: Path, *, overwrite: bool = False, option: str = "-
     Raises:
         UserError: `path` is not empty and may not be overwritten, is in use, or cannot be written.
     """
+    wrong = ""
     try:
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         if not nearest.is_dir():
-            raise UserError(f"{nearest} is a file, expected a folder or a new path; give another {option}")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise UserError(f"cannot write the run directory {path}: no permission in {nearest}; give another {option}")
-        if is_run(path):
-            if not overwrite:
-                raise UserError(
-                    f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite, or "
-                    f"give another {option}"
-                )
+            wrong = f"{nearest} is a file, expected a folder or a new path"
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            wrong = f"cannot write the run directory {path}: no permission in {nearest}"
+        elif is_run(path) and not overwrite:
+            wrong = f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite"
+        elif is_run(path):
             with run_lock(path):
                 pass
         elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
-            raise UserError(
-                f"{path} already contains other files, and only a run can be overwritten; give another {option}"
-            )
+            wrong = f"{path} already contains other files, and only a run can be overwritten"
     except OSError as error:  # a parent directory cannot be listed
         raise _not_writable(path, error) from error
+    if wrong:
+        raise UserError(f"{wrong}; give another {option}")
 
 
 def _not_writable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write the run directory {path} ({error.strerror or error}); give a writable --out")
-
-
-def as_path(value: object, name: str) -> Path:
-    """Return a path that was given as a string or as a path.
-
-    Raises:
-        UserError: the value is neither, or not the name of a file: it has a NUL or is not UTF-8.
-
-    >>> as_path("runs/digits", "out")
-    PosixPath('runs/digits')
-    """
-    if not isinstance(value, str | os.PathLike):
-        raise UserError(f"{name} is {value!r}, expected a path: a string or a pathlib.Path")
-    path = Path(value)
-    if "\0" in str(path) or str(path).encode(errors="replace").decode() != str(path):
-        raise UserError(f"{name} is {str(path)!r}, which is not a name in UTF-8; rename the folder")
-    return path

@@ -30,7 +30,7 @@ def describe_environment(recipe: Recipe) -> dict[str, Any]:
     """
     return {
         **platform_info(),
-        "code": {name: commit(file) for name in code_names(recipe) if (file := source_file(name))},
+        "code": {name: commit(file) for name, file in source_files(recipe).items()},
         "processes": world_size(),
         "seed": recipe.seed,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -74,27 +74,21 @@ def rounding(recipe: Recipe) -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the processor, its cores, the threads in use, and the GPUs."""
-    return {
-        "cpu": processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-    }
-
-
-def processor() -> str:
-    """Return the name of the processor if the system provides it, or else its architecture."""
-    with suppress(OSError):
+    """Return the processor (or its architecture, if the system does not name it), its cores, the threads in use, and
+    the GPUs.
+    """
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return platform.processor() or platform.machine()
+        cpu = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {"cpu": cpu, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpus": gpus}
 
 
-def source_file(name: str) -> Path | None:
-    """Return the file of an imported function `package.module:function`, None if it is not imported or has no file."""
-    file = getattr(sys.modules.get(name.partition(":")[0]), "__file__", None)
-    return Path(file) if file else None
+def source_files(recipe: Recipe) -> dict[str, Path]:
+    """Return the functions of the user that a recipe names, package.module:function → source file, if imported."""
+    files = {name: getattr(sys.modules.get(name.partition(":")[0]), "__file__", None) for name in code_names(recipe)}
+    return {name: Path(file) for name, file in files.items() if file}
 
 
 def source_digests(recipe: Recipe) -> dict[str, str]:
@@ -103,8 +97,8 @@ def source_digests(recipe: Recipe) -> dict[str, str]:
     >>> source_digests(Recipe())
     {}
     """
-    files = {name: source_file(name) for name in code_names(recipe)}
-    return {name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for name, file in files.items() if file}
+    files = source_files(recipe).items()
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest()[:12] for name, file in files}
 
 
 def commit(file: Path) -> str | None:

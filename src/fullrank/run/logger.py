@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,11 +21,11 @@ from fullrank.recipes.forecast import duration
 from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
-from fullrank.run.directory import Run, discard_replaced
+from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter
 from fullrank.run.monitor import (
-    evaluate_held_out_views,
     evaluate_spectra,
+    evaluate_views,
     score_labelled,
     score_online,
     variance_within_views,
@@ -40,13 +41,12 @@ from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.training import Step, lr_factor, save_checkpoint
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
-DURATIONS = ("duration_seconds", "cpu_seconds", "spectrum_share", "online_share")  # in environment.json
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
 class NullLogger:
     """The logger of every process except the first: it writes nothing, but takes part in the communication of
-    checkpoints.
+    checkpoints. All processes have equal weights, so only the first process evaluates.
     """
 
     def __init__(self, run: TrainingRun) -> None:
@@ -59,7 +59,7 @@ class NullLogger:
         """Do nothing."""
 
     def evaluate_start(self) -> None:
-        """Do nothing: all processes have equal weights, so only the first process evaluates."""
+        """Do nothing."""
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
         """Take part in the checkpoints that are due."""
@@ -72,16 +72,17 @@ class NullLogger:
 
 
 class Stopwatch:
-    """The seconds of a run: of its training loop, of the processor, and of some of its parts; those before the run was
-    resumed count.
+    """The seconds of a run, of the processor, and of some parts of the run; those before the run was resumed count.
+
+    Args:
+        before: the durations in the environment.json of the run that is resumed.
     """
 
     def __init__(self, before: dict[str, float]) -> None:
-        total = before.get("duration_seconds", 0.0)
-        self._before = {"total": total, "cpu": before.get("cpu_seconds", 0.0)}
-        self.parts = {part: 0.0 for part in ("spectrum", "online")}
-        self._parts_before = {part: total * before.get(f"{part}_share", 0.0) for part in self.parts}
-        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+        seconds = before.get("duration_seconds", 0.0)
+        self.parts = {part: seconds * before.get(f"{part}_share", 0.0) for part in ("spectrum", "online")}
+        self._began = time.perf_counter() - seconds
+        self._cpu_began = time.process_time() - before.get("cpu_seconds", 0.0)
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
@@ -92,18 +93,10 @@ class Stopwatch:
         finally:
             self.parts[part] += time.perf_counter() - started
 
-    @property
-    def elsewhere(self) -> float:
-        """Seconds of this process that were spent on parts."""
-        return sum(self.parts.values())
-
     def read(self) -> dict[str, float]:
         """Return the durations for environment.json."""
-        seconds = self._before["total"] + time.perf_counter() - self._started
-        cpu = self._before["cpu"] + time.process_time() - self._cpu_started
-        shares = {
-            f"{part}_share": round((now + self._parts_before[part]) / seconds, 4) for part, now in self.parts.items()
-        }
+        seconds, cpu = time.perf_counter() - self._began, time.process_time() - self._cpu_began
+        shares = {f"{part}_share": round(value / seconds, 4) for part, value in self.parts.items()}
         return {"duration_seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), **shares}
 
 
@@ -125,8 +118,8 @@ class RunLogger:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
         self.environment = read_json(path / "environment.json")
-        durations = {name: value for name, value in self.environment.items() if name in DURATIONS}
-        self.watch = Stopwatch(from_json(dict[str, float], durations, f"{path / 'environment.json'}"))
+        before = {name: self.environment[name] for name in Stopwatch({}).read() if name in self.environment}
+        self.watch = Stopwatch(from_json(dict[str, float], before, f"{path / 'environment.json'}"))
         self.spectrum_file = SpectrumFile(path / "spectrum.npz", after=run.start or -1)
         self.writer = MetricsWriter(path, run.log, wandb=wandb, config=to_dict(recipe))
         warmup = round(recipe.schedule.warmup * run.steps_per_epoch)
@@ -151,9 +144,8 @@ class RunLogger:
             self.writer.close()
             self.write_state()
         if count := len(self.run.data.decode_errors.reasons):
-            self.console.print(
-                f"{count} image{'s' * (count > 1)} could not be read; see {self.run.path / 'decode_errors.jsonl'}"
-            )
+            what = f"{count} image{'s' * (count > 1)} could not be read"
+            self.console.print(f"{what}; see {self.run.path / 'decode_errors.jsonl'}")
 
     def write_state(self) -> None:
         """Write the durations and the decode errors."""
@@ -168,33 +160,32 @@ class RunLogger:
 
     def after_step(self, step: Step, *, wait_seconds: float) -> None:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
-        run, last = self.run, step.step == self.run.total
-        self.unread_terms.append((step.step, step.terms))
+        run, k, last = self.run, step.step, step.step == self.run.total
+        self.unread_terms.append((k, step.terms))
         known = step.labels < len(run.probe.b)  # a stream may have labels beyond the known classes
         labels = step.labels.where(known, -1).repeat(len(step.R))
-        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(step.step))
-        if step.step % run.recipe.log_every == 0 or last:
+        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(k))
+        if k % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
-        if step.step % run.data.plan.every == 0 or last:
+        if k % run.data.plan.every == 0 or last:
             self.read_terms()
-            self.check_weights(step.step)
-            self.evaluate_spectrum(step.step, step.R)
-        if step.step in run.score_steps:
-            self.check_weights(step.step)
-            self.score_probe(step.step)
-        if step.step in run.checkpoint_steps:
-            self.save_checkpoint(step.step)
-        if self.pace.tick(self.watch.elsewhere) and not last:
-            self.announce_pace(step.step - run.start, wait_seconds)
-        self.progress.show(step.step)
+            self.check_weights(k)
+            self.evaluate_spectrum(k, step.R)
+        if k in run.score_steps:
+            self.check_weights(k)
+            self.score_probe(k)
+        if k in run.checkpoint_steps:
+            self.save_checkpoint(k)
+        if self.pace.tick(sum(self.watch.parts.values())) and not last:
+            self.announce_pace(k - run.start, wait_seconds)
+        self.progress.show(k)
 
     def announce_pace(self, steps: int, wait_seconds: float) -> None:
         """Print how long the run takes, now that it is measured."""
         run, seconds = self.run, self.pace.step_seconds or 0.0
         waits = min(wait_seconds / (steps * seconds), 1.0)
-        advice = ""
-        if waits > DATA_BOUND and run.fabric.device.type == "cuda":
-            advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)"
+        is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
+        advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)" * is_bound
         self.console.print(
             f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
             f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
@@ -204,8 +195,9 @@ class RunLogger:
     def probe_lr_factor(self, step: int) -> float:
         """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
         run, schedule = self.run, self.run.recipe.schedule
-        constant = run.recipe.probe.schedule == "constant"
-        return 1.0 if constant else lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
+        if run.recipe.probe.schedule == "constant":
+            return 1.0
+        return lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
 
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
@@ -214,6 +206,7 @@ class RunLogger:
         probe_loss, accuracy = (None if math.isnan(value) else value for value in values)  # NaN: no label in this batch
         every = max(recipe.spectrum.train_batch_every, recipe.log_every)
         with self.require_finite_embeddings(step.step, "training images"):
+            outputs = {"backbone": step.R, "projector": step.embeddings["Z"]}
             row = TrainRow(
                 step=step.step,
                 epoch=self.run.epoch(step.step),
@@ -223,10 +216,7 @@ class RunLogger:
                 images_per_second=round(self.progress.speed(step.step), 1),
                 probe_loss=None if accuracy is None else probe_loss,
                 probe_train_accuracy=accuracy,
-                relative_variance={
-                    "backbone": variance_within_views(step.R),
-                    "projector": variance_within_views(step.embeddings["Z"]),
-                },
+                relative_variance={name: variance_within_views(output) for name, output in outputs.items()},
                 **(self.evaluate_batch(step) if step.step % every < recipe.log_every else {}),
             )
         self.log_row(row)
@@ -236,13 +226,10 @@ class RunLogger:
         """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
         with self.watch.measure("spectrum"):
             spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
-            self.effective_rank = step.step, spectrum.effective_rank()
-            leading = spectrum.eigenvalues[:NUM_LEADING].tolist()
-        return {
-            "effective_rank": self.effective_rank[1],
-            "max_rank": min(spectrum.n - 1, spectrum.D),
-            "leading_eigenvalues": tuple(float(f"{value:.6g}") for value in leading),
-        }
+            rank, leading = spectrum.effective_rank(), spectrum.eigenvalues[:NUM_LEADING].tolist()
+        self.effective_rank = step.step, rank
+        leading = tuple(float(f"{value:.6g}") for value in leading)
+        return {"effective_rank": rank, "max_rank": min(spectrum.n - 1, spectrum.D), "leading_eigenvalues": leading}
 
     def evaluate_spectrum(self, step: int, R: Tensor | None = None) -> None:
         """Evaluate the spectra of the held-out images, the loss on their views, and the intraclass correlation of the
@@ -252,63 +239,52 @@ class RunLogger:
             step: number of steps so far.
             R: (V, n, D_b) representations of the last batch; None before the first batch.
         """
-        run, data, recipe = self.run, self.run.data, self.run.recipe
+        run, data = self.run, self.run.data
+        how = {"seed": run.recipe.seed, "batch_size": run.recipe.batch_size}
         with (
             self.watch.measure("spectrum"),
             run.fabric.autocast(),
             self.require_finite_embeddings(step, "held-out images"),
         ):
             spectra, features = evaluate_spectra(run.method, data.held_out, self.preprocess)
-            views = evaluate_held_out_views(
-                run.method,
-                data.held_out,
-                run.views,
-                seed=recipe.seed,
-                batch_size=recipe.batch_size,
-                with_loss=data.plan.has_loss(step, run.total),
+            views: dict[str, Any] = evaluate_views(
+                run.method, data.held_out, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
             )
         self.spectrum_file.append(step, spectra)
         labels = data.held_out_labels.to(features.device)
         counts = labels[labels >= 0].bincount()
-        labelled = int(counts.sum())
+        probe: dict[str, Any] = {}
+        if labelled := int(counts.sum()):
+            accuracy, majority = run.probe.accuracy(features, labels), int(counts.max()) / labelled
+            probe = {"probe_accuracy": accuracy, "probe_images": labelled, "probe_majority": majority}
         self.log_row(
             SpectrumRow(
                 step=step,
                 epoch=run.epoch(step),
                 **{location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in spectra.items()},
                 intraclass_correlation=None if R is None else intraclass_correlation(R),
-                probe_accuracy=run.probe.accuracy(features, labels) if labelled else None,
-                probe_images=labelled or None,
-                probe_majority=int(counts.max()) / labelled if labelled else None,
-                held_out_loss=views.loss,
-                image_deviation=views.image_deviation,
-                pixel_deviation=views.pixel_deviation,
+                **probe,
+                **views,
             )
         )
 
     def score_probe(self, step: int) -> None:
         """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
-        run, data, probe = self.run, self.run.data, "linear" if self.run.data.labelled else "online"
-        kind = "validation" if run.recipe.data.validation and probe == "online" else "test"
+        run, data, epoch = self.run, self.run.data, self.run.epoch(step)
         with self.watch.measure("online"):
             if data.labelled:
-                train, test = (images.batches() for images in data.labelled)
+                train, test = (images() for images in data.labelled)
                 score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
             else:
                 assert data.test is not None, "a run without labelled test images has no step to score"
-                score = score_online(run.method, run.probe, data.test.batches(), self.preprocess, run.fabric)
-        epoch = run.epoch(step)
-        self.log_row(
-            OnlineRow(
-                step=step, epoch=epoch, accuracy=score.accuracy, top5=score.top5, images=score.images, probe=probe
-            )
-        )
+                score = score_online(run.method, run.probe, data.test(), self.preprocess, run.fabric)
+        probe = "linear" if data.labelled else "online"
+        self.log_row(OnlineRow(step=step, epoch=epoch, probe=probe, **asdict(score)))
+        name = "a linear probe" if data.labelled else "the online probe"
+        kind = "validation" if run.recipe.data.validation and not data.labelled else "test"
         top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
-        name = "a linear probe" if probe == "linear" else "the online probe"
-        self.console.print(
-            f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}",
-            highlight=False,
-        )
+        line = f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}"
+        self.console.print(line, highlight=False)
 
     def log_row(self, row: Row) -> None:
         """Write a row and the alarms that it raises."""
@@ -358,15 +334,10 @@ class RunLogger:
             raise self.not_finite_error(step, "embeddings", images=images) from error
 
     def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
-        """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint before
-        the step.
-        """
-        recipe = self.run.recipe
-        epoch, precision = self.run.epoch(step), resolve_precision(recipe)
-        text = self.log_alarm(not_finite_alarm(step, epoch, where, recipe, precision=precision, **details))
-        steps = [checkpoint.step for checkpoint in Run(self.run.path).checkpoints if checkpoint.step < step]
-        saved = f"the checkpoint of step {steps[-1]} is complete" if steps else "no checkpoint has been written yet"
-        return UserError(f"{text}; {saved}")
+        """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint."""
+        recipe, epoch = self.run.recipe, self.run.epoch(step)
+        alarm = not_finite_alarm(step, epoch, where, recipe, precision=resolve_precision(recipe), **details)
+        return UserError(f"{self.log_alarm(alarm)}; {describe_saved(self.run.path)}")
 
     def save_checkpoint(self, step: int) -> None:
         """Check loss and weights, flush the log to the disk, and write a checkpoint.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullrank.errors import UserError
 from fullrank.files import read_jsonl, write_text
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.run.wandb_log import WandbLog, WandbOptions
@@ -78,15 +77,9 @@ class Metrics(Sequence[Row]):
         return [dict(_flatten(row_to_json(row))) for row in self.rows]
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with one line per row.
+        """Return a `pandas.DataFrame` with one line per row."""
+        import pandas  # takes a second to import
 
-        Raises:
-            UserError: pandas is not installed.
-        """
-        try:
-            import pandas
-        except ImportError:
-            raise UserError("to_pandas needs the package pandas, which is not installed; pip install pandas") from None
         return pandas.DataFrame(self.to_dicts())
 
 

@@ -6,7 +6,6 @@ Nothing here changes weights, statistics or the global random state.
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Real
@@ -75,26 +74,7 @@ def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
     return ((A - A.mean(1, keepdim=True)).square().sum() / square).item() if square > 0 else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldOutViews:
-    """The measurements on the views of one batch of held-out images.
-
-    Attributes:
-        image_deviation: Standard deviation of a pixel over the images, root mean square over the pixels: 0 if all
-            images give the same view. The smallest value of all views; 1 is the standard deviation of the data. None
-            for a single image.
-        pixel_deviation: Standard deviation over the pixels of a view, root mean square over the images: 0 if each view
-            has a single colour. The smallest value of all views.
-        loss: The loss in eval mode; None if it was not asked for or is not finite, or if a smaller batch than in
-            training is too small.
-    """
-
-    image_deviation: float | None
-    pixel_deviation: float
-    loss: float | None
-
-
-def evaluate_held_out_views(
+def evaluate_views(
     method: Method,
     pixels: Real[Tensor, "n C S S"],
     transform: MultiViewTransform,
@@ -102,11 +82,13 @@ def evaluate_held_out_views(
     seed: int,
     batch_size: int,
     with_loss: bool,
-) -> HeldOutViews:
+) -> dict[str, float | None]:
     """Draw views of the first `batch_size` held-out images, measure their deviations, and evaluate the objective on
-    them.
+    them; return these fields of a `SpectrumRow`.
 
     The images and their augmentation depend on the seed alone, so they are the same at every evaluation of a run.
+    Deviations are the smallest of all views: over the images, root mean square over the pixels (1 is the standard
+    deviation of the data; None for a single image), and over the pixels, root mean square over the images.
 
     Args:
         method: the method in training.
@@ -127,9 +109,11 @@ def evaluate_held_out_views(
                 deviations = view_deviations(views)
             if with_loss:
                 embeddings.append(method.forward([group.to(parameter.dtype) for group in views]))
-        whole = {name: torch.cat([part[name] for part in embeddings], dim=1) for name in (embeddings or [{}])[0]}
-        loss = held_out_loss(method, whole, batch_size) if whole else None
-    return HeldOutViews(image_deviation=deviations[0], pixel_deviation=deviations[1], loss=loss)
+        loss = None
+        if with_loss:
+            whole = {name: torch.cat([part[name] for part in embeddings], dim=1) for name in embeddings[0]}
+            loss = held_out_loss(method, whole, batch_size)
+    return {"image_deviation": deviations[0], "pixel_deviation": deviations[1], "held_out_loss": loss}
 
 
 def view_deviations(views: list[Float[Tensor, "_ n C _ _"]]) -> tuple[float | None, float]:
@@ -167,18 +151,14 @@ def score_online(
 
 
 def score_labelled(
-    method: Method,
-    train: Iterable[Batch],
-    test: Iterable[Batch],
-    preprocess: Preprocess,
-    fabric: Fabric,
-    *,
-    seed: int,
+    method: Method, train: Iterable[Batch], test: Iterable[Batch], preprocess: Preprocess, fabric: Fabric, *, seed: int
 ) -> OnlineScore:
     """Return the accuracies of the linear probe of `fullrank evaluate`, trained and scored on labelled images."""
     with eval_mode(method):
-        X, y = map(torch.cat, zip(*_representations(method, train, preprocess, fabric), strict=True))
-        X_test, y_test = map(torch.cat, zip(*_representations(method, test, preprocess, fabric), strict=True))
+        (X, y), (X_test, y_test) = (
+            map(torch.cat, zip(*_representations(method, images, preprocess, fabric), strict=True))
+            for images in (train, test)
+        )
     X, X_test = standardize(X, X_test)
     logits = linear_probe(X[y >= 0], y[y >= 0], X_test, seed=seed).logits
     top5 = accuracy(logits, y_test, top=5) if max(y.max(), y_test.max()) >= MANY_CLASSES else None

@@ -1,8 +1,6 @@
 """The precision of a run: what 'auto' stands for on this machine."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 from fullrank.distributed import all_gather_object
 from fullrank.errors import UserError
 from fullrank.methods import Method
+from fullrank.models.features import restore_modes
 from fullrank.recipes import Recipe
 from fullrank.recipes.dry_running import on_cpu, recorded_convolutions
 from fullrank.recipes.recipe import view_sizes
@@ -67,10 +66,8 @@ def require_one_precision(recipe: Recipe) -> None:
         UserError: they did not; all processes raise it.
     """
     if len(found := set(all_gather_object(recipe.machine.precision))) > 1:
-        raise UserError(
-            f"the processes chose the precisions {' and '.join(sorted(found))}, expected one; give --machine.precision "
-            "32-true"
-        )
+        chosen = f"the processes chose the precisions {' and '.join(sorted(found))}, expected one"
+        raise UserError(f"{chosen}; give --machine.precision 32-true")
 
 
 def has_bfloat16_tiles() -> bool:
@@ -94,17 +91,15 @@ def bfloat16_is_safe(method: Method, recipe: Recipe) -> bool:
     if recipe.machine.channels_last:  # as in training; the default layout has other kernels
         method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     try:
-        with _unchanged(method), recorded_convolutions(method) as unsafe:
-            exact = _gradients(method, views, bfloat16=False)
-            return not unsafe and all(map(_is_close, _gradients(method, views, bfloat16=True), exact))
+        with torch.random.fork_rng(devices=()), restore_modes(method), recorded_convolutions(method) as unsafe:
+            method.eval()  # no statistic changes
+            exact, rounded = (_gradients(method, views, bfloat16=bfloat16) for bfloat16 in (False, True))
+            if unsafe or not all(gradient.isfinite().all() for gradient in rounded):
+                return False
+            # gradients are zero behind a weight that starts at zero
+            return all(b @ a >= MIN_COSINE * a.norm() * b.norm() for a, b in zip(exact, rounded, strict=True))
     except Exception:  # networks of timm raise exceptions of many types
         return False
-
-
-def _is_close(gradient: Tensor, exact: Tensor) -> bool:
-    if not exact.any():  # behind a weight that starts at zero
-        return not gradient.any()
-    return bool(gradient.isfinite().all()) and float(torch.cosine_similarity(gradient, exact, dim=0)) >= MIN_COSINE
 
 
 def _gradients(method: Method, views: list[Tensor], *, bfloat16: bool) -> list[Tensor]:
@@ -118,15 +113,3 @@ def _gradients(method: Method, views: list[Tensor], *, bfloat16: bool) -> list[T
     parameters = [parameter for parameter in method.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     return [gradient.flatten().float() for gradient in gradients if gradient is not None]
-
-
-@contextmanager
-def _unchanged(method: Method) -> Iterator[None]:
-    """Put the method into eval mode, where no statistic changes, and restore the global random state afterwards."""
-    training = method.training
-    with torch.random.fork_rng(devices=()), torch.enable_grad():
-        method.eval()
-        try:
-            yield
-        finally:
-            method.train(training)

@@ -9,11 +9,12 @@ import multiprocessing
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -32,10 +33,9 @@ from fullrank.distributed import world_size
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.images.parallel import hidden_main
 from fullrank.recipes import Recipe
+from fullrank.run.directory import describe_saved, is_run, resume_command
 from fullrank.run.precision import on_cuda, resolve_precision
 from fullrank.run.signals import stop_on_signals
-
-BROADCAST = ("forward_sync_buffers", "broadcast_buffers")  # the name depends on torch's version
 
 
 def launched_world_size() -> int:
@@ -48,10 +48,8 @@ def launched_world_size() -> int:
         return int(os.environ["WORLD_SIZE"])
     for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
         if os.environ.get(name, "1") != "1":
-            raise UserError(
-                f"{name} is {os.environ[name]}, but torchrun did not start this process; start the processes with "
-                "torchrun (one on each machine), or start one process with --devices"
-            )
+            remedy = "start the processes with torchrun (one on each machine), or start one process with --devices"
+            raise UserError(f"{name} is {os.environ[name]}, but torchrun did not start this process; {remedy}")
     return 0
 
 
@@ -66,17 +64,14 @@ def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
     """
     asked, world = recipe.machine.devices if devices is None else devices, launched_world_size()
     if world and asked not in (1, world):
-        raise UserError(
-            f"torchrun started {world} processes, but the run asks for {asked} devices; "
-            f"give --devices {world}, or start one process without torchrun"
-        )
+        remedy = f"give --devices {world}, or start one process without torchrun"
+        raise UserError(f"torchrun started {world} processes, but the run asks for {asked} devices; {remedy}")
+    local = int(os.environ["LOCAL_WORLD_SIZE"]) if world > 1 else world or asked
     cuda = on_cuda(recipe)
     available = max(torch.cuda.device_count() if cuda else os.cpu_count() or 1, 1)
-    if not world and asked > available:
-        raise UserError(
-            f"the run asks for {asked} devices, but this machine has {available} {'GPUs' if cuda else 'CPU cores'}; "
-            f"give --devices {available} or less"
-        )
+    if local > available and (cuda or not world):
+        machine = f"this machine has {available} {'GPUs' if cuda else 'CPU cores'}"
+        raise UserError(f"the run asks for {local} devices, but {machine}; give --devices {available} or less")
     return replace(recipe, machine=replace(recipe.machine, devices=world or asked))
 
 
@@ -88,31 +83,24 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     """
     machine, processes = recipe.machine, launched_world_size() or 1
     local = int(os.environ["LOCAL_WORLD_SIZE"]) if processes > 1 else 1
-    if on_cuda(recipe) and local > torch.cuda.device_count():
-        raise UserError(
-            f"the run asks for {local} devices, but this machine has {torch.cuda.device_count()}; change --devices or "
-            "--machine.accelerator"
-        )
     # The environment is given, because Fabric would take that of a SLURM job, also in a job's interactive shell.
     options: dict[str, Any] = {"plugins": LightningEnvironment()}
     if processes > 1:
         options = {"plugins": TorchElasticEnvironment(), "num_nodes": processes // local}
         # Buffers are functions of the whole batch, so they need no broadcast. CPU tensors use gloo even if the network
         # is on GPUs, so that the host does not wait for the device.
-        name = next(name for name in BROADCAST if name in signature(DistributedDataParallel).parameters)
-        broadcast: dict[str, Any] = {name: False}
         backend = "cpu:gloo,cuda:nccl" if on_cuda(recipe) else "gloo"
-        options["strategy"] = DDPStrategy(process_group_backend=backend, **broadcast)
+        names = signature(DistributedDataParallel).parameters  # the first one since torch 2.15
+        sync: Any = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
+        options["strategy"] = DDPStrategy(process_group_backend=backend, **sync)
     for name in ("lightning.fabric", "lightning.pytorch"):  # Lightning logs the precision, and each process that joins
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         fabric = Fabric(accelerator=machine.accelerator, devices=local, precision=resolve_precision(recipe), **options)  # pyright: ignore[reportArgumentType]
     except (ValueError, RuntimeError) as error:  # Fabric raises either for a missing accelerator
         reason = next(iter(str(error).splitlines()), "")
-        raise UserError(
-            f"--machine.accelerator {machine.accelerator} is not available on this machine ({reason}); choose auto, "
-            "cpu, cuda or mps"
-        ) from error
+        accelerator = f"--machine.accelerator {machine.accelerator} is not available on this machine ({reason})"
+        raise UserError(f"{accelerator}; choose auto, cpu, cuda or mps") from error
     was_initialized = dist.is_initialized()
     fabric.launch()
     if dist.is_initialized() and not was_initialized:
@@ -159,14 +147,11 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
         hidden_main(),
         stop_on_signals(lambda: send(signal.SIGTERM)) as flag,
     ):
+        meeting: Any = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "local_addr": "127.0.0.1"}
         config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=count,
+            *(1, 1, count),  # one machine
             run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="127.0.0.1",
+            **meeting,
             max_restarts=0,
             monitor_interval=0.02,  # seconds; the process that fails first is found before those that it takes along
             logs_specs=DefaultLogsSpecs(log_dir=folder),
@@ -182,6 +167,22 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
             send(signal.SIGKILL)  # none is left, unless a second Ctrl-C ends the wait
     if stop := next(filter(None, stops.values()), None):
         raise Interrupted(flag.signum or stop[0], stop[1])
+
+
+@contextmanager
+def explain_failure(path: Path) -> Iterator[None]:
+    """Add to the failure of a process what is saved and how to go on; remove a folder in which nothing was written."""
+    try:
+        yield
+    except ProcessFailed as error:
+        saved = f"{describe_saved(path)}; continue with: {resume_command(path)}"
+        error.args = (f"{error}; {saved if is_run(path) else 'nothing was written'}",)
+        raise
+    finally:
+        if not is_run(path):
+            (path / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _process(

@@ -4,6 +4,7 @@ What decides the weights must be equal: the recipe but for `FREE_FIELDS`, and th
 change; then the learning rate follows the schedule of the new number from there on.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
@@ -15,56 +16,42 @@ from fullrank.config import JsonObject, from_json
 from fullrank.errors import UserError
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.source_uri import absolute_source
-from fullrank.recipes import Recipe, decides_weights, differences, read_recipe
+from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, with_fields
+from fullrank.recipes.recipe import flatten
 from fullrank.run.data import TrainingData
 from fullrank.run.directory import Run
 from fullrank.run.environment import rounding
 from fullrank.training import Checkpoint, lr_factor
 
+# Fields that a new run measures or chooses → their value before that.
+OPEN = {"data.mean": [], "data.std": [], "data.bits": 0, "machine.precision": "auto"}
 
-def resumed_recipe(
-    path: Path,
-    given: Recipe | None = None,
-    *,
-    source: str | None = None,
-    labelled: str | None = None,
-    epochs: int | None = None,
-) -> Recipe:
+
+def resumed_recipe(path: Path, given: Recipe | None = None, changes: Mapping[str, Any] = {}) -> Recipe:
     """Return the recipe with which the run in `path` continues.
 
     Args:
         path: the run directory.
         given: a recipe that must equal the stored one in what decides the weights; its `FREE_FIELDS` are used.
-        source: the source of the images, if they have moved.
-        labelled: the source of the labelled images, `probe.labelled`, if they have moved.
-        epochs: the number of epochs, if it changes.
+        changes: fields that change, by dotted name: the number of epochs, and sources of images that have moved.
 
     Raises:
         UserError: there is no run, or `given` is another recipe.
     """
     recipe = read_recipe(path / "recipe.json")
     if given is not None:
-        measured = {name: getattr(given.data, name) or getattr(recipe.data, name) for name in ("mean", "std", "bits")}
-        given = replace(given, data=replace(given.data, **measured))
-        if epochs is not None:
-            given = replace(given, epochs=recipe.epochs)
-        if given.machine.precision == "auto":  # the precision was chosen when the run started
-            given = replace(given, machine=replace(given.machine, precision=recipe.machine.precision))
-        one_streams = (given.data.storage == "streaming") != (recipe.data.storage == "streaming")  # in another order
-        lines = [(line.partition(" ")[0], line) for line in differences(recipe, given)]
-        if changes := [
-            line for name, line in lines if decides_weights(name) or (one_streams and name == "data.storage")
-        ]:
+        stored, asked = flatten(to_dict(recipe)), flatten(to_dict(given))
+        kept = {name: stored[name] for name, unset in OPEN.items() if asked[name] == unset}
+        given = with_fields(given, kept | ({"epochs": recipe.epochs} if "epochs" in changes else {}))
+        if given.fingerprint != recipe.fingerprint:
+            lines = differences(recipe, given)
+            deciding = [line for line in lines if decides_weights(line.partition(" ")[0])] or lines
             raise UserError(
-                f"{path} was made with another recipe ({'; '.join(changes[:4])}); resume without a recipe (another "
+                f"{path} was made with another recipe ({'; '.join(deciding[:4])}); resume without a recipe (another "
                 "number of epochs is --epochs), or start a new run"
             )
         recipe = given
-    if source is not None:
-        recipe = replace(recipe, data=replace(recipe.data, source=source))
-    if labelled is not None:
-        recipe = replace(recipe, probe=replace(recipe.probe, labelled=labelled))
-    return recipe if epochs is None else replace(recipe, epochs=epochs)
+    return with_fields(recipe, changes)
 
 
 def with_absolute_source(recipe: Recipe) -> Recipe:
@@ -85,7 +72,7 @@ def checkpoint_meta(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
         "images": data.num_images,
         "rounding": rounding(recipe),
         "fingerprint": data.fingerprint and vars(data.fingerprint),
-        "classes": list(data.classes),
+        "classes": list(data.sample.classes),
     }
 
 
@@ -102,10 +89,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
     meta = checkpoint.meta()
     epochs = meta.get("epochs")
     if type(epochs) is not int or meta.get("recipe") != replace(run.recipe, epochs=epochs).fingerprint:
-        raise UserError(
-            f"checkpoint {checkpoint.path} belongs to another recipe than {path / 'recipe.json'}; restore that file, "
-            "remove the checkpoint, or start a new run"
-        )
+        remedy = "restore that file, remove the checkpoint, or start a new run"
+        raise UserError(f"checkpoint {checkpoint.path} has another recipe than {path / 'recipe.json'}; {remedy}")
     return checkpoint
 
 
@@ -115,18 +100,16 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
     Raises:
         UserError: the images differ.
     """
-    meta, source = checkpoint.meta(), recipe.data.source
+    meta, changes = checkpoint.meta(), []
     if meta.get("images") != data.num_images:
         changes = [f"{data.num_images} in place of {meta.get('images')} images"]
-    elif data.fingerprint is None:  # a stream
-        return
-    else:
+    elif data.fingerprint is not None:  # None: a stream
         stored = from_json(Fingerprint, meta.get("fingerprint"), f"{checkpoint.path / 'meta.json'}: fingerprint")
         changes = stored.changes(data.fingerprint)
     if changes:
         raise UserError(
-            f"{source} has other images than those on which {checkpoint.path} was trained: {'; '.join(changes)}; "
-            "restore the images, give --data if they have moved, or start a new run"
+            f"{recipe.data.source} has other images than those on which {checkpoint.path} was trained: "
+            f"{'; '.join(changes)}; restore the images, give --data if they have moved, or start a new run"
         )
 
 
@@ -138,21 +121,19 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     """
     if checkpoint is None:
         return [f"{path} has no checkpoint yet; the run starts again from step 0"]
-    lines, meta, step = [], checkpoint.meta(), checkpoint.step
+    lines, meta, step, epochs = [], checkpoint.meta(), checkpoint.step, recipe.epochs
     what = f"{checkpoint.path / 'meta.json'}"
-    before, total = from_json(int, meta.get("epochs"), f"{what}: epochs"), recipe.epochs * steps_per_epoch
+    before, total = from_json(int, meta.get("epochs"), f"{what}: epochs"), epochs * steps_per_epoch
     if total < step:
-        raise UserError(
-            f"--epochs is {recipe.epochs}, but the run already has {step} steps, more than {total}; give more epochs"
-        )
-    if recipe.epochs != before:
+        raise UserError(f"--epochs is {epochs}, but the run already has {step} steps, more than {total}; give more")
+    if epochs != before:
         old, new = (
             recipe.optimizer.lr * lr_factor(recipe.schedule, at, steps_per_epoch=steps_per_epoch, total=length)
             for at, length in ((max(step - 1, 0), before * steps_per_epoch), (min(step, total - 1), total))
         )
         lines.append(
-            f"the run now has {recipe.epochs} epochs instead of {before}: from step {step} on, its schedules are those "
-            f"of {recipe.epochs} epochs (the learning rate goes from {old:.3g} to {new:.3g})"
+            f"the run now has {epochs} epochs instead of {before}: from step {step} on, its schedules are those of "
+            f"{epochs} epochs (the learning rate goes from {old:.3g} to {new:.3g})"
         )
     now, then = rounding(recipe), from_json(JsonObject, meta.get("rounding"), f"{what}: rounding")
     if changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
@@ -174,9 +155,6 @@ def restore(
         optimizer.load_state_dict(state["optimizer"])
         probe.load_state_dict(state["probe"])
     except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
-        reason = shorten(str(error), 160, placeholder=" …")
-        raise UserError(
-            f"checkpoint {checkpoint.path} does not match the run's recipe.json ({reason}); restore both, or start a "
-            "new run"
-        ) from error
+        found = f"does not match the run's recipe.json ({shorten(str(error), 160, placeholder=' …')})"
+        raise UserError(f"checkpoint {checkpoint.path} {found}; restore both, or start a new run") from error
     return checkpoint.step

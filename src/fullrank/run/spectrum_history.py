@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,7 +14,6 @@ from fullrank.spectrum import Spectrum
 
 # The two outputs whose spectra are measured.
 LOCATIONS = ("backbone", "projector")
-
 # Limit for the expanded arrays of a file: a stranger's file of a few kilobytes may expand to any size.
 MAX_BYTES = 2**31
 
@@ -52,12 +50,11 @@ class SpectrumHistory:
                 ndim, kinds = (2, "f") if name in LOCATIONS else (1, "iu")
                 if array.ndim != ndim or array.dtype.kind not in kinds or len(array) != len(found["samples"]):
                     raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
-            steps, samples = found.pop("steps").astype(np.int64), found.pop("samples").astype(np.int64)
+            steps, samples = (found.pop(name).astype(np.int64) for name in ("steps", "samples"))
         except Exception as error:  # numpy and zipfile raise many types for a damaged file
             text = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UserError(
-                f"{path} cannot be read ({text}); remove the file and measure with `fullrank spectrum`"
-            ) from error
+            remedy = "remove the file and measure with `fullrank spectrum`"
+            raise UserError(f"{path} cannot be read ({text}); {remedy}") from error
         return cls(steps=steps, samples=samples, eigenvalues=found) if len(steps) and found else None
 
 
@@ -70,23 +67,20 @@ class SpectrumFile:
     """
 
     def __init__(self, path: Path, *, after: int = 0) -> None:
-        self._path = path
-        self._rows: list[dict[str, np.ndarray]] = []
+        self._path, self._arrays = path, dict[str, np.ndarray]()
         if history := SpectrumHistory.read(path):
             arrays = {"steps": history.steps, "samples": history.samples, **history.eigenvalues}
-            kept = np.flatnonzero(history.steps <= after)
-            self._rows = [{name: values[t] for name, values in arrays.items()} for t in kept]
+            self._arrays = {name: values[history.steps <= after] for name, values in arrays.items()}
 
     def append(self, step: int, spectra: Mapping[str, Spectrum]) -> None:
         """Add the eigenvalues of one spectrum evaluation, by location."""
         row = {"steps": np.array(step), "samples": np.array(min(s.n for s in spectra.values()))}
         row |= {name: np.asarray(s.eigenvalues.cpu(), dtype=np.float32) for name, s in spectra.items()}
-        self._rows.append(row)
+        before = self._arrays or {name: value[None][:0] for name, value in row.items()}
         try:
-            arrays: dict[str, Any] = {name: np.stack([row[name] for row in self._rows]) for name in row}
+            self._arrays = {name: np.concatenate([before[name], value[None]]) for name, value in row.items()}
         except (KeyError, ValueError) as error:
-            raise UserError(
-                f"{self._path} has other spectra than this run ({error}); remove the file, then resume"
-            ) from error
+            what = f"{self._path} has other spectra than this run ({error})"
+            raise UserError(f"{what}; remove the file, then resume") from error
         with atomic_write(self._path, overwrite=True) as draft, draft.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **self._arrays)

@@ -1,4 +1,4 @@
-"""The networks, the optimizer and the probe of a run on their device, and its steps."""
+"""The networks, the optimizer and the probe of a run on their device, its steps, and what holds while it takes them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +10,13 @@ import torch
 from lightning.fabric import Fabric
 
 from fullrank.distributed import convert_sync_batchnorm
+from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
+from fullrank.files import FULL, NoSpaceError
 from fullrank.methods import TrainingLength, feature_dim
 from fullrank.recipes import Assembly, Recipe
 from fullrank.run.data import SeededBatches, TrainingData, load_batches
+from fullrank.run.directory import is_run, resume_command
 from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import restore
 from fullrank.run.rows import Row
@@ -129,3 +132,15 @@ def global_state(recipe: Recipe, device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def explain_full_disk(path: Path) -> Iterator[None]:
+    """Turn the error for a full disk into a `UserError` with the remedy."""
+    try:
+        yield
+    except (OSError, NoSpaceError) as error:
+        if isinstance(error, OSError) and error.errno not in FULL:
+            raise
+        remedy = f"continue with: {resume_command(path)}" if is_run(path) else "start the run again"
+        raise UserError(f"no space left for the run {path}; free some space, then {remedy}") from error

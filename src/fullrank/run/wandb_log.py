@@ -14,33 +14,21 @@ WandbOptions = dict[str, Any]
 ARGUMENTS: dict[str, None] = dict.fromkeys(("project", "name", "entity", "group", "job_type", "tags", "notes", "mode"))
 
 
-def check_wandb(options: object) -> None:
-    """Check that W&B can be used with these options (False: no W&B, True: the defaults), before a run begins.
+def check_wandb(options: WandbOptions | bool) -> Any:
+    """Return the module wandb, None with False; True stands for the default options.
 
     Raises:
         UserError: wandb is not installed, or an option is unknown.
     """
     if options is False:
-        return
-    if not isinstance(options, bool | dict):
-        raise UserError(f"wandb is {options!r:.60}, expected True, False or a dict of {', '.join(ARGUMENTS)}")
+        return None
     for name in options if isinstance(options, dict) else ():
         pick(name, ARGUMENTS, "option of wandb")
-    import_wandb()
-
-
-def import_wandb() -> Any:
-    """Return the module wandb.
-
-    Raises:
-        UserError: wandb is not installed.
-    """
     try:
         return importlib.import_module("wandb")
     except ImportError:
-        raise UserError(
-            "--wandb needs the package wandb, which is not installed; pip install 'fullrank[wandb]'"
-        ) from None
+        missing = "--wandb needs the package wandb, which is not installed"
+        raise UserError(f"{missing}; pip install 'fullrank[wandb]'") from None
 
 
 class WandbLog:
@@ -53,7 +41,6 @@ class WandbLog:
     """
 
     def __init__(self, path: Path, options: WandbOptions | bool, *, config: Mapping[str, Any]) -> None:
-        wandb = import_wandb()
         file = path / "wandb" / "run.json"
         chosen = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
         if file.exists():
@@ -63,7 +50,8 @@ class WandbLog:
         chosen |= options if isinstance(options, dict) else {}
         file.parent.mkdir(exist_ok=True)
         write_json(file, chosen)
-        self._run = wandb.init(**chosen, dir=str(path), resume="allow", config=dict(config))
+        self._run = check_wandb(options).init(**chosen, dir=str(path), resume="allow", config=dict(config))
+        self.finish = self._run.finish
 
     def log(self, values: Mapping[str, float], *, step: int) -> None:
         """Log the numbers of one row."""
@@ -75,7 +63,3 @@ class WandbLog:
         """
         self._run.log({"alarm": f"{title}: {text}"}, step=step)
         self._run.alert(title=title, text=text, level="WARN")
-
-    def finish(self) -> None:
-        """Upload what is left."""
-        self._run.finish()

@@ -1,9 +1,7 @@
 """One cell: check it before the first run, train or go on, evaluate, and write its row."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +10,20 @@ from rich.console import Console
 from fullrank.distributed import rank
 from fullrank.errors import UserError, pick
 from fullrank.evaluation import PROBES, evaluate
-from fullrank.evaluation.scorable import why_not_scorable
-from fullrank.images import train_and_test
-from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run, to_dict
+from fullrank.evaluation.task import why_not_scorable
+from fullrank.images.train_test import Splits, train_and_test
+from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run
 from fullrank.run import Run
-from fullrank.run.directory import is_run, validate_output_dir
+from fullrank.run.directory import check_free, is_run
 from fullrank.run.environment import source_digests
 from fullrank.run.pretrain import pretrain
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.grid import Cell
-from fullrank.sweep.row import EvaluationPlan, OnlineScore, Row, identify, read_row, write_row
+from fullrank.sweep.row import OnlineScore, Row, identify, read_row, write_row
 
+# The fields of environment.json that a row keeps.
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
 ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
-"""The fields of environment.json that a row keeps."""
 FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 
@@ -47,15 +45,13 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
         return row
     row = read_row(path)
     if row and row.is_done and (row.fingerprint, row.images) == (cell.recipe.fingerprint, images):
-        old = row.evaluate  # of another sweep, which has measured something else
-        probes, transfer = (
-            tuple(dict.fromkeys(getattr(old, x) + getattr(cell.evaluate, x))) for x in ("probes", "transfer")
-        )
-        cell = replace(cell, evaluate=replace(cell.evaluate, probes=probes, transfer=transfer))
+        cell = replace(
+            cell, evaluate=row.evaluate.union(cell.evaluate)
+        )  # of another sweep, which measured other probes
         row = replace(row, evaluate=cell.evaluate, **_evaluated(Run(path), cell, name, console))
         write_row(path, row)
         return row
-    row = new_row(cell, name, images)
+    row = new_row(cell, data=name, images=images)
     try:
         run = pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
         row = replace(row, **_measured(run))
@@ -75,11 +71,9 @@ def existing_row(cell: Cell, folder: Path) -> Row | None:
     at least the cell's evaluation; else None.
     """
     row = read_row(folder / cell.name)
-    if row is None or not row.is_final or row.fingerprint != cell.recipe.fingerprint:
+    if row is None or not row.is_final or row.fingerprint != cell.recipe.fingerprint or changed_code(row, cell):
         return None
-    if row.images != identify(cell.recipe.data)[1] or changed_code(row, cell):
-        return None
-    if not (row.diverged or row.evaluate.covers(cell.evaluate)):
+    if row.images != identify(cell.recipe.data)[1] or not (row.diverged or row.evaluate.covers(cell.evaluate)):
         return None
     return replace(row, cell=cell.name, settings=dict(cell.settings))
 
@@ -89,21 +83,17 @@ def changed_code(row: Row, cell: Cell) -> list[str]:
     return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
 
 
-def new_row(cell: Cell, data: str = "", images: str = "") -> Row:
+def new_row(cell: Cell, **fields: Any) -> Row:
     """Return the row of a cell before anything is measured."""
-    return Row(
-        cell=cell.name,
-        settings=dict(cell.settings),
-        recipe=cell.recipe.name,
-        objective=cell.recipe.objective,
-        seed=cell.recipe.seed,
-        status="done",
-        data=data,
-        images=images,
-        fingerprint=cell.recipe.fingerprint,
-        code=source_digests(cell.recipe),
-        evaluate=cell.evaluate,
-    )
+    recipe, code = cell.recipe, source_digests(cell.recipe)
+    known: dict[str, Any] = {"recipe": recipe.name, "objective": recipe.objective, "seed": recipe.seed, "code": code}
+    known |= {
+        "status": "done",
+        "settings": dict(cell.settings),
+        "fingerprint": recipe.fingerprint,
+        "evaluate": cell.evaluate,
+    }
+    return Row(cell=cell.name, **known | fields)
 
 
 def _measured(run: Run) -> dict[str, Any]:
@@ -111,14 +101,13 @@ def _measured(run: Run) -> dict[str, Any]:
     metrics, environment, checkpoints = run.metrics, run.environment, run.checkpoints
     last = max(metrics.train, key=lambda row: row.step, default=None)
     spectrum = metrics.spectrum[-1] if metrics.spectrum else None
-    ranks = {name: getattr(spectrum, name).effective_rank for name in ("backbone", "projector")} if spectrum else {}
     return {
         "steps": last.step if last else 0,
         "epochs": last.epoch if last else 0.0,
         "seconds": float(environment.get("duration_seconds", 0.0)),
         "cpu_seconds": float(environment.get("cpu_seconds", 0.0)),
         "online": tuple(OnlineScore(epoch=x.epoch, accuracy=x.accuracy, top5=x.top5) for x in metrics.online),
-        "effective_rank": {name: value for name, value in ranks.items() if value is not None},
+        "effective_rank": {x: getattr(spectrum, x).effective_rank for x in ("backbone", "projector") if spectrum},
         "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
         "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
     }
@@ -131,15 +120,19 @@ def _evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict[str, A
     for source in (None, *cell.evaluate.transfer) if cell.evaluate.probes else ():
         data = None if source is None else DataConfig(source=source)
         if data:
-            data = replace(data, subset=min(subset, count_training_images(data)))
+            data = replace(data, subset=min(subset, len(split(data).train)))
         options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
         evaluation = evaluate(run.path, data, **options, notify=console.print)
         found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]
-        scores[identify(data)[0] if data else name] = {
-            s.name if s.probe == "fractions" else s.probe: s.value for s in found
-        }
+        named = {s.name if s.probe == "fractions" else s.probe: s.value for s in found}
+        scores[identify(data)[0] if data else name] = named
         test_images = test_images or evaluation.test_images
     return {"scores": scores, "test_images": test_images}
+
+
+def split(data: DataConfig) -> Splits:
+    """Return the training and test images of a data set, which are opened once in a sweep."""
+    return train_and_test(data.source, data.reading, validation=data.validation, subset=data.subset)
 
 
 def check_cells(cells: Sequence[Cell], folder: Path) -> None:
@@ -149,30 +142,31 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
     Raises:
         UserError: something is wrong; the message names the cell if it is only one of several.
     """
-    built: set[str] = set()
+    built = []
     for cell in cells:
         try:
-            _check_evaluation(cell.evaluate, cell.recipe.data)
+            _check_evaluation(cell)
             # cells that differ only in what cannot make a recipe invalid once its fields are valid are built once
             usual = {"optimizer": type(cell.recipe.optimizer)(), "schedule": type(cell.recipe.schedule)()}
-            recipe = replace(cell.recipe, name="recipe", seed=0, epochs=1, **usual)
-            if (key := json.dumps(to_dict(recipe))) not in built:
-                built.add(key)
+            recipe = replace(cell.recipe, seed=0, epochs=1, **usual)
+            if recipe not in built:
+                built.append(recipe)
                 check(recipe)
                 dry_run(build_method(recipe), recipe)
-            check_num_images(cell.recipe, count_training_images(cell.recipe.data))
+                if recipe.data.storage != "streaming":
+                    check_num_images(recipe, len(split(recipe.data).train))
             _check_folder(cell, folder)
         except UserError as error:
             raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
 
 
-def _check_evaluation(plan: EvaluationPlan, own: DataConfig) -> None:
+def _check_evaluation(cell: Cell) -> None:
     """Check the probes and the data sets on which a cell is evaluated."""
-    sources: dict[str, str] = {}
+    plan, sources = cell.evaluate, dict[str, str]()
     for probe in plan.probes:
         pick(probe, PROBES, "probe")
-    for data in (own, *(DataConfig(source=source) for source in plan.transfer)) if plan.probes else ():
-        if reason := _why_not_scorable(data):
+    for data in (cell.recipe.data, *(DataConfig(source=source) for source in plan.transfer)) if plan.probes else ():
+        if reason := why_not_scorable((splits := split(data)).train, splits.test):
             raise UserError(f"the runs cannot be evaluated: {reason}; to train only, give --probes none")
         name = identify(data)[0]
         if name in sources:
@@ -180,49 +174,20 @@ def _check_evaluation(plan: EvaluationPlan, own: DataConfig) -> None:
         sources[name] = data.source
 
 
-@lru_cache(maxsize=64)
-def _why_not_scorable(data: DataConfig) -> str:
-    splits = train_and_test(data.source, data.reading)
-    return why_not_scorable(splits.train, splits.test)
-
-
-@lru_cache(maxsize=64)
-def count_training_images(data: DataConfig) -> int:
-    """Return how many images an epoch has, up to the rounding of a held-out fifth.
-
-    Raises:
-        UserError: there are fewer images than `data.subset`, or the source cannot be read.
-
-    >>> count_training_images(DataConfig(source="digits"))
-    1438
-    """
-    if data.storage == "streaming":
-        return data.num_images
-    return len(train_and_test(data.source, data.reading, validation=data.validation, subset=data.subset).train)
-
-
 def _check_folder(cell: Cell, folder: Path) -> None:
-    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code.
-
-    Raises:
-        UserError: it holds another run, or other files.
-    """
-    path = folder / cell.name
+    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code."""
+    path, (name, images) = folder / cell.name, identify(cell.recipe.data)
     if not is_run(path):
-        validate_output_dir(path, option=FOLDER)
+        check_free(path, option=FOLDER)
         return
     try:
         resumed_recipe(path, cell.recipe)
     except UserError as error:
         raise UserError(f"{error}; give another {FOLDER}") from error
-    row, (name, images) = read_row(path), identify(cell.recipe.data)
+    row, wrong = read_row(path), ""
     if row is not None and row.images != images:
-        raise UserError(
-            f"{path} was trained on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} "
-            f"({name} {images}); give another {FOLDER}, one for each data set"
-        )
-    if row is not None and (changed := changed_code(row, cell)):
-        raise UserError(
-            f"{path} was trained with another version of {', '.join(changed)}: the source file has changed since; "
-            f"give another {FOLDER}, or bring the old version back"
-        )
+        wrong = f"on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({name} {images})"
+    elif row is not None and (changed := changed_code(row, cell)):
+        wrong = f"with another version of {', '.join(changed)}: the source file has changed since"
+    if wrong:
+        raise UserError(f"{path} was trained {wrong}; give another {FOLDER}")

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,24 +15,23 @@ from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep.row import EvaluationPlan, Row, Setting
 
+# The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that
+# names what is chosen.
 STAGE, CHOICE, CHOSEN = "stage", "choice", "chosen setting"
-"""The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that
-names what is chosen."""
+# Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own.
 VALIDATION = 0.1
-"""Share of the training images on which a setting is chosen, unless the recipe holds out a share of its own."""
 LONGEST_NAME = 120
-MAX_CELLS = 100_000
+# Epochs after which the online classifier is scored, unless the recipe says when.
 MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
-"""Epochs after which the online classifier is scored, unless the recipe says when."""
+# Names in the folder of a sweep that no cell may have.
 RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
-"""Names in the folder of a sweep that no cell may have."""
 
+# Name of a setting → its values.
 Axes = Mapping[str, Sequence[Setting]]
-"""Name of a setting → its values."""
+# Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage,
+# such as the runs with a chosen learning rate, returns more cells once the rows that it depends on are there. It never
+# takes a cell back.
 Plan = Callable[[Sequence[Row]], Sequence["Cell"]]
-"""Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage,
-such as the runs with a chosen learning rate, returns more cells once the rows that it depends on are there. It never
-takes a cell back."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +57,6 @@ class Cell:
     def __post_init__(self) -> None:
         if not is_folder_name(self.name) or self.name in RESERVED:
             raise UserError(f"the cell is called '{self.name}', expected the name of one folder of its own; rename it")
-
-
-def combinations(axes: Axes) -> list[dict[str, Setting]]:
-    """Return the Cartesian product of the axes; the last axis varies fastest.
-
-    Raises:
-        UserError: an axis has no value or the same value twice, or there are too many combinations.
-
-    >>> combinations({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]})[1]
-    {'objective': 'frossl', 'optimizer.lr': 0.3}
-    """
-    for name, values in axes.items():
-        if len(set(map(repr, values))) < max(len(values), 1):
-            raise UserError(f"--{name} has no value, or a value twice ({', '.join(map(str, values))}); mend its values")
-    combos = itertools.islice(itertools.product(*axes.values()), MAX_CELLS + 1)
-    found = [dict(zip(axes, values, strict=True)) for values in combos]
-    if len(found) > MAX_CELLS:
-        raise UserError(f"the grid has more than {MAX_CELLS:,} combinations; give fewer values")
-    return found
 
 
 def grid_plan(
@@ -111,32 +91,36 @@ def grid_plan(
     if chosen is not None and (len(axes.get(chosen, ())) < 2 or not evaluate.probes):
         hint = suggest(chosen, list(axes))
         raise UserError(f"--choose {chosen} needs at least two values of --{chosen}, and one of --probes{hint}")
+    for name, values in axes.items():
+        if len(set(map(repr, values))) < max(len(values), 1):
+            raise UserError(f"--{name} has no value, or a value twice ({', '.join(map(str, values))}); mend its values")
     combos = combinations(axes)
     recipes = [build(values) for values in combos]
-    if same := next((i for i, recipe in enumerate(recipes) if recipe in recipes[:i]), None):
-        one, other = (", ".join(map(str, combos[i].values())) for i in (recipes.index(recipes[same]), same))
-        raise UserError(f"{one} and {other} are the same recipe; remove one")
-    names = unique_names([cell_name(values, axes) for values in combos], combos)
+    for i, recipe in enumerate(recipes):
+        if recipe in recipes[:i]:
+            one, other = (", ".join(map(str, combos[k].values())) for k in (recipes.index(recipe), i))
+            raise UserError(f"{one} and {other} are the same recipe; remove one")
+    names = cell_names(combos, axes)
 
     def final(i: int) -> list[Cell]:
-        data = recipes[i].data if chosen is None else replace(recipes[i].data, validation=0.0)
+        recipe = recipes[i] if chosen is None else _with_validation(recipes[i], 0.0)
         prefix = f"{names[i]}-" if names[i] else ""
-        return [
-            Cell(f"{prefix}seed{seed}", replace(recipes[i], seed=seed, data=data), combos[i], evaluate)
-            for seed in seeds
-        ]
+        return [Cell(f"{prefix}seed{seed}", replace(recipe, seed=seed), combos[i], evaluate) for seed in seeds]
 
     if chosen is None:
         cells = [cell for i in range(len(combos)) for cell in final(i)]
         return lambda rows: cells
 
-    probe, first = evaluate.probes[0], []
-    for name, recipe, values in zip(names, recipes, combos, strict=True):
-        data = replace(recipe.data, validation=recipe.data.validation or VALIDATION)
-        recipe = replace(recipe, seed=max(seeds) + 1, data=data)
-        settings = {**values, STAGE: CHOICE, CHOSEN: chosen}
-        first.append(Cell(f"choice-{name}", recipe, settings, EvaluationPlan(probes=(probe,))))
-    others = [name for name in axes if name != chosen]
+    probe, others = evaluate.probes[0], [name for name in axes if name != chosen]
+    first = [
+        Cell(
+            f"choice-{name}",
+            replace(_with_validation(recipe, recipe.data.validation or VALIDATION), seed=max(seeds) + 1),
+            {**values, STAGE: CHOICE, CHOSEN: chosen},
+            EvaluationPlan(probes=(probe,)),
+        )
+        for name, recipe, values in zip(names, recipes, combos, strict=True)
+    ]
 
     def plan(rows: Sequence[Row]) -> list[Cell]:
         ended = [row for row in rows if row.settings.get(STAGE) == CHOICE]
@@ -147,6 +131,42 @@ def grid_plan(
         return [*first, *(cell for i in picked for cell in final(i))]
 
     return plan
+
+
+def _with_validation(recipe: Recipe, share: float) -> Recipe:
+    return replace(recipe, data=replace(recipe.data, validation=share))
+
+
+def combinations(axes: Axes) -> list[dict[str, Setting]]:
+    """Return the Cartesian product of the axes; the last axis varies fastest.
+
+    >>> combinations({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]})[1]
+    {'objective': 'frossl', 'optimizer.lr': 0.3}
+    """
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def cell_names(combos: Sequence[Mapping[str, Setting]], axes: Axes) -> list[str]:
+    """Return a name for each combination, that of a folder on every system; settings with one value are left out.
+
+    Names that are too long, or equal on a system that ignores case, end in a hash of the settings.
+
+    >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "epochs": [2]}
+    >>> cell_names(combinations(axes), axes)[3]
+    'vicreg-lr0.003'
+    """
+    varied = [name for name in axes if len(axes[name]) > 1]
+    last = Counter(name.rpartition(".")[2] for name in varied)
+    short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in varied}
+    label = short | {"objective": ""}
+    names = ["-".join(label[n] + re.sub(r"[^\w.,+=-]+", "_", str(values[n])) for n in varied) for values in combos]
+    names = [name.lstrip(".-") for name in names]
+    same = Counter(name.casefold() for name in names)
+    for i, (name, values) in enumerate(zip(names, combos, strict=True)):
+        if same[name.casefold()] > 1 or len(name.encode()) > LONGEST_NAME:
+            digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
+            names[i] = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
+    return names
 
 
 def seeds_of(values: int | Sequence[int]) -> tuple[int, ...]:
@@ -161,44 +181,9 @@ def seeds_of(values: int | Sequence[int]) -> tuple[int, ...]:
     given = [values] if isinstance(values, int) else list(values)
     seeds = tuple(range(min(given[0], 10_000))) if len(given) == 1 else tuple(given)
     if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 - 1 for seed in seeds):
-        raise UserError(
-            f"--seeds is {', '.join(map(str, given))}, expected their number, or several seeds such as 0 5 7"
-        )
+        received = ", ".join(map(str, given))
+        raise UserError(f"--seeds is {received}, expected their number, or several seeds such as 0 5 7")
     return seeds
-
-
-def cell_name(values: Mapping[str, Setting], axes: Axes) -> str:
-    """Return a name for a combination, which is the name of a folder on every system; settings with one value are left
-    out.
-
-    >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "epochs": [2]}
-    >>> cell_name({"objective": "vicreg", "optimizer.lr": 0.003, "epochs": 2}, axes)
-    'vicreg-lr0.003'
-    """
-    varied = [name for name in values if len(axes[name]) > 1]
-    last = [name.rpartition(".")[2] for name in varied]
-    parts = []
-    for name, short in zip(varied, last, strict=True):
-        label = "" if name == "objective" else short if last.count(short) == 1 else name
-        parts.append(label + re.sub(r"[^\w.,+=-]+", "_", str(values[name])))
-    return "-".join(parts).lstrip(".-")
-
-
-def unique_names(names: Sequence[str], combos: Sequence[Mapping[str, Setting]]) -> list[str]:
-    """Return the names with a hash of the settings where two are equal on a system that ignores case, or where one is
-    too long.
-
-    >>> names = unique_names(["a_b", "A_b", "c"], [{"x": "a/b"}, {"x": "A:b"}, {"x": "c"}])
-    >>> names[2], len({name.casefold() for name in names})
-    ('c', 3)
-    """
-    folded, result = [name.casefold() for name in names], []
-    for name, values in zip(names, combos, strict=True):
-        if folded.count(name.casefold()) > 1 or len(name.encode()) > LONGEST_NAME:
-            digest = hashlib.sha256(repr(sorted(values.items())).encode()).hexdigest()[:8]
-            name = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}-{digest}"
-        result.append(name)
-    return result
 
 
 def with_marks(recipe: Recipe) -> Recipe:
@@ -207,10 +192,8 @@ def with_marks(recipe: Recipe) -> Recipe:
     >>> with_marks(Recipe(epochs=12)).probe.epochs
     (1.0, 2.0, 3.0, 5.0, 10.0, 12.0)
     """
-    if recipe.probe.epochs:
-        return recipe
     marks = (*(float(mark) for mark in MARKS if mark < recipe.epochs), float(recipe.epochs))
-    return replace(recipe, probe=replace(recipe.probe, epochs=marks))
+    return replace(recipe, probe=replace(recipe.probe, epochs=recipe.probe.epochs or marks))
 
 
 def choose(
@@ -242,14 +225,9 @@ def choose(
             found[tuple(row.settings.get(name, "") for name in group)][row.settings[key]].append(row)
     choices: dict[tuple[Setting, ...], Setting] = {}
     for combination, values in found.items():
-        if any(not row.is_final for runs in values.values() for row in runs):
-            continue
-        means: dict[Setting, float] = {}
-        for value, runs in values.items():
-            scores = [each for row in runs if not row.diverged and (each := score(row)) is not None]
-            if len(scores) == len(runs):
-                means[value] = statistics.fmean(scores)
-        if means:
+        scores = {value: [None if row.diverged else score(row) for row in runs] for value, runs in values.items()}
+        means = {value: statistics.fmean(all_) for value, all_ in scores.items() if None not in all_}  # pyright: ignore[reportArgumentType]
+        if means and all(row.is_final for runs in values.values() for row in runs):
             choices[combination] = max(means, key=lambda value: means[value])
     return choices
 

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,10 +27,10 @@ from fullrank.sweep.cell import run_cell
 from fullrank.sweep.grid import Cell
 
 POLL_SECONDS = 0.5
+# Time in which stopped jobs finish their step and write a checkpoint; afterwards they are killed.
 STOP_SECONDS = 300
-"""Time in which stopped jobs finish their step and write a checkpoint; afterwards they are killed."""
+# Time before the end of a SLURM job at which it is asked for a checkpoint, and put into the queue again.
 SIGNAL_SECONDS = 180
-"""Time before the end of a SLURM job at which it is asked for a checkpoint, and put into the queue again."""
 
 
 @config
@@ -88,8 +88,10 @@ class Job:
         return submitit.helpers.DelayedSubmission(self, *arguments, **options)
 
 
+# Number of CPU threads, and GPUs as in CUDA_VISIBLE_DEVICES, which a process may use.
+Slot = tuple[int, str | None]
+# Called when a cell has ended: why it failed, or an empty text.
 OnEnd = Callable[[Cell, str], Any]
-"""Called when a cell has ended: why it failed, or an empty text."""
 
 
 def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) -> None:
@@ -108,10 +110,31 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) ->
     if jobs.cluster == "debug":
         for cell in cells:
             on_end(cell, _run_here(cell, folder))
-    elif jobs.cluster == "slurm":
-        _run_slurm(cells, folder, jobs, on_end)
-    else:
-        _run_local(cells, folder, jobs, on_end)
+        return
+    local, queue, active = jobs.cluster == "local", list(cells), list[tuple[Cell, Any, Slot]]()
+    slots: list[Slot] = slots_for(cells, jobs.parallel) if local else [(0, None)] * len(cells)
+    array = None if local else _slurm_array(cells, folder, jobs)
+    with stop_on_signals() as flag:
+        while active or (queue and not flag.signum):
+            with array.batch() if array and queue else nullcontext():
+                while queue and slots and not flag.signum:
+                    cell, slot = queue.pop(0), slots.pop(0)
+                    with _without_interrupts():
+                        executor = array or _local_executor(folder / "logs" / cell.name)
+                        active.append((cell, executor.submit(Job(), cell, folder.absolute(), *slot), slot))
+            if flag.signum and not local:
+                numbers = " ".join(sorted({job.job_id.partition("_")[0] for _, job, _ in active}))
+                raise Interrupted(flag.signum, f"the jobs go on (scancel {numbers} stops them)")
+            if flag.signum:
+                _stop([job for _, job, _ in active])
+            time.sleep(POLL_SECONDS)
+            for each in [each for each in active if each[1].done()]:
+                active.remove(each)
+                slots.append(each[2])
+                if not flag.signum:
+                    on_end(each[0], _outcome(each[1]))
+    if flag.signum:
+        raise Interrupted(flag.signum, "stopped")
 
 
 def _run_here(cell: Cell, folder: Path) -> str:
@@ -122,61 +145,13 @@ def _run_here(cell: Cell, folder: Path) -> str:
     return ""
 
 
-def _run_local(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) -> None:
-    slots, queue, active = (
-        slots_for(cells, jobs.parallel),
-        list(cells),
-        list[tuple[Cell, Any, tuple[int, str | None]]](),
-    )
-    with stop_on_signals() as flag:
-        while active or (queue and not flag.signum):
-            while queue and slots and not flag.signum:
-                cell, slot = queue.pop(0), slots.pop(0)
-                executor = submitit.LocalExecutor(folder / "logs" / cell.name)
-                executor.update_parameters(timeout_min=10**6, stderr_to_stdout=True)
-                with _without_interrupts():
-                    active.append((cell, executor.submit(Job(), cell, folder.absolute(), *slot), slot))
-            time.sleep(POLL_SECONDS)
-            for each in [each for each in active if each[1].done()]:
-                active.remove(each)
-                slots.append(each[2])
-                if not flag.signum:
-                    on_end(each[0], _outcome(each[1]))
-            if flag.signum and active:
-                _stop([job for _, job, _ in active])
-    if flag.signum:
-        raise Interrupted(flag.signum, "stopped")
+def _local_executor(folder: Path) -> submitit.Executor:
+    executor = submitit.LocalExecutor(folder)
+    executor.update_parameters(timeout_min=10**6, stderr_to_stdout=True)
+    return executor
 
 
-def _stop(jobs: Sequence[Any]) -> None:
-    """Let jobs on this machine stop after their step, with a checkpoint; kill those that have not ended in time."""
-    for job in jobs:
-        job._process.send_signal(signal.SIGTERM)  # submitit passes it on
-    deadline = time.monotonic() + STOP_SECONDS
-    while not all(job.done() for job in jobs) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for job in jobs:
-        job._process.kill()
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Ignore SIGINT inside the context: processes that start in it inherit that, so that Ctrl-C reaches only this one.
-
-    An interrupt in these milliseconds is lost.
-    """
-    try:
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _run_slurm(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) -> None:
+def _slurm_array(cells: Sequence[Cell], folder: Path, jobs: Jobs) -> submitit.Executor:
     try:
         executor = submitit.SlurmExecutor(folder / "logs" / "%j")
     except RuntimeError as error:
@@ -193,16 +168,28 @@ def _run_slurm(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) -
         signal_delay_s=SIGNAL_SECONDS,
         stderr_to_stdout=True,
     )
-    waiting = list(zip(cells, executor.map_array(Job(), cells, [folder.absolute()] * len(cells)), strict=True))
-    with stop_on_signals() as flag:
-        while waiting and not flag.signum:
-            time.sleep(POLL_SECONDS)
-            for cell, job in [each for each in waiting if each[1].done()]:
-                waiting.remove((cell, job))
-                on_end(cell, _outcome(job))
-    if flag.signum:
-        numbers = " ".join(sorted({job.job_id.partition("_")[0] for _, job in waiting}))
-        raise Interrupted(flag.signum, f"the jobs go on (scancel {numbers} stops them)")
+    return executor
+
+
+def _stop(jobs: Sequence[Any]) -> None:
+    """Let jobs on this machine stop after their step, with a checkpoint; kill those that have not ended in time."""
+    for job in jobs:
+        job._process.send_signal(signal.SIGTERM)  # submitit passes it on
+    deadline = time.monotonic() + STOP_SECONDS
+    while not all(job.done() for job in jobs) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for job in jobs:
+        job._process.kill()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT inside the context: processes that start in it inherit that; Ctrl-C reaches only this one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _outcome(job: Any) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 
 from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
-from fullrank.files import atomic_write, read_text
+from fullrank.files import read_text, write_json
 from fullrank.images import Images, open_images
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.fingerprint import compared_indices
@@ -25,8 +25,8 @@ from fullrank.recipes import DataConfig
 
 ROW = "row.json"
 Setting = str | int | float | bool
+# Digest → name of a public data set, whole and without loss, in its original order, with the splits train and test.
 KNOWN = {"d062551f7a77": "CIFAR-10", "5aa324e8509d": "MNIST"}
-"""Digest → name of a public data set, whole and without loss, in its original order, with the splits train and test."""
 
 
 @config
@@ -43,6 +43,12 @@ class EvaluationPlan:
     probes: tuple[str, ...] = ("linear", "knn")
     transfer: tuple[str, ...] = ()
     all_images: bool = False
+
+    def union(self, other: "EvaluationPlan") -> "EvaluationPlan":
+        """Return the plan of everything in this plan and in another one, whose `all_images` it has."""
+        probes, transfer = self.probes + other.probes, self.transfer + other.transfer
+        unique = {"probes": tuple(dict.fromkeys(probes)), "transfer": tuple(dict.fromkeys(transfer))}
+        return replace(other, **unique)
 
     def covers(self, other: "EvaluationPlan") -> bool:
         """Return whether everything in another plan is measured by this one.
@@ -166,18 +172,15 @@ def read_row(run: Path) -> Row | None:
         UserError: the file is damaged.
     """
     path = run / ROW
-    if not path.exists():
-        return None
     try:
-        return from_json(Row, read_text(path), str(path))
+        return from_json(Row, read_text(path), str(path)) if path.exists() else None
     except (OSError, ValueError) as error:  # UserError is a ValueError
         raise UserError(f"{path} is damaged ({error}); remove it, and the next call measures it again") from error
 
 
 def write_row(run: Path, row: Row) -> None:
     """Write the row of a run directory, atomically."""
-    with atomic_write(run / ROW, overwrite=True) as draft:
-        draft.write_text(json.dumps(row.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(run / ROW, row.to_json())
 
 
 def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
@@ -186,14 +189,10 @@ def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:
     Raises:
         UserError: they were not.
     """
-    names: dict[str, str] = {}
-    for row in rows:
-        names.setdefault(row.images, row.data)
+    names = {row.images: row.data for row in rows}
     if len(names) > 1:
         found = ", ".join(f"{name} ({digest})" for digest, name in names.items())
-        raise UserError(
-            f"{what} would mix the data sets {found}, whose images differ; keep the runs of each in another folder"
-        )
+        raise UserError(f"{what} would mix the data sets {found}; keep the runs of each in another folder")
 
 
 def identify(data: DataConfig) -> tuple[str, str]:

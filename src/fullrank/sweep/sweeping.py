@@ -4,16 +4,17 @@ list of cells. The same call goes on where it was stopped.
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
+from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import read_start
 from fullrank.recipes import Recipe, import_code, resolve
-from fullrank.run.directory import as_path, run_lock
+from fullrank.run.directory import as_path
 from fullrank.run.terminal import stderr
 from fullrank.sweep.cell import check_cells, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
@@ -119,11 +120,11 @@ def sweep_plan(
     Raises:
         UserError: a value is wrong.
     """
+    originals, lines = dict[str, dict[Setting, Any]](), dict[str, None]()
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise UserError(f"grid['{name}'] is {values!r:.60}, expected a list of values: ['{values}']")
-    originals = {name: {_as_setting(value): value for value in values} for name, values in grid.items()}
-    lines: dict[str, None] = {}
+        originals[name] = {_as_setting(value): value for value in values}
 
     def build(values: dict[str, Setting]) -> Recipe:
         fields = dict(changes) | {name: originals[name][value] for name, value in values.items()}
@@ -146,11 +147,11 @@ def _as_setting(value: Any) -> Setting:
     >>> _as_setting([512, 64]), _as_setting(0.1)
     ('512,64', 0.1)
     """
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return value if isinstance(value, str | int | float) else str(value)
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return value if isinstance(value, int | float) else text
 
 
+@open_once()
 def run_sweep(
     plan: Plan,
     folder: Path,
@@ -162,7 +163,7 @@ def run_sweep(
     """Run all cells of a plan and return their rows, in the order of the plan, done and failed ones.
 
     A cell that is done is taken from its row, a run that was stopped goes on, and a cell that failed is tried once in
-    each call. A cell whose run another process has locked is left to that process. The output of the jobs is in
+    each call. A cell whose run another process has locked counts as failed. The output of the jobs is in
     FOLDER/logs.
 
     Args:
@@ -185,27 +186,25 @@ def run_sweep(
         if only is not None:
             cells = [_find_cell(cells, only)]
             missing = [cell for cell in cells if cell in missing]
-        names = {cell.name.casefold() for cell in cells}
-        if len(names) < len(cells):
+        if len({cell.name.casefold() for cell in cells}) < len(cells):
             raise UserError("two cells have the same name, expected a name of its own for each; rename one")
         if not missing:
             return [rows[cell.name] for cell in cells]
         check_cells(missing, folder)
-        _create(folder)
-        console.print(
-            f"{folder}: {len(missing)} of {len(cells)} cells to run; the output of each is in {folder / 'logs'}"
-        )
+        try:
+            (folder / "logs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
+        left = f"{len(missing)} of {len(cells)} cells to run"
+        console.print(f"{folder}: {left}; the output of each is in {folder / 'logs'}")
 
         def on_end(cell: Cell, reason: str, total: int = len(cells)) -> None:
             row = None if reason else read_row(folder / cell.name)
-            rows[cell.name] = row or _failed_row(cell, reason or "its job wrote no row")
+            rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
             console.print(f"[{len(rows)}/{total}] {cell.name}: {rows[cell.name].summary()}")
 
-        busy = [cell for cell in missing if _is_busy(folder / cell.name)]
-        for cell in busy:
-            on_end(cell, "another process runs it; call again when that has ended")
         try:
-            run_cells([cell for cell in missing if cell not in busy], folder, jobs, on_end)
+            run_cells(missing, folder, jobs, on_end)
         except Interrupted as stop:
             done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} cells are done"
             message = f"{stop}: {done}, the others go on with the same command ({folder})"
@@ -226,28 +225,6 @@ def _known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[C
         rows |= {cell.name: ended[cell.name] for cell in cells if cell.name in ended}
         if not found:
             return cells, missing
-
-
-def _is_busy(path: Path) -> bool:
-    """Return whether another process has locked a run directory."""
-    try:
-        if path.is_dir():
-            with run_lock(path):
-                pass
-    except UserError:
-        return True
-    return False
-
-
-def _create(folder: Path) -> None:
-    try:
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
-
-
-def _failed_row(cell: Cell, reason: str) -> Row:
-    return replace(new_row(cell), status="failed", error=reason)
 
 
 def collect_rows(plan: Plan, folder: Path) -> tuple[list[Row], list[Cell]]:

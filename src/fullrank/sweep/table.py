@@ -4,17 +4,17 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, write_text
 from fullrank.report import write_report
 from fullrank.report.plot_style import COLORS, subplots
 from fullrank.run.directory import is_run
@@ -25,20 +25,10 @@ from fullrank.sweep.row import Row, Setting, require_same_images
 if TYPE_CHECKING:
     import matplotlib.figure
 
-LESS_IMPORTANT = ("seconds", "CPU seconds", "effective rank")
+MAX_WIDTH = 1000  # of a table that is not printed to a terminal
 # The report compares at most this many runs; a page of more runs is too large to open.
 MOST_REPORTED = 60
 Combination = tuple[tuple[str, Setting], ...]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A quantity of a row."""
-
-    title: str
-    value: Callable[[Row], float | None]
-    scale: float = 100.0
-    digits: int = 1
 
 
 def final_rows(rows: Sequence[Row]) -> list[Row]:
@@ -46,32 +36,33 @@ def final_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.settings.get(STAGE) != CHOICE]
 
 
-def columns_of(rows: Sequence[Row]) -> list[Column]:
-    """Return the quantities that at least one row has, accuracies first."""
-    found = dict.fromkeys((data, probe) for row in rows for data, scores in row.scores.items() for probe in scores)
-    own = {row.data for row in rows}
-    columns = [Column("online %", lambda row: row.last_online)]
-    for data, probe in sorted(found, key=lambda pair: pair[0] not in own):
-        title = f"{probe} %" if data in own else f"{probe} on {data} %"
-        columns.append(Column(title, lambda row, data=data, probe=probe: row.score(probe, data)))
-    columns.append(Column("effective rank", lambda row: row.effective_rank.get("backbone"), 1.0))
-    columns.append(Column("seconds", lambda row: row.seconds or None, 1.0, 0))
-    columns.append(Column("CPU seconds", lambda row: row.cpu_seconds or None, 1.0, 0))
-    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+def numbers_of(row: Row) -> dict[str, float]:
+    """Return the numbers of a run by the titles of their columns: accuracies in percent first."""
+    found = {"online %": row.last_online}
+    for data, scores in sorted(row.scores.items(), key=lambda item: item[0] != row.data):
+        found |= {f"{probe} %" if data == row.data else f"{probe} on {data} %": x for probe, x in scores.items()}
+    values = {title: None if share is None else 100 * share for title, share in found.items()}
+    values |= {"effective rank": row.effective_rank.get("backbone")}
+    values |= {"seconds": row.seconds or None, "CPU seconds": row.cpu_seconds or None}
+    return {title: value for title, value in values.items() if value is not None}
 
 
-def score_column(columns: Sequence[Column]) -> Column | None:
+def titles_of(rows: Sequence[Row]) -> list[str]:
+    """Return the titles of the numbers that at least one row has, accuracies first."""
+    titles = dict.fromkeys(title for row in rows for title in numbers_of(row))
+    return sorted(titles, key=lambda title: (not title.endswith("%"), title in ("seconds", "CPU seconds")))
+
+
+def compared_title(titles: Sequence[str]) -> str | None:
     """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else
     the online classifier.
 
-    >>> titles = ("online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds")
-    >>> found = score_column([Column(title, lambda row: None) for title in titles])
-    >>> found and found.title
+    >>> compared_title(["online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds"])
     'linear %'
     """
-    accuracies = [column for column in columns if column.title.endswith("%")]
     linear = {f"{name} %" for name in ("linear", "linear-sgd", "linear-imagenet")}
-    return min(accuracies, key=lambda c: (c.title not in linear, c.title == "online %"), default=None)
+    accuracies = [title for title in titles if title.endswith("%")]
+    return min(accuracies, key=lambda title: (title not in linear, title == "online %"), default=None)
 
 
 def group_rows(rows: Sequence[Row]) -> dict[Combination, list[Row]]:
@@ -94,30 +85,28 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
     return f"{scale * statistics.fmean(values):.{digits}f}{sd} ({len(values)})"
 
 
-def comparisons(groups: Mapping[Combination, Sequence[Row]], column: Column) -> dict[Combination, str]:
+def comparisons(groups: Mapping[Combination, Sequence[Row]], title: str) -> dict[Combination, str]:
     """Return for each combination what its paired difference to the best combination says, by the 95 % interval over
     common seeds.
 
     Of several combinations with the best mean, the first is the best.
     """
     scores = {
-        combination: {row.seed: value for row in rows if (value := column.value(row)) is not None}
+        combination: {row.seed: numbers_of(row)[title] for row in rows if title in numbers_of(row)}
         for combination, rows in groups.items()
     }
-    means = {combination: round(statistics.fmean(found.values()), 9) for combination, found in scores.items() if found}
+    means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
     if len(means) < 2:
         return {}
     images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
-    step = 1 / images if images and column.scale == 100.0 else 0.0
     best = max(means, key=lambda combination: means[combination])
     texts = {best: "best"}
     for combination in means:
-        gap = paired_by_seed(scores[combination], scores[best], step=step)
-        if combination == best or gap is None:
-            continue
-        verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
-        interval = "" if gap.sd is None else f" ± {column.scale * gap.half_width:.{column.digits}f}"
-        texts[combination] = f"{verdict} ({column.scale * round(gap.mean, 9) + 0.0:+.{column.digits}f}{interval})"
+        gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
+        if combination != best and gap is not None:
+            verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
+            interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
+            texts[combination] = f"{verdict} ({round(gap.mean, 7) + 0.0:+.1f}{interval})"
     return texts
 
 
@@ -130,47 +119,38 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     rows = final_rows(rows)
     done = [row for row in rows if row.is_done]
     require_same_images(done)
-    groups, columns = group_rows(rows), columns_of(done)
+    groups, titles = group_rows(rows), titles_of(done)
     names = list(dict.fromkeys(name for combination in groups for name, _ in combination))
     ended = {combination: [row for row in found if row.is_done] for combination, found in groups.items()}
-    score = score_column(columns)
+    score = compared_title(titles)
     compared = comparisons(ended, score) if score else {}
-    titles = [*(names or ["run"]), *(column.title for column in columns)]
-    titles += [f"{score.title.removesuffix(' %')} against the best"] if compared and score else []
     lines = []
     for combination, found in groups.items():
         line = [str(dict(combination).get(name, "")) for name in names] or ["all"]
-        for column in columns:
-            values = [value for row in ended[combination] if (value := column.value(row)) is not None]
-            line.append(mean_sd(values, scale=column.scale, digits=column.digits))
-        diverged, failed = sum(row.diverged for row in found), sum(not row.is_final for row in found)
-        notes = [f"{count} {what}" for count, what in ((diverged, "diverged"), (failed, "failed")) if count]
+        numbers = [numbers_of(row) for row in ended[combination]]
+        for title in titles:
+            values = [number[title] for number in numbers if title in number]
+            line.append(mean_sd(values, digits=0 if title.endswith("seconds") else 1))
+        failures = Counter(_status(row) for row in found if not row.is_done)
+        notes = [f"{count} {what}" for what, count in sorted(failures.items())]
         if compared:
             line.append("; ".join(filter(None, [compared.get(combination, ""), *notes])))
         elif notes:
             line[0] += f" ({', '.join(notes)})"
         lines.append(line)
-    return titles, lines
+    against = [f"{score.removesuffix(' %')} against the best"] if compared and score else []
+    return [*(names or ["run"]), *titles, *against], lines
 
 
 def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
-    """Print the table without cutting a cell. A narrow terminal gets it without the columns `LESS_IMPORTANT`; files and
-    pipes get all.
-    """
+    """Print the table: in a narrow terminal long cells are folded; nothing is cut. Files and pipes get wide lines."""
     titles, lines = table_cells(rows)
-    dropped: list[str] = []
-    for name in ("", *(name for name in LESS_IMPORTANT if name in titles)):
-        dropped += [name]
-        kept = [i for i, each in enumerate(titles) if each not in dropped]
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-        for i in kept:
-            table.add_column(titles[i], no_wrap=True)
-        for line in lines:
-            table.add_row(*(Text(line[i]) for i in kept))
-        width = Measurement.get(console, console.options.update(max_width=1000), table).maximum
-        if width <= console.width or not console.is_terminal:
-            break
-    Console(file=console.file, width=max(width, console.width), force_terminal=console.is_terminal).print(table)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in titles:
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    (console if console.is_terminal else Console(file=console.file, width=MAX_WIDTH)).print(table)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -196,17 +176,21 @@ def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
     done = [row for row in rows if row.is_done]
     require_same_images(done)
-    columns, file = columns_of(done), io.StringIO()
+    titles, file = titles_of(done), io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN))
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["cell", *names, "seed", "status", *(c.title.removesuffix(" %") for c in columns), "error"])
+    writer.writerow(["cell", *names, "seed", "status", *(title.removesuffix(" %") for title in titles), "error"])
     for row in rows:
-        values = [column.value(row) if row.is_done else None for column in columns]
-        numbers = ["" if value is None else f"{value:.6g}" for value in values]
+        found = numbers_of(row) if row.is_done else {}
+        shares = {title: value / 100 if title.endswith("%") else value for title, value in found.items()}
+        numbers = [f"{shares[title]:.6g}" if title in shares else "" for title in titles]
         settings = [row.settings.get(name, "") for name in names]
-        status = "diverged" if row.diverged else row.status
-        writer.writerow([row.cell, *settings, row.seed, status, *numbers, row.error])
+        writer.writerow([row.cell, *settings, row.seed, _status(row), *numbers, row.error])
     return file.getvalue()
+
+
+def _status(row: Row) -> str:
+    return "diverged" if row.diverged else row.status
 
 
 def choices_text(rows: Sequence[Row]) -> str:
@@ -218,16 +202,13 @@ def choices_text(rows: Sequence[Row]) -> str:
     names = [name for name in found[0].settings if name not in (STAGE, CHOSEN)]
     others = [name for name in names if name != chosen]
     best = choose(found, chosen, others, lambda row: row.score(probe))
-    tried: dict[tuple[Setting, ...], list[Setting]] = {}
-    for row in found:
-        tried.setdefault(tuple(row.settings[name] for name in others), []).append(row.settings[chosen])
     lines = []
     for row in found:
         group, value, score = tuple(row.settings[name] for name in others), row.settings[chosen], row.score(probe)
-        text = "diverged" if row.diverged else "failed" if score is None else f"{100 * score:.1f}"
-        edge = edge_of_grid(value, tried[group])
-        mark = "" if best.get(group) != value else f"yes, the {edge}" if edge else "yes"
-        lines.append([*(str(row.settings[name]) for name in names), text, mark])
+        tried = [each.settings[chosen] for each in found if all(each.settings[n] == row.settings[n] for n in others)]
+        yes = ", the ".join(filter(None, ("yes", edge_of_grid(value, tried)))) if best.get(group) == value else ""
+        text = _status(row) if score is None or row.diverged else f"{100 * score:.1f}"
+        lines.append([*(str(row.settings[name]) for name in names), text, yes])
     table = format_markdown([*names, f"{probe} % on validation images", "chosen"], lines)
     return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n{table}\n"
 
@@ -247,17 +228,14 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
     figure, axes = subplots(width=7.5, height=4.2)
     ax = axes[0, 0]
     for i, (combination, found) in enumerate(groups.items()):
-        points: dict[float, list[float]] = {}
-        for score in (score for row in found for score in row.online):
-            points.setdefault(score.epoch, []).append(100 * score.accuracy)
-        curve = [(epoch, points[epoch]) for epoch in sorted(points) if len(points[epoch]) == len(found)]
-        epochs, means = [epoch for epoch, _ in curve], [statistics.fmean(values) for _, values in curve]
-        sds = [statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in curve]
+        scores = [{score.epoch: 100 * score.accuracy for score in row.online} for row in found]
+        epochs = sorted(set.intersection(*map(set, scores)))
+        values = np.array([[each[epoch] for epoch in epochs] for each in scores])
+        mean, sd = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(epochs))
         color, style = COLORS[i % len(COLORS)], ("-", "--", ":", "-.")[i // len(COLORS) % 4]
         label = ", ".join(str(value) for _, value in combination) or rows[0].recipe
-        ax.plot(epochs, means, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
-        low, high = ([m + sign * s for m, s in zip(means, sds, strict=True)] for sign in (-1, 1))
-        ax.fill_between(epochs, low, high, color=color, alpha=0.12, lw=0)
+        ax.plot(epochs, mean, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
+        ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
     most = max(len(found) for found in groups.values())
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
     ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
@@ -285,8 +263,7 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
         "table.csv": csv_table(rows),
     }
     for name, text in texts.items():
-        with atomic_write(folder / name, overwrite=True) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(folder / name, text)
     paths = [folder / name for name in texts]
     if figure := accuracy_figure(rows, title):
         for suffix in ("svg", "png"):

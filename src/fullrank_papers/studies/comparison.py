@@ -10,7 +10,7 @@ import statistics
 from pathlib import Path
 
 from fullrank_papers.figures import Result
-from fullrank_papers.figures.frossl import comparison, table2, table3
+from fullrank_papers.figures.frossl import comparison, table3
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.plot_style import to_svg
 
@@ -21,8 +21,7 @@ def table(result: Result) -> str:
     """Return the table as Markdown: mean ± standard deviation over the seeds."""
     runs = comparison.read_runs(result.rows)
     leads, linear = table3.leads(runs), comparison.values_of(runs, comparison.probe_accuracy)
-    rows = [row for by_seed in runs.values() for row in by_seed.values()]
-    (other,) = {name for row in rows for name in row.scores if name != row.data}
+    (other,) = {name for row in comparison.all_rows(runs) for name in row.scores if name != row.data}
     numbers = {
         "linear, %": comparison.probe_accuracy,
         "kNN, %": lambda row: row.score("knn"),
@@ -39,10 +38,8 @@ def table(result: Result) -> str:
         return text.rpartition(" (")[0]  # without the number of seeds
 
     ordered = sorted(runs, key=lambda name: -statistics.fmean(linear[name].values()))
-    gaps = {name: table2.format_gap(gap) for name, gap in leads.items()}
-    lines = [
-        [CONTENDERS[name].label, *(cell(title, name) for title in columns), gaps.get(name, "")] for name in ordered
-    ]
+    gaps = {name: comparison.format_gap(gap) for name, gap in leads.items()}
+    lines = [[CONTENDERS[name].label, *(cell(each, name) for each in columns), gaps.get(name, "")] for name in ordered]
     lead = f"FroSSL's lead, epochs 1 to {comparison.early_end(runs):g}"
     return comparison.markdown_table(["method", *columns, lead], lines)
 

@@ -46,9 +46,8 @@ def measure(
         same = (s for e in evaluations for s in e.scores if s.key == first.key)
         values = [score.value for score in same]  # a score that is a mean over draws counts once per seed
         summary = {"mean": statistics.mean(values), "sd": statistics.stdev(values) if len(values) > 1 else None}
-        scores.append(
-            {"features": first.features, "probe": first.name} | summary | {"n": len(values), "values": values}
-        )
+        probe = {"features": first.features, "probe": first.name}
+        scores.append(probe | summary | {"n": len(values), "values": values})
     result: dict[str, Any] = {"data": source, "scores": scores, "seeds": seeds}
     result |= {part: getattr(evaluations[0], part) for part in ("train_images", "test_images")}
     result["minutes"] = [round(environment["duration_seconds"] / 60, 1) for environment in environments]

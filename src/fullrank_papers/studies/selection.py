@@ -25,7 +25,7 @@ import torch
 from scipy.stats import bootstrap, spearmanr
 
 from fullrank.evaluation import accuracy, extract_features, few_shot, linear_probe, standardize
-from fullrank.evaluation.choose import graph_stability
+from fullrank.evaluation.choice import graph_stability
 from fullrank.images import MemoryImages, Reading, load_images, train_and_test
 from fullrank.models import Model, load_run
 from fullrank.recipes.assembling import build_transform

@@ -28,11 +28,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.evaluation.evaluate import Scoring, score_networks
+from fullrank.evaluation import Scoring, Task
+from fullrank.evaluation.evaluate import score_networks
 from fullrank.evaluation.features import Network
 from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
-from fullrank.methods import BackboneConfig, Method, ProjectorConfig
+from fullrank.methods import Method, ProjectorConfig
 from fullrank.models.features import restore_modes
+from fullrank.models.model_images import LabelledSplits
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run.processes import launch_fabric
@@ -40,6 +42,7 @@ from fullrank.spectrum import Spectrum, saturation
 from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.frossl.sizes import narrow
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import color_scale, subplots
 
@@ -198,8 +201,8 @@ def train_once(
         if not embed(unwrapped, view).isfinite().all():
             return {"accuracy": None}
         backbone = Network("backbone", unwrapped.backbone, parts.preprocess)
-        device = Device(accelerator=fabric.device.type)
-        _, scores = score_networks([backbone], train, test, Scoring(probes=("linear-sgd",)), device=device)
+        task = Task(LabelledSplits(train, test, "", ""), Device(accelerator=fabric.device.type))
+        _, scores = score_networks([backbone], task, Scoring(probes=("linear-sgd",)))
         accuracy = scores[0].score.value
     return {
         "steps": steps,
@@ -324,17 +327,15 @@ def format_number(value: float | None) -> str:
     return "∞" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def narrow(channels: list[Any], width: int, batch_size: int, recipe: Recipe) -> Recipe:
-    """Return a recipe with a small network: the last block's feature map is at least 2 × 2, and the projector is as
-    deep as the paper's.
-    """
-    backbone = BackboneConfig(name="resnet18", arguments={"channels": channels, "layers": [1, 1, 1, 1]}, stem="small")
-    return replace(recipe, backbone=backbone, projector=ProjectorConfig(widths=(width, width)), batch_size=batch_size)
-
-
-TINY, NARROW = (
-    narrow([8, 8, 16, 16], 64, 64, RECIPES["digits"]),
-    narrow([16, 32, 64, 64], 256, 128, RECIPES["cifar10-projectors"]),
+# Small networks: the last block's feature map is at least 2 × 2, and the projector is as deep as the paper's.
+TINY = replace(
+    RECIPES["digits"], backbone=narrow([8, 8, 16, 16]), projector=ProjectorConfig(widths=(64, 64)), batch_size=64
+)
+NARROW = replace(
+    RECIPES["cifar10-projectors"],
+    backbone=narrow([16, 32, 64, 64]),
+    projector=ProjectorConfig(widths=(256, 256)),
+    batch_size=128,
 )
 # ResNet-18 and the paper's D = 1024 on CIFAR-10; five epochs are 975 steps, and the sweep takes 20 epochs.
 WIDE = replace(RECIPES["cifar10"], projector=ProjectorConfig(widths=(2048, 1024)))

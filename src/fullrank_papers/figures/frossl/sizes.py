@@ -1,6 +1,7 @@
 """The sizes of the comparison: which data set, network and budget, and how many seeds."""
 
 from dataclasses import replace
+from typing import Any
 
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, DataConfig, Recipe, SpectrumConfig
@@ -18,6 +19,12 @@ def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
     return replace(recipe, epochs=epochs, schedule=schedule, checkpoints=1, spectrum=SpectrumConfig(every=10**9))
 
 
+def narrow(channels: list[Any]) -> BackboneConfig:
+    """Return a ResNet of four blocks with these channels."""
+    arguments = {"channels": channels, "layers": [1, 1, 1, 1]}
+    return BackboneConfig(name="resnet18", arguments=arguments, stem="small")
+
+
 # One core takes about a second and a half for an epoch of 5,000 images at 16 px. FroSSL's invariance weight 2 keeps the
 # paper's balance of the terms for D/N = 2, as in recipe cifar10-small.
 SMALL = replace(
@@ -25,9 +32,7 @@ SMALL = replace(
     name="cifar10-compared",
     data=replace(RECIPES["cifar10-small"].data, subset=5000),
     views=(replace(RECIPES["cifar10-small"].views[0], size=16),),
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [16, 32, 64, 128], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
+    backbone=narrow([16, 32, 64, 128]),
     projector=ProjectorConfig(widths=(256, 256)),
 )
 
@@ -37,9 +42,7 @@ MNIST = replace(
     name="mnist-compared",
     data=DataConfig(source="hf:ylecun/mnist", channels=1, subset=2000),
     views=(replace(RECIPES["digits"].views[0], size=16),),
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [8, 16, 32, 64], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
+    backbone=narrow([8, 16, 32, 64]),
     projector=ProjectorConfig(widths=(128, 128)),
     hyper={"invariance": 4.0},  # 4 N/D, the paper's balance
 )
@@ -48,9 +51,7 @@ TINY = replace(
     short_run(RECIPES["digits"], epochs=2, warmup=0.5),
     name="digits-compared",
     data=replace(RECIPES["digits"].data, subset=256),
-    backbone=BackboneConfig(
-        name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-    ),
+    backbone=narrow([8, 8, 16, 16]),
     projector=ProjectorConfig(widths=(32, 32)),
     hyper={"invariance": 4.0},  # 4 N/D, the paper's balance
     batch_size=32,

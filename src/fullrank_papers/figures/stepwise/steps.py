@@ -104,9 +104,8 @@ def aligned_error(G: Float[Tensor, "M M"], size: Size) -> float:
     gamma, V = gamma[: size.dimensions], V[:, : size.dimensions]
     s, U = size.start * gamma.rsqrt(), torch.eye(size.dimensions, dtype=torch.float64)
     t = torch.linspace(0, stepwise.learning_times(s, gamma)[-LAST].item(), 20, dtype=torch.float64)
-    path = gradient_flow(
-        lambda p: stepwise.barlow_loss(p[0], G), (stepwise.weights(t[0], s, gamma, U, V),), t, rtol=1e-10, atol=1e-13
-    )[0]
+    start = stepwise.weights(t[0], s, gamma, U, V)
+    path = gradient_flow(lambda p: stepwise.barlow_loss(p[0], G), (start,), t, rtol=1e-10, atol=1e-13)[0]
     return (torch.linalg.eigvalsh(path @ G @ path.mT).flip(-1) - stepwise.eigenvalues(t, s, gamma)).abs().max().item()
 
 
@@ -135,9 +134,8 @@ def plot(rows: Rows) -> MplFigure:
         run = rows[name]
         ax.plot(run["t"], run["eigenvalues"])
         ax.plot(run["t"], run["theory"], **THEORY_LINE)
-        ax.set(
-            title=title, xlabel="t = learning rate × step", ylabel="eigenvalues of the embedding", ylim=(-0.02, 1.12)
-        )
+        ax.set(title=title, xlabel="t = learning rate × step", ylabel="eigenvalues of the embedding")
+        ax.set_ylim(-0.02, 1.12)
         add_theory_legend(ax, "closed form", loc="upper left")
     for ax in axes[0]:
         ax.set_xscale("log")
@@ -163,14 +161,9 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         first, last = max(errors[:-LAST]), max(errors[-LAST:])
         measured = f"within {100 * first:.1f} %, the last {LAST} within {100 * last:.1f} %"
         by_time[f"times: {name}"] = verdict(measured, first < 0.03, name=name, last=LAST)
-    wrong = sum(
-        earlier > later
-        for run in (linear, kernel)
-        for (g, later), (other, earlier) in permutations(
-            list(zip(run["gamma"], run["measured by mode"], strict=True))[:-LAST], 2
-        )
-        if other > 1.05 * g
-    )
+    modes = [list(zip(run["gamma"], run["measured by mode"], strict=True))[:-LAST] for run in (linear, kernel)]
+    pairs = (pair for points in modes for pair in permutations(points, 2))
+    wrong = sum(earlier > later for (g, later), (other, earlier) in pairs if other > 1.05 * g)
     cosine, aligned = min(linear["cosines"]), rows["aligned"]
     small, large = (
         max(abs(error) for error in time_errors(rows[name], discrete=True)[:-LAST])

@@ -1,0 +1,236 @@
+"""What a model is judged on: labelled images, and how networks run on them; with the lines that describe them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fullrank.errors import UserError
+from fullrank.evaluation.outcomes import Outcome, Target, judge
+from fullrank.evaluation.protocol import Scoring
+from fullrank.evaluation.score import FILE, Evaluation, read_evaluations
+from fullrank.images import DecodeErrors, Images, MemoryImages, decode
+from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.reading import Device, Reading
+from fullrank.models import Model, resolve_device
+from fullrank.models.loading import find_checkpoint
+from fullrank.models.model_images import Data, LabelledSplits, choose_splits
+
+AnyImages = Images | MemoryImages
+Notify = Callable[[str], Any]
+
+
+def silent(line: str) -> None:
+    """Do nothing with a line for the user."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Labelled images, and how networks run on them.
+
+    Attributes:
+        device: Where networks run, and how images come to them.
+        notify: Receives a line for each step.
+    """
+
+    splits: LabelledSplits
+    device: Device = field(default_factory=Device)
+    notify: Notify = silent
+
+    @cached_property
+    def errors(self) -> DecodeErrors:
+        """The images that could not be read."""
+        return DecodeErrors(max_error_fraction=self.device.max_error_fraction)
+
+    def again(self) -> "Task":
+        """Return the task with a new count of unreadable images: a second pass over them does not make more."""
+        return replace(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `extract_features`."""
+        return how(self.device, self.errors)
+
+    def evaluation(
+        self,
+        model: Model,
+        outcomes: Sequence[Outcome],
+        target: Target,
+        read: tuple[int, int],
+        *,
+        seed: int,
+        seeds: bool = False,
+    ) -> Evaluation:
+        """Return the scores with their intervals and comparisons; `read` are the numbers of training and of test images
+        that could be read, `seed` and `seeds` are those of `judge`.
+        """
+        scores, comparisons = judge(outcomes, target, seed=seed, seeds=seeds)
+        left_out = [
+            f"{missing} of {len(images)} {name} images: unlabelled"
+            for name, images in (("training", self.splits.train), ("test", self.splits.test))
+            if (missing := int((one_label(images) < 0).sum()))
+        ]
+        left_out += [f"{len(self.errors.reasons)} images: unreadable"] if self.errors.reasons else []
+        return Evaluation(
+            model=model.name,
+            step=model.step,
+            data=self.splits.data,
+            statement=self.splits.statement,
+            train_images=read[0],
+            test_images=read[1],
+            chance=target.chance,
+            scores=scores,
+            comparisons=comparisons,
+            left_out=tuple(left_out),
+        )
+
+
+def how(device: Device, errors: DecodeErrors | None = None) -> dict[str, Any]:
+    """Return the options of `extract_features` of a device."""
+    errors = errors or DecodeErrors(max_error_fraction=device.max_error_fraction)
+    options = {"device": resolve_device(device.accelerator), "decode_errors": errors}
+    return options | {"batch_size": device.batch_size, "workers": device.workers}
+
+
+def open_task(
+    model: Model,
+    data: Data | None,
+    choices: Scoring,
+    reading: Reading | None,
+    device: Device | None,
+    notify: Notify,
+    *,
+    several: bool = True,
+) -> Task:
+    """Return the images for training and for scoring probes.
+
+    Raises:
+        UserError: the images do not exist, or lack labels.
+    """
+    seed = model.recipe.split_seed if model.recipe else choices.seed
+    splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
+    if reason := why_not_scorable(splits.train, splits.test, several=several):
+        raise UserError(f"nothing can be scored: {reason}")
+    return Task(splits, device or Device(), notify)
+
+
+def describe(task: Task, model: Model, *, elsewhere: bool) -> Task:
+    """Return the task with its statement complete, after telling the user; `elsewhere`: whether the images come from
+    another place than those of pretraining, which may contain them.
+    """
+    shared = overlap(model, task.splits.test) if elsewhere else ""
+    statement = "; ".join(filter(None, (task.splits.statement, shared)))
+    for line in filter(None, (unfinished(model), statement)):
+        task.notify(line)
+    return replace(task, splits=replace(task.splits, statement=statement))
+
+
+def file_of(model: Model, *, store: bool) -> Path | None:
+    """Return the evaluation.json to which scores are added, None if there is none.
+
+    Raises:
+        UserError: it is damaged; found before the work.
+    """
+    path = model.path / FILE if store and model.path else None
+    if path:
+        read_evaluations(path)
+    return path
+
+
+def one_label(images: AnyImages) -> torch.Tensor:
+    """Return the label of each image, or the first of several; -1 for an image without labels."""
+    return torch.as_tensor(images.labels if images.multi_labels is None else images.multi_labels[:, 0])
+
+
+def why_not_scorable(train: AnyImages, test: AnyImages, *, several: bool = False) -> str:
+    """Return the reason why no probe can be scored, or an empty string; `several`: whether images with several labels
+    can be scored.
+    """
+    of_train, of_test = (f" of {source}" if (source := getattr(part, "source", "")) else "" for part in (train, test))
+    if train.multi_labels is None and test.multi_labels is None:
+        y, missing = one_label(train), (one_label(test) < 0).all()
+        classes = len(y[y >= 0].unique())
+        if classes == 0:
+            remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
+            return f"the training images{of_train} have no labels; {remedy}"
+        divides, needed = classes > 1, "images of two classes"
+    elif not several:
+        only = "which only fullrank evaluate scores; name a column of one label each with --data.label_column"
+        return f"the images{of_train} have several labels each, {only}"
+    elif train.multi_labels is None or test.multi_labels is None or tuple(train.classes) != tuple(test.classes):
+        return "the training and the test images have labels of other forms or classes; give the same for both"
+    else:
+        Y, missing = torch.as_tensor(train.multi_labels), not (torch.as_tensor(test.multi_labels) == 1).any()
+        divides, needed = ((Y == 1).any(0) & (Y == 0).any(0)).any(), "images with a class and images without it"
+    if not divides:
+        return f"the labels of the training images{of_train} are all the same, but a probe needs {needed}"
+    return f"the test images{of_test} have no labels; name another test split" if missing else ""
+
+
+def unfinished(model: Model) -> str:
+    """Return a line that says how far a run is if its newest checkpoint is not its last; empty for other models."""
+    if model.path is None or model.recipe is None or model.step is None:
+        return ""
+    images = find_checkpoint(model.path, model.step).meta().get("images")
+    if not isinstance(images, int) or model.step >= (steps := images // model.recipe.batch_size * model.recipe.epochs):
+        return ""
+    return f"{model.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
+
+
+def accuracy_during_training(model: Model) -> dict[float, float]:
+    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
+    models, and for a damaged log, which is no reason to lose the scores.
+    """
+    if model.path is None or model.step is None:
+        return {}
+    try:
+        lines = (model.path / "metrics.jsonl").read_text("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines if '"online"' in line and line.endswith("}")]
+        rows = [row for row in rows if row.get("kind") == "online" and row["step"] <= model.step]
+        last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
+        return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def overlap(model: Model, test: AnyImages) -> str:
+    """Return how many test images are images of pretraining; empty for a model without images of its own."""
+    if model.recipe is None:
+        return ""
+    own = {"seed": model.recipe.split_seed, "train_subset": bool(model.recipe.data.subset)}
+    try:
+        pretraining = choose_splits(model, None, **own).train
+    except UserError as error:
+        return f"the overlap with the images of pretraining was not counted ({error})"
+    count = count_overlap(test, pretraining, channels=model.preprocess.channels)
+    return f"{count:,} of {len(test):,} test images are also among the {len(pretraining):,} images of pretraining"
+
+
+def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> int:
+    """Return the number of test images whose decoded pixels, in `channels` channels, equal those of an image of
+    pretraining, whatever the file names and formats. Unreadable images are left out.
+
+    >>> from fullrank.images import open_images
+    >>> digits = open_images("digits")["all"]
+    >>> count_overlap(digits.subset(range(10)), digits.subset(range(7, 20)), channels=1)
+    3
+    """
+
+    def content(images: AnyImages, row: int) -> bytes | None:
+        try:
+            is_open = isinstance(images, MemoryImages)
+            image = images.pixels[row].permute(1, 2, 0).cpu().numpy() if is_open else images.open(row)
+            pixels = np.array(decode(image, channels))
+        except ImageDecodeError:
+            return None
+        shape = (*pixels.shape[:2], channels)  # one channel with or without an axis of its own
+        return hashlib.blake2b(f"{shape}".encode() + pixels.tobytes(), digest_size=16).digest()
+
+    known = {content(pretraining, row) for row in range(len(pretraining))} - {None}
+    return sum(content(test, row) in known for row in range(len(test)))

@@ -1,0 +1,80 @@
+"""views.png, a grid of images and their views: of a run, or of a recipe without training."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, PngImagePlugin
+from rich.console import Console
+
+from fullrank.errors import UserError
+from fullrank.files import atomic_write
+from fullrank.images import ImageDecodeError, MemoryImages, batch_indices, decode
+from fullrank.recipes import Recipe, assemble, build_method, check, import_code
+from fullrank.run.data import TrainingData, open_data
+from fullrank.run.terminal import stderr
+from fullrank.views import MultiViewTransform
+from fullrank.views import preview as draw
+
+MARK = "fullrank"  # the text "Software" of our pictures
+NUM_IMAGES = 8
+
+
+def preview(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    trust: bool | Collection[str] = False,
+    console: Console | None = None,
+) -> Path:
+    """Write a grid of images and their views, without training, and return its path.
+
+    Args:
+        recipe: the recipe of the views.
+        out: a PNG file; None: views.png in the working directory, where the views.png of an earlier preview is
+            replaced.
+        overwrite: replace `out`.
+        trust: whether the code that the recipe names is imported, as in `pretrain`.
+        console: where to print; None: standard error.
+
+    Raises:
+        UserError: a mistake that the user can fix, in one line.
+    """
+    path = out or Path("views.png")
+    if path.suffix != ".png":
+        raise UserError(f"{path} ends in '{path.suffix}', expected a picture; give a file that ends in .png")
+    notify = (console or stderr()).print
+    recipe = import_code(recipe, trust, notify=notify)
+    check(recipe)
+    with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
+        method = build_method(recipe)
+        recipe, data = open_data(recipe, method, notify=notify)
+        write_preview(draft, recipe, assemble(recipe, method).views, data)
+    return path
+
+
+def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: TrainingData) -> None:
+    """Write a grid of a few training images, each with its views, as PNG."""
+    images = data.sample
+    indices = batch_indices(recipe.seed, 0, min(NUM_IMAGES, len(images)), len(images))
+    if isinstance(images, MemoryImages):
+        pictures = images.pixels[indices]
+    else:
+        pictures, how = [], dict[str, Any](channels=recipe.data.channels, bits=recipe.data.bits or 16)
+        for k in indices.tolist():
+            with suppress(ImageDecodeError):  # training counts the error
+                pictures.append(decode(images.open(k), **how, name=images.name(k)))
+    mark = PngImagePlugin.PngInfo()
+    mark.add_text("Software", MARK)
+    draw(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
+
+
+def is_preview(path: Path) -> bool:
+    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
+    if not path.is_file():
+        return False
+    with suppress(Exception), Image.open(path, formats=("PNG",)) as picture:  # Pillow raises many types
+        return picture.info.get("Software") == MARK
+    return False
