@@ -1,7 +1,6 @@
 """The deterministic preprocessing of evaluation: resize, centre crop, normalise."""
 
 from dataclasses import dataclass, replace
-
 from typing import Any
 
 import numpy as np
