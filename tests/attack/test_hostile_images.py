@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, Preprocess, iterate_batches, open_images, parquet
+from fullrank.images import DecodeErrors, Decoding, Preprocess, iterate_batches, open_images, parquet
 
 GOOD = 12
 
@@ -104,7 +104,9 @@ def read(source):
     """Return the names of the images that were read, and of those that were skipped."""
     errors, names = DecodeErrors(max_error_fraction=1.0), []
     for images in open_images(source).values():
-        for batch in iterate_batches(images, Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decode_errors=errors):
+        for batch in iterate_batches(
+            images, Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decoding=Decoding(errors=errors)
+        ):
             names += batch.names
     return names, set(errors.reasons)
 

@@ -6,6 +6,7 @@ from PIL import Image
 from fullrank.errors import UserError
 from fullrank.images import (
     DecodeErrors,
+    Decoding,
     MemoryImages,
     Steps,
     batch_indices,
@@ -48,9 +49,8 @@ def steps(**options):
     return Steps(**dict(seed=0, batch_size=8, start=0, stop=5) | options)
 
 
-def load_crops(images, transform=None, *, workers=0, decode_errors=None, **options):
-    transform = transform or make_transform(1)
-    return list(crop_batches(images, transform, steps(**options), workers=workers, decode_errors=decode_errors))
+def load_crops(images, transform=None, *, decoding=None, **options):
+    return list(crop_batches(images, transform or make_transform(1), steps(**options), decoding))
 
 
 def is_same(a, b):
@@ -88,7 +88,7 @@ def test_crops_equal_decode_and_crop_of_each_index(digits):
 
 
 def test_crops_do_not_depend_on_the_number_of_workers(digits):
-    assert is_same(load_crops(digits), load_crops(digits, workers=2))
+    assert is_same(load_crops(digits), load_crops(digits, decoding=Decoding(workers=2)))
 
 
 def test_batch_size_not_divisible_by_world_size_raises(digits, images):
@@ -115,9 +115,8 @@ def partly_unreadable(write):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_next_readable_image_replaces_an_unreadable_one(partly_unreadable, workers):
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = load_crops(
-        partly_unreadable, make_transform(), batch_size=10, stop=3, workers=workers, decode_errors=decode_errors
-    )
+    decoding = Decoding(workers, errors=decode_errors)
+    batches = load_crops(partly_unreadable, make_transform(), batch_size=10, stop=3, decoding=decoding)
     found = [round(x / 8) for crops, _ in batches for x in crops[0][0, :, 0].float().mean(dim=(-1, -2)).tolist()]
     order = torch.cat([batch_indices(0, step, 10, 30) for step in range(3)]).tolist()
     assert found == [{4: 6, 5: 6, 29: 0}.get(k, k) for k in order]
@@ -146,12 +145,14 @@ def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path,
 
 def test_a_stream_gives_batches(parquet):
     stream = open_stream(str(parquet(n=20, unreadable=(3,))), buffer_size=5)
-    errors = [DecodeErrors(max_error_fraction=0.5) for _ in range(2)]
-    options = dict(batch_size=10, stop=4)
-    batches = load_crops(stream, make_transform(), **options, decode_errors=errors[0])
+    ways, options = (
+        [Decoding(n, errors=DecodeErrors(max_error_fraction=0.5)) for n in (0, 2)],
+        dict(batch_size=10, stop=4),
+    )
+    batches = load_crops(stream, make_transform(), **options, decoding=ways[0])
     assert [labels.shape for _, labels in batches] == [(10,)] * 4
-    assert list(errors[0].reasons) == ["3.png"]
-    assert is_same(batches, load_crops(stream, make_transform(), **options, decode_errors=errors[1], workers=2))
+    assert list(ways[0].errors.reasons) == ["3.png"]
+    assert is_same(batches, load_crops(stream, make_transform(), **options, decoding=ways[1]))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, Preprocess, iterate_batches, load_images, open_images
+from fullrank.images import DecodeErrors, Decoding, Preprocess, iterate_batches, load_images, open_images
 
 PREPROCESS = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
 
@@ -20,11 +20,8 @@ def folder(write):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    batches = list(
-        iterate_batches(
-            open_images(folder)["all"], PREPROCESS, batch_size=4, workers=workers, decode_errors=decode_errors
-        )
-    )
+    decoding = Decoding(workers, errors=decode_errors)
+    batches = list(iterate_batches(open_images(folder)["all"], PREPROCESS, batch_size=4, decoding=decoding))
     assert [batch.pixels.shape for batch in batches] == [(3, 3, 6, 6), (3, 3, 6, 6), (2, 3, 6, 6)]
     indices = torch.cat([batch.indices for batch in batches]).tolist()
     assert indices == [0, 1, 2, 5, 6, 7, 8, 9]
@@ -37,7 +34,7 @@ def test_batches_skip_unreadable_images_and_keep_the_order(folder, workers):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_all_images_are_loaded_into_one_tensor(workers):
     images = open_images("digits")["all"]
-    memory = load_images(images, channels=1, workers=workers)
+    memory = load_images(images, channels=1, decoding=Decoding(workers))
     assert memory.pixels.dtype == torch.uint8
     assert np.array_equal(memory.pixels[:, 0].numpy(), images.rows.items[..., 0])
     assert memory.labels.tolist() == images.labels.tolist()
@@ -50,7 +47,7 @@ def test_unreadable_images_are_left_out_and_recorded(write):
     folder = write("a.png", "b.png", "c.png")
     (folder / "a.png").write_text("no image")
     decode_errors = DecodeErrors(max_error_fraction=0.5)
-    memory = load_images(open_images(folder)["all"], channels=3, decode_errors=decode_errors)
+    memory = load_images(open_images(folder)["all"], channels=3, decoding=Decoding(errors=decode_errors))
     assert memory.names == ("b.png", "c.png")
     assert memory.pixels[:, 0, 0, 0].tolist() == [1, 2]
     assert decode_errors.reasons == {"a.png": "Pillow cannot identify the image format"}

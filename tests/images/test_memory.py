@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, ImageDecodeError, as_images, load_images, open_images
+from fullrank.images import DecodeErrors, Decoding, ImageDecodeError, as_images, load_images, open_images
 
 PIXELS = torch.arange(5 * 3 * 4 * 6, dtype=torch.uint8).view(5, 3, 4, 6)
 
@@ -79,7 +79,7 @@ def test_items_that_are_no_images_are_counted():
         with pytest.raises((ImageDecodeError, UserError), match=word):
             images.open(k)
     with pytest.raises(UserError, match="0, 1"):
-        load_images(images, channels=3, decode_errors=DecodeErrors(max_error_fraction=1.0))
+        load_images(images, channels=3, decoding=Decoding(errors=DecodeErrors(max_error_fraction=1.0)))
 
 
 @pytest.mark.parametrize(

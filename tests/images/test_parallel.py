@@ -30,7 +30,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from PIL import Image
-from fullrank.images import Preprocess, as_images, iterate_batches, open_images
+from fullrank.images import Decoding, Preprocess, as_images, iterate_batches, open_images
 from fullrank.images.parallel import refuse_reimported_script
 
 class Photos:
@@ -42,7 +42,8 @@ class Photos:
 
 refuse_reimported_script()
 images = as_images(Photos()) if sys.argv[1] == "own" else open_images(sys.argv[1])["all"]
-print(sum(len(batch.labels) for batch in iterate_batches(images, Preprocess(3, 8, (), ()), batch_size=2, workers=1)))
+batches = iterate_batches(images, Preprocess(3, 8, (), ()), batch_size=2, decoding=Decoding(workers=1))
+print(sum(len(batch.labels) for batch in batches))
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, ImageDecodeError, Reading, iterate_batches, open_images
+from fullrank.images import DecodeErrors, Decoding, ImageDecodeError, Reading, iterate_batches, open_images
 from fullrank.images.preprocess import Preprocess
 
 
@@ -131,10 +131,8 @@ def test_unreadable_members_are_counted_and_damaged_files_refused(tmp_path):
     path = write_tar(tmp_path / "a.tar", [*sample(0, "1"), ("0001.png", b"no image"), ("0002.npy", b"\x93NUMPY")])
     errors = DecodeErrors(max_error_fraction=1.0)
     preprocess = Preprocess(3, 6, (0.5,) * 3, (0.5,) * 3)
-    assert (
-        sum(len(batch.pixels) for batch in iterate_batches(open_images(path)["all"], preprocess, decode_errors=errors))
-        == 1
-    )
+    batches = iterate_batches(open_images(path)["all"], preprocess, decoding=Decoding(errors=errors))
+    assert sum(len(batch.pixels) for batch in batches) == 1
     assert list(errors.reasons) == ["a.tar/0001.png", "a.tar/0002.npy"]
     images = open_images(path)["all"]
     path.write_bytes(path.read_bytes()[:600])

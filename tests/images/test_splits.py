@@ -3,7 +3,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import Reading, open_images, train_and_test
-from fullrank.images.splits import split_of_file
+from fullrank.images.labels import split_of_file
 from fullrank.images.train_test import hold_out, stratified_order
 
 

@@ -189,6 +189,15 @@ def test_labels_of_all_splits_have_the_same_numbers(tmp_path, train, test, class
     assert splits["test"].labels.tolist() == expected
 
 
+@pytest.mark.parametrize(("names", "expected"), [(["a", "b"], [1, 0, -1]), (["a"], [1, 1, -1]), (["b"], [0, 0, -1])])
+def test_classes_of_other_splits_are_joined_by_name(tmp_path, names, expected):
+    write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
+    write_table(tmp_path / "test.parquet", [0, min(1, len(names) - 1), -1], names=names)
+    splits = open_images(tmp_path)
+    assert splits["train"].classes == splits["test"].classes == ("b", "a")
+    assert (splits["train"].labels.tolist(), splits["test"].labels.tolist()) == ([1, 0], expected)
+
+
 def test_splits_that_name_their_classes_differently_are_refused(tmp_path):
     write_table(tmp_path / "train.parquet", [1, 0], names=["b", "a"])
     write_table(tmp_path / "test.parquet", [0, 1])

@@ -185,7 +185,7 @@ def test_the_first_step_that_is_not_finite_is_named_even_if_the_loss_is_read_lat
 
 def test_decode_errors_are_counted_across_a_resume(make_logger, tmp_path, capsys):
     with make_logger() as logger:
-        errors = logger.run.data.decode_errors
+        errors = logger.run.data.decoding.errors
         errors.reasons["a.jpg"] = "empty file"
         take_steps(logger, [1])
         logger.save_checkpoint(1)

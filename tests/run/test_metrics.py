@@ -8,9 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fullrank.errors import UserError
 from fullrank.run import Metrics
-from fullrank.run.metrics import MetricsWriter, scalars
+from fullrank.run.metrics import MetricsWriter, check_wandb, scalars
 from fullrank.run.rows import AlarmRow, OnlineRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
-from fullrank.run.wandb_log import check_wandb
 
 
 def rows(steps):

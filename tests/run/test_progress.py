@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from fullrank.run.progress import ProgressBar
+from fullrank.run.terminal import ProgressBar
 
 SIZES = {"total": 360, "steps_per_epoch": 36, "batch_size": 10}
 

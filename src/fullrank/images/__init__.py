@@ -5,7 +5,7 @@ disk, streamed.
 from fullrank.images.dataloaders import Steps, batch_indices, dataloader
 from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, find_bit_depth, fits
 from fullrank.images.decode import decode
-from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.decode_errors import DecodeErrors, Decoding, ImageDecodeError
 from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
@@ -19,6 +19,7 @@ __all__ = [
     "Batch",
     "DatasetInfo",
     "DecodeErrors",
+    "Decoding",
     "Device",
     "ImageDecodeError",
     "Images",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images.decode import RawImage, decode, upright_size
-from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.decode_errors import Decoding, ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
@@ -104,9 +104,7 @@ def dataloader(
     steps: Steps,
     *,
     device: torch.device | str | None = None,
-    workers: int = 0,
-    bits: int = 16,
-    decode_errors: DecodeErrors | None = None,
+    decoding: Decoding | None = None,
 ) -> Iterator[tuple[list[Float32[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (views, labels) of each step: this process's images of each batch.
 
@@ -121,9 +119,7 @@ def dataloader(
         transform: Computes the views.
         steps: Which steps, and which part of each batch.
         device: Device of the views; by default the device of images in memory, else the CPU.
-        workers: Number of processes that decode images; 0 decodes in this process.
-        bits: Number of bits that the values of 16-bit images use.
-        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
+        decoding: In how many processes, with how many bits, and how many images may be unreadable.
 
     Raises:
         UserError: `batch_size` is larger than the number of images or not divisible by `world_size`, or too many images
@@ -143,7 +139,7 @@ def dataloader(
             indices = to_device(steps.indices(step, len(images)), images.pixels.device)
             yield transform(images.pixels[indices], steps.params(transform, step)), images.labels[indices]
         return
-    batches = crop_batches(images, transform, steps, workers=workers, bits=bits, decode_errors=decode_errors)
+    batches = crop_batches(images, transform, steps, decoding)
     for step, (crops, labels) in enumerate(batches, start=steps.start):
         *crops, labels = (x.to(device or "cpu", non_blocking=True) for x in (*crops, labels))
         yield transform.augment(crops, steps.params(transform, step)), labels
@@ -153,15 +149,12 @@ def crop_batches(
     images: Images | StreamedImages,
     transform: MultiViewTransform,
     steps: Steps,
-    *,
-    workers: int = 0,
-    bits: int = 16,
-    decode_errors: DecodeErrors | None = None,
+    decoding: Decoding | None = None,
 ) -> Iterator[tuple[list[Real[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of
     `dataloader`.
     """
-    decode_errors, numbers = DecodeErrors() if decode_errors is None else decode_errors, range(steps.start, steps.stop)
+    decoding, numbers = decoding or Decoding(), range(steps.start, steps.stop)
     if isinstance(images, StreamedImages):
         stream = images.iterate(seed=steps.seed, start=steps.start, rank=steps.rank, world_size=steps.world_size)
         n, collect = steps.share.stop - steps.share.start, images.collect
@@ -174,10 +167,11 @@ def crop_batches(
     transform = MultiViewTransform(
         transform.configs, mean=transform.mean.tolist(), std=transform.std.tolist(), channels=transform.channels
     )
-    for crops, labels, errors in parallel_map(_CropBatch(whole, transform, steps, bits), tasks, workers=workers):
-        decode_errors.add(len(labels) + len(errors), errors)
+    crop = _CropBatch(whole, transform, steps, decoding.bits)
+    for crops, labels, errors in parallel_map(crop, tasks, workers=decoding.workers):
+        decoding.errors.add(len(labels) + len(errors), errors)
         yield crops, labels
-    decode_errors.check()
+    decoding.errors.check()
 
 
 def decode_and_crop(

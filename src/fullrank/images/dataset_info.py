@@ -4,7 +4,6 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,13 +12,16 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images.decode import RawImage, unnamed_bands, upright_size
-from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError, convert_errors
-from fullrank.images.load import MemoryImages, decode_chunks, decode_to_tensor
+from fullrank.images.decode_errors import Decoding, ImageDecodeError, convert_errors
+from fullrank.images.load import MemoryImages, decode_chunks
+from fullrank.images.pixel_values import to_16_bits
+from fullrank.images.preprocess import Preprocess
 from fullrank.images.source import Images
 
 Size = tuple[int, int]  # width, height
 GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of Pillow's grayscale modes
-CHUNK = 4096  # number of images in memory per histogram
+CHUNK = 512  # number of images in memory per histogram
+LEVELS = 2**16  # of the histograms; a value of 8 bits is one of them as well
 DEPTHS = (8, 10, 12, 14, 16)
 
 
@@ -167,18 +169,13 @@ def find_bit_depth(images: Images, *, bits: int = 0, channels: int = 3, sample: 
 
 
 def channel_statistics(
-    images: MemoryImages | Images,
-    *,
-    channels: int = 3,
-    bits: int = 16,
-    sample: int = 1000,
-    decode_errors: DecodeErrors | None = None,
+    images: MemoryImages | Images, *, channels: int = 3, sample: int = 1000, decoding: Decoding | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, for pixels in [0, 1].
 
-    The function counts the values (256, or 65536 of 16-bit images) of all images in memory, or of `sample` evenly
-    spaced images of a source. It decodes the sample to `channels`, gives large images more weight, skips unreadable
-    images and records them in `decode_errors`.
+    The function counts the values, on 65536 levels, of all images in memory, or of `sample` evenly spaced images of a
+    source. It decodes the sample to `channels`, gives large images more weight, skips unreadable images and records
+    them in `decoding.errors`.
 
     Raises:
         UserError: too many images of the sample cannot be read.
@@ -191,16 +188,11 @@ def channel_statistics(
     if isinstance(images, MemoryImages):
         chunks = iter(images.pixels.split(CHUNK))
     else:
-        subset = images.subset(evenly_spaced(len(images), sample))
-        to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
-        decoded = decode_chunks(subset, to_pixels, chunk=1, workers=0, decode_errors=decode_errors)
-        chunks = (pixels for pixels, _ in decoded)
-    counts = list(map(_histogram, chunks))
-    if len({each.shape for each in counts}) > 1:  # images of 8 and of 16 bits
-        counts = list(map(_to_65536_levels, counts))
-    histogram = torch.stack(counts).sum(0)
-    levels = histogram.shape[1]
-    values = torch.arange(levels, dtype=torch.float64) / (levels - 1)
+        subset, decoding = images.subset(evenly_spaced(len(images), sample)), decoding or Decoding()
+        whole = Preprocess(channels, size=0, mean=(), std=(), bits=decoding.bits)
+        chunks = (pixels for pixels, _ in decode_chunks(subset, whole, chunk=1, decoding=decoding))
+    histogram = torch.as_tensor(sum(map(_histogram, chunks)))
+    values = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
     weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, levels)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(dim=1)
@@ -208,17 +200,6 @@ def channel_statistics(
 
 
 def _histogram(pixels: Real[Tensor, "n C H W"]) -> Int64[Tensor, "C levels"]:
-    """Return how often each of 256 values occurs in each channel, or each of 65536 values if the pixels are floats."""
-    levels = 256
-    if pixels.is_floating_point():
-        pixels, levels = pixels.mul(65535).round().clamp(0, 65535).int(), 65536
-    return torch.stack([band.flatten().bincount(minlength=levels) for band in pixels.unbind(dim=1)]).cpu()
-
-
-def _to_65536_levels(histogram: Int64[Tensor, "C levels"]) -> Int64[Tensor, "C 65536"]:
-    """Return the histogram of values x of 8 bits as that of 257·x; one of 65536 levels is returned unchanged."""
-    if histogram.shape[1] == 65536:
-        return histogram
-    out = histogram.new_zeros(len(histogram), 65536)
-    out[:, ::257] = histogram
-    return out
+    """Return how often each level occurs in each channel."""
+    bands = to_16_bits(pixels).int().unbind(dim=1)
+    return torch.stack([band.flatten().bincount(minlength=LEVELS) for band in bands]).cpu()

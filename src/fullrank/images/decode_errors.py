@@ -1,4 +1,4 @@
-"""Image files that cannot be read, which a run tolerates for a share of them."""
+"""How images are decoded, and the files that cannot be read, which a run tolerates for a share of them."""
 
 import json
 import warnings
@@ -112,3 +112,18 @@ class DecodeErrors:
         lines = (json.dumps({"name": name, "reason": reason}) + "\n" for name, reason in self.reasons.items())
         with atomic_write(Path(path), overwrite=True) as draft:
             draft.write_text("".join(lines))
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the images of a source are decoded.
+
+    Attributes:
+        workers: Number of processes that decode images; 0 decodes in this process.
+        bits: Number of bits that the values of 16-bit images use; a `Preprocess` has its own.
+        errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
+    """
+
+    workers: int = 0
+    bits: int = 16
+    errors: DecodeErrors = field(default_factory=DecodeErrors)

@@ -9,10 +9,9 @@ from pathlib import Path
 from fullrank.errors import UserError
 from fullrank.files import check_file
 from fullrank.images.formats import is_dicom
-from fullrank.images.labels import folder_labels
+from fullrank.images.labels import by_split, folder_labels, is_split, splits_of_folders
 from fullrank.images.reading import Reading
 from fullrank.images.source import FileRows, Images, is_below
-from fullrank.images.splits import by_split, is_split, splits_of_folders
 
 PILLOW = ".jpg .jpeg .jpe .png .bmp .gif .webp .avif .tif .tiff .ppm .pgm .pbm .pnm"
 # Files with other extensions are ignored.

@@ -1,9 +1,7 @@
 """Decode all images of a source: in batches for evaluation and embedding, or into one tensor in memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +9,10 @@ from jaxtyping import Int8, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.images.decode import RawImage, decode
-from fullrank.images.decode_errors import DecodeErrors, ImageDecodeError
+from fullrank.images.decode_errors import Decoding, ImageDecodeError
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form, to_unit
-from fullrank.images.preprocess import Preprocess, to_tensor
+from fullrank.images.preprocess import Preprocess
 from fullrank.images.source import Images
 
 CHUNK = 512  # number of images per task of a worker in `load_images`
@@ -77,12 +74,7 @@ class MemoryImages:
 
 
 def iterate_batches(
-    images: Images,
-    preprocess: Preprocess,
-    *,
-    batch_size: int = 256,
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    images: Images, preprocess: Preprocess, *, batch_size: int = 256, decoding: Decoding | None = None
 ) -> Iterator[Batch]:
     """Yield all readable images in order. A batch with unreadable images is shorter.
 
@@ -90,8 +82,7 @@ def iterate_batches(
         images: The images.
         preprocess: Resizes all images to one size.
         batch_size: Images per batch.
-        workers: Number of processes that decode images; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
+        decoding: In how many processes, and what becomes of unreadable images.
 
     Raises:
         UserError: too many images are unreadable, or their channels cannot be converted.
@@ -101,20 +92,13 @@ def iterate_batches(
     >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    how: Any = {"workers": workers, "decode_errors": decode_errors}
-    for pixels, indices in decode_chunks(images, preprocess.pixels, chunk=batch_size, **how):
+    for pixels, indices in decode_chunks(images, preprocess, chunk=batch_size, decoding=decoding):
         labels, names = torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices]
         yield Batch(pixels, labels, names, torch.tensor(indices))
 
 
 def load_images(
-    images: Images,
-    *,
-    channels: int,
-    size: int | None = None,
-    bits: int = 16,
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    images: Images, *, channels: int, size: int | None = None, decoding: Decoding | None = None
 ) -> MemoryImages:
     """Decode all images into one tensor; unreadable images are skipped and recorded.
 
@@ -123,9 +107,7 @@ def load_images(
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
         size: Resize the shorter side to `size` and crop the centre, as `Preprocess` does; with None, all images must
             have the same size.
-        bits: Number of bits that the values of 16-bit images use.
-        workers: Number of processes that decode images; 0 decodes in this process.
-        decode_errors: Records unreadable images; the default stops the run if more than 10 % are unreadable.
+        decoding: In how many processes, with how many bits, and what becomes of unreadable images.
 
     Raises:
         MixedSizesError: the images have several sizes and `size` is None.
@@ -135,12 +117,9 @@ def load_images(
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
     torch.Size([1797, 1, 8, 8])
     """
-    pixels, indices = None, []
-    to_pixels = partial(decode_to_tensor, channels=channels, bits=bits)
-    if size is not None:
-        to_pixels = Preprocess(channels, size, mean=(), std=(), bits=bits).pixels
-    how: Any = {"workers": workers, "decode_errors": decode_errors}
-    for chunk, chunk_indices in decode_chunks(images, to_pixels, chunk=CHUNK, **how):
+    pixels, indices, decoding = None, [], decoding or Decoding()
+    preprocess = Preprocess(channels, size or 0, mean=(), std=(), bits=decoding.bits)
+    for chunk, chunk_indices in decode_chunks(images, preprocess, chunk=CHUNK, decoding=decoding):
         if pixels is None:
             pixels = torch.empty(len(images), *chunk.shape[1:], dtype=chunk.dtype)
         elif chunk.shape[1:] != pixels.shape[1:]:
@@ -157,24 +136,17 @@ def load_images(
     return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups, multi)
 
 
-def decode_to_tensor(image: RawImage, *, channels: int, name: str, bits: int = 16) -> Real[Tensor, "C H W"]:
-    """Decode one image to a tensor of its original size."""
-    return to_tensor(decode(image, channels, bits=bits, name=name))
-
-
 def decode_chunks(
-    images: Images, to_pixels: Callable[..., Tensor], *, chunk: int, workers: int, decode_errors: DecodeErrors | None
+    images: Images, preprocess: Preprocess, *, chunk: int, decoding: Decoding | None
 ) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
-    """Yield (pixels, indices) of all readable images, `chunk` images at a time; `to_pixels(image, name=…)` decodes one
-    image.
-    """
-    decode_errors = DecodeErrors() if decode_errors is None else decode_errors
+    """Yield (pixels, indices) of all readable images, `chunk` images at a time."""
+    decoding = decoding or Decoding()
     tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
-    for pixels, indices, errors in parallel_map(_DecodeChunk(images, to_pixels), tasks, workers=workers):
-        decode_errors.add(len(indices) + len(errors), errors)
+    for pixels, indices, errors in parallel_map(_DecodeChunk(images, preprocess), tasks, workers=decoding.workers):
+        decoding.errors.add(len(indices) + len(errors), errors)
         if pixels is not None:
             yield pixels, indices
-    decode_errors.check()
+    decoding.errors.check()
 
 
 @dataclass(frozen=True)
@@ -182,13 +154,13 @@ class _DecodeChunk:
     """Decode some images: indices → (pixels or None, indices of the readable images, errors)."""
 
     images: Images
-    to_pixels: Callable[..., Tensor]
+    preprocess: Preprocess
 
     def __call__(self, indices: range) -> tuple[Tensor | None, list[int], list[ImageDecodeError]]:
         tensors, readable, errors = [], [], []
         for index in indices:
             try:
-                tensors.append(self.to_pixels(self.images.open(index), name=self.images.name(index)))
+                tensors.append(self.preprocess.pixels(self.images.open(index), name=self.images.name(index)))
                 readable.append(index)
             except ImageDecodeError as error:
                 errors.append(error)

@@ -25,7 +25,7 @@ class Preprocess:
 
     Attributes:
         channels: 1 for grayscale, 3 for RGB; with any other number, the files must have that number of channels.
-        size: Side of the square result.
+        size: Side of the square result; 0: the images keep their sizes.
         mean: Mean of each channel, for pixels in [0, 1].
         std: Standard deviation of each channel, for pixels in [0, 1].
         bits: Number of bits that the values of 16-bit images use.
@@ -62,7 +62,7 @@ class Preprocess:
         """Return whether an image of these sides is already resized and cropped."""
         return height == width == self.size == self.resized
 
-    def pixels(self, image: RawImage, *, name: str = "image") -> Real[Tensor, "C S S"]:
+    def pixels(self, image: RawImage, *, name: str = "image") -> Real[Tensor, "C _ _"]:
         """Decode, resize and crop one image: uint8, or float32 in [0, 1] if its values have more than 8 bits.
 
         A JPEG is decoded at a reduced scale if its shorter side then has at least 2·`resize` pixels (as in Pillow's
@@ -72,8 +72,9 @@ class Preprocess:
             ImageDecodeError: the image is unreadable.
             UserError: the channels cannot be converted to `channels`.
         """
-        image = decode(image, self.channels, bits=self.bits, min_size=(2 * self.resized, 2 * self.resized), name=name)
-        return to_tensor(resize_and_center_crop(image, self.size, self.resized))
+        smallest = (2 * self.resized, 2 * self.resized) if self.size else None
+        decoded = decode(image, self.channels, bits=self.bits, min_size=smallest, name=name)
+        return to_tensor(resize_and_center_crop(decoded, self.size, self.resized) if self.size else decoded)
 
     def normalize(self, pixels: Real[Tensor, "*n C H W"]) -> Float[Tensor, "*n C H W"]:
         """Return (x − mean) / std as float32, on the device of `pixels`, with x = pixels / 255 for uint8 and x = pixels

@@ -15,10 +15,9 @@ import numpy as np
 from fullrank.errors import UserError, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS, common_folder
-from fullrank.images.labels import Labelled, folder_labels, read_labels
+from fullrank.images.labels import Labelled, by_split, folder_labels, read_labels, split_of_file, splits_of_folders
 from fullrank.images.reading import Reading
 from fullrank.images.source import Images, Piece
-from fullrank.images.splits import by_split, split_of_file, splits_of_folders
 
 # Extension of a member with a class number or a class name, as WebDataset writes it.
 CLS = "cls"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from fullrank.errors import UserError, pick, suggest
 from fullrank.images.folder import EXTENSIONS, open_folder, walk
+from fullrank.images.labels import ALL
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import MEMORY, Images, digits
-from fullrank.images.splits import ALL
 
 SCHEMES = ("folder", "parquet", "hf")
 # Suffix of a file that holds many images → its kind.

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.labels import MAX_CLASSES
+from fullrank.images.labels import MAX_CLASSES, rows_of_splits, split_of_file
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
 from fullrank.images.source import Images, ItemRows
 from fullrank.images.source_uri import find_files, parse_uri
-from fullrank.images.splits import rows_of_splits, split_of_file
 
 
 class StreamedImage(NamedTuple):

@@ -19,11 +19,19 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
-from fullrank.images.labels import Labelled, read_labels, unlabelled
+from fullrank.images.labels import (
+    TRAIN,
+    Labelled,
+    by_split,
+    named_source,
+    read_labels,
+    rows_of_splits,
+    split_of_file,
+    unlabelled,
+)
 from fullrank.images.parquet import CACHE, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
-from fullrank.images.splits import by_split, named_source, rows_of_splits, split_of_file
 
 LABELS = ("label", "labels", "fine_label")
 # Names of label columns that count less than the type ClassLabel.
@@ -177,6 +185,9 @@ def table_splits(
 def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None], reading: Reading) -> Labelled:
     """Return the labels of all splits together; those of a split without a label column are missing.
 
+    Splits may list their classes in another order, or only some of them: classes of one name have one number, that of
+    the training split, or of the longest list.
+
     Raises:
         UserError: the splits number their classes differently, or there is a separator but no texts.
     """
@@ -186,17 +197,33 @@ def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None],
         note = f"no labels: no column is called {known} (--data.label_column NAME; its columns are {columns})"
         return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
     what = f"column '{next(name for name in names.values() if name is not None)}'"
-    numbered = {class_names(kind) for kind in kinds.values()} - {()}
-    if len(numbered) > 1 or (numbered and any(_has(_element(kind), "string") for kind in kinds.values())):
-        raise UserError(f"the splits of {tables.keys()} name the classes of {what} differently; write them with one")
-    values = [value for split, table in tables.items() for value in _values(table, names[split])]
+    named = {split: given for split, kind in kinds.items() if (given := class_names(kind))}
+    classes = max(
+        (named[split] for split in sorted(named, key=lambda name: name.lower() not in TRAIN)), key=len, default=()
+    )
+    texts = any(_has(_element(kind), "string") for kind in kinds.values())
+    if named and (texts or not all({*given} <= {*classes} for given in named.values())):
+        raise UserError(f"the splits {', '.join(tables)} name the classes of {what} differently; give all one list")
+    number = {name: k for k, name in enumerate(classes)}
+    values = [
+        _renumber(value, [number[name] for name in named.get(split, classes)])
+        for split, table in tables.items()
+        for value in _values(table, names[split])
+    ]
     if (separator := reading.label_separator) is not None:
         if not separator or not all(_has(kind, "string", "int", "uint") for kind in kinds.values()):
             raise UserError(f"data.label_separator is '{separator}', but {what} has no texts to split; leave it out")
         cells = [None if value is None else f"{value}".split(separator) for value in values]
         values = [cell and [label.strip() for label in cell if label.strip()] for cell in cells]
-    classes, requested = tuple(map(printable, next(iter(numbered), ()))), reading.label_column is not None
-    return read_labels(values, what, names=classes, requested=requested, sure=bool(separator or classes))
+    requested, printed = reading.label_column is not None, tuple(map(printable, classes))
+    return read_labels(values, what, names=printed, requested=requested, sure=bool(separator or classes))
+
+
+def _renumber(value: Any, numbers: Sequence[int]) -> Any:
+    """Return the number of a class among those of all splits, given these numbers for the classes of its split."""
+    if isinstance(value, list):
+        return [_renumber(each, numbers) for each in value]
+    return numbers[value] if isinstance(value, int) and 0 <= value < len(numbers) else value
 
 
 def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:

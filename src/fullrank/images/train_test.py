@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.errors import UserError, pick, printable
-from fullrank.images.labels import TRAIN
+from fullrank.images.labels import SPLITS, TEST, TRAIN
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import open_images
-from fullrank.images.splits import SPLITS, TEST
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
+from fullrank.images import Batch, DecodeErrors, Decoding, Images, MemoryImages, Preprocess, iterate_batches
 from fullrank.models.weights import hash_weights
 
 
@@ -109,11 +109,17 @@ def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor,
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    decode_errors: DecodeErrors | None = None,
 ) -> Iterator[Batch]:
-    """Yield batches of preprocessed pixels, from a source, with the `options` of `iterate_batches`, or from memory."""
+    """Yield batches of preprocessed pixels, decoded from a source, or from memory."""
     if isinstance(images, Images):
-        yield from iterate_batches(images, preprocess, batch_size=batch_size, **options)
+        decoding = Decoding(workers, errors=decode_errors or DecodeErrors())
+        yield from iterate_batches(images, preprocess, batch_size=batch_size, decoding=decoding)
         return
     for rows in torch.arange(len(images)).split(batch_size):
         batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)

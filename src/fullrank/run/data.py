@@ -14,7 +14,7 @@ from torch import Tensor
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation.task import why_not_scorable
-from fullrank.images import DecodeErrors, Images, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images import DecodeErrors, Decoding, Images, channel_statistics, dataset_info, find_bit_depth, fits
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.fingerprint import Fingerprint
 from fullrank.images.load import Batch as ImageBatch
@@ -64,7 +64,7 @@ class TrainingData:
     plan: EvaluationPlan
     held_out: Tensor
     held_out_labels: Tensor
-    decode_errors: DecodeErrors
+    decoding: Decoding
     test: Pass | None = None
     labelled: tuple[Pass, Pass] | None = None
 
@@ -100,17 +100,18 @@ def open_data(
     Raises:
         UserError: the source cannot be read, it has fewer images than a batch, or its images have other channels.
     """
-    errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
+    decoding = Decoding(errors=DecodeErrors(max_error_fraction=recipe.data.max_error_fraction))
     if recipe.data.storage == "streaming":
         train, sample, test = _open_streams(recipe, images, notify)
         num_images = recipe.data.num_images
     else:
-        recipe, train, test = _open_splits(recipe, images, errors, notify)
+        recipe, train, test = _open_splits(recipe, images, decoding, notify)
         sample, num_images = train, len(train)
     check_num_images(recipe, num_images)  # again, because unreadable images do not count
+    decoding = replace(decoding, bits=recipe.data.bits or 16)
     if not recipe.data.mean or not recipe.data.std:
-        how: Any = {"channels": recipe.data.channels, "bits": recipe.data.bits or 16, "decode_errors": errors}
-        mean, std = channel_statistics(sample, sample=STATISTICS_SAMPLES, **how)
+        number = STATISTICS_SAMPLES
+        mean, std = channel_statistics(sample, channels=recipe.data.channels, sample=number, decoding=decoding)
         recipe = replace(recipe, data=replace(recipe.data, mean=mean, std=std))
     features = feature_dim(method.backbone)
     numbers = {
@@ -120,17 +121,17 @@ def open_data(
     }
     for samples in (recipe.spectrum.samples, held_out_before):
         plan = plan_evaluations(recipe, **numbers, samples=min(samples, len(test)))
-        held_out, labels = _load_held_out(recipe, test, plan.samples, errors)
+        held_out, labels = _load_held_out(recipe, test, plan.samples, decoding)
         if recipe.spectrum.samples or len(held_out) == held_out_before or not held_out_before:
             break
     scored: dict[str, Any] = {}
     if recipe.probe.labelled:
-        scored = {"labelled": _open_labelled(recipe, errors, notify)}
+        scored = {"labelled": _open_labelled(recipe, decoding, notify)}
     elif recipe.probe.epochs and (test.labels >= 0).any():
-        scored = {"test": _scored(recipe, test, errors)}
+        scored = {"test": _scored(recipe, test, decoding)}
     elif recipe.probe.epochs:
         notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
-    return recipe, TrainingData(train, num_images, sample, plan, held_out, labels, errors, **scored)
+    return recipe, TrainingData(train, num_images, sample, plan, held_out, labels, decoding, **scored)
 
 
 def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tuple[StreamedImages, Images, Images]:
@@ -151,7 +152,7 @@ def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tupl
 
 
 def _open_splits(
-    recipe: Recipe, images: Images | None, errors: DecodeErrors, notify: Notify
+    recipe: Recipe, images: Images | None, decoding: Decoding, notify: Notify
 ) -> tuple[Recipe, MemoryImages | Images, Images]:
     """Return the recipe with the bit depth of the images, the training images, and the test images."""
     spec = recipe.data
@@ -165,10 +166,10 @@ def _open_splits(
     for line in (splits.statement, *depth.notes):
         notify(line)
     recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
-    return recipe, _load(recipe, splits.train, errors, notify), splits.test
+    return recipe, _load(recipe, splits.train, decoding, notify), splits.test
 
 
-def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Notify) -> MemoryImages | Images:
+def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) -> MemoryImages | Images:
     """Load the images into memory, or return them unchanged, to be decoded from disk; `data.storage` or their size
     decides.
 
@@ -190,7 +191,8 @@ def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Notify) 
         notify(f"{on_disk} (--data.storage memory loads them)")
         return images
     try:
-        return load_images(images, channels=spec.channels, size=size, bits=spec.bits or 16, decode_errors=errors)
+        decoding = replace(decoding, bits=spec.bits or 16)
+        return load_images(images, channels=spec.channels, size=size, decoding=decoding)
     except MixedSizesError:
         if spec.storage == "memory":
             raise
@@ -198,23 +200,23 @@ def _load(recipe: Recipe, images: Images, errors: DecodeErrors, notify: Notify) 
         return images
 
 
-def _load_held_out(recipe: Recipe, test: Images, samples: int, errors: DecodeErrors) -> tuple[Tensor, Tensor]:
+def _load_held_out(recipe: Recipe, test: Images, samples: int, decoding: Decoding) -> tuple[Tensor, Tensor]:
     """Return pixels and labels of `samples` test images that the seed selects, or of all test images if there are
     fewer.
     """
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
-    batches = list(_batches(recipe, test.subset(chosen.numpy()), errors))
+    batches = list(_batches(recipe, test.subset(chosen.numpy()), decoding))
     if not batches:
         raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read; repair the files")
     return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
 
 
-def _batches(recipe: Recipe, images: Images, errors: DecodeErrors) -> Iterator[ImageBatch]:
+def _batches(recipe: Recipe, images: Images, decoding: Decoding) -> Iterator[ImageBatch]:
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
-    return iterate_batches(images, build_preprocess(recipe), workers=workers, decode_errors=errors)
+    return iterate_batches(images, build_preprocess(recipe), decoding=replace(decoding, workers=workers))
 
 
-def _open_labelled(recipe: Recipe, errors: DecodeErrors, notify: Notify) -> tuple[Pass, Pass]:
+def _open_labelled(recipe: Recipe, decoding: Decoding, notify: Notify) -> tuple[Pass, Pass]:
     """Return the labelled training and test images of `probe.labelled`.
 
     Raises:
@@ -228,14 +230,14 @@ def _open_labelled(recipe: Recipe, errors: DecodeErrors, notify: Notify) -> tupl
     bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
     if bits and bits != own:
         notify(f"warning: the labelled images use {bits} of 16 bits, but are read with {own}, as in the run")
-    return _scored(recipe, splits.train, errors), _scored(recipe, splits.test, errors)
+    return _scored(recipe, splits.train, decoding), _scored(recipe, splits.test, decoding)
 
 
-def _scored(recipe: Recipe, images: Images, errors: DecodeErrors) -> Pass:
+def _scored(recipe: Recipe, images: Images, decoding: Decoding) -> Pass:
     """Return a pass over the labelled images; the first process, which alone scores, decodes them once if they fit in
     memory.
     """
-    decode = partial(_batches, recipe, images.subset(np.flatnonzero(images.labels >= 0)), errors)
+    decode = partial(_batches, recipe, images.subset(np.flatnonzero(images.labels >= 0)), decoding)
     if rank() or len(images) * _bytes_per_image(recipe, images) > HELD_OUT_BUDGET:
         return decode
     decoded = list(decode())
@@ -253,15 +255,9 @@ def load_batches(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
 ) -> Iterator[Batch]:
     """Return an iterator over this process's views and labels of the steps `start` to `stop`."""
-    return dataloader(
-        data.train,
-        views,
-        Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size()),
-        device=device,
-        workers=resolve_num_workers(recipe.data.workers),
-        bits=recipe.data.bits or 16,
-        decode_errors=data.decode_errors,
-    )
+    steps = Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size())
+    decoding = replace(data.decoding, workers=resolve_num_workers(recipe.data.workers))
+    return dataloader(data.train, views, steps, device=device, decoding=decoding)
 
 
 class SeededBatches:

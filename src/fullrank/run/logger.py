@@ -22,7 +22,7 @@ from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
-from fullrank.run.metrics import MetricsWriter
+from fullrank.run.metrics import MetricsWriter, WandbOptions
 from fullrank.run.monitor import (
     evaluate_spectra,
     evaluate_views,
@@ -31,14 +31,13 @@ from fullrank.run.monitor import (
     variance_within_views,
 )
 from fullrank.run.precision import resolve_precision
-from fullrank.run.progress import ProgressBar, describe_terms, memory_in_use
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.steps import TrainingRun
-from fullrank.run.wandb_log import WandbOptions
+from fullrank.run.terminal import ProgressBar, describe_terms, memory_in_use
 from fullrank.spectrum import Spectrum, intraclass_correlation
-from fullrank.training import Step, lr_factor, save_checkpoint
+from fullrank.training import Step, save_checkpoint
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
@@ -68,7 +67,7 @@ class NullLogger:
 
     def save_checkpoint(self, step: int) -> None:
         """Send the decode errors of this process to the first process."""
-        self.run.data.decode_errors.all_gather()
+        self.run.data.decoding.errors.all_gather()
 
 
 class Stopwatch:
@@ -116,7 +115,7 @@ class RunLogger:
         self.preprocess = build_preprocess(recipe)
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
-            run.data.decode_errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
+            run.data.decoding.errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
         self.environment = read_json(path / "environment.json")
         before = {name: self.environment[name] for name in Stopwatch({}).read() if name in self.environment}
         self.watch = Stopwatch(from_json(dict[str, float], before, f"{path / 'environment.json'}"))
@@ -143,13 +142,13 @@ class RunLogger:
         with suppress(OSError, UserError) if kind else nullcontext():
             self.writer.close()
             self.write_state()
-        if count := len(self.run.data.decode_errors.reasons):
+        if count := len(self.run.data.decoding.errors.reasons):
             what = f"{count} image{'s' * (count > 1)} could not be read"
             self.console.print(f"{what}; see {self.run.path / 'decode_errors.jsonl'}")
 
     def write_state(self) -> None:
         """Write the durations and the decode errors."""
-        self.run.data.decode_errors.write(self.run.path / "decode_errors.jsonl")
+        self.run.data.decoding.errors.write(self.run.path / "decode_errors.jsonl")
         write_json(self.run.path / "environment.json", self.environment | self.watch.read())
 
     def evaluate_start(self) -> None:
@@ -164,7 +163,8 @@ class RunLogger:
         self.unread_terms.append((k, step.terms))
         known = step.labels < len(run.probe.b)  # a stream may have labels beyond the known classes
         labels = step.labels.where(known, -1).repeat(len(step.R))
-        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=self.probe_lr_factor(k))
+        factor = 1.0 if run.recipe.probe.schedule == "constant" else run.lr_factor(k - 1)
+        probed = run.probe.step(step.R.flatten(0, 1), labels, lr_factor=factor)
         if k % run.recipe.log_every == 0 or last:
             self.log_train(step, probed)
         if k % run.data.plan.every == 0 or last:
@@ -191,13 +191,6 @@ class RunLogger:
             f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
             f"{waits:.0%} of the time{advice}"
         )
-
-    def probe_lr_factor(self, step: int) -> float:
-        """Return the factor of the probe's learning rate in the `step`-th step, from 1."""
-        run, schedule = self.run, self.run.recipe.schedule
-        if run.recipe.probe.schedule == "constant":
-            return 1.0
-        return lr_factor(schedule, step - 1, steps_per_epoch=run.steps_per_epoch, total=run.total)
 
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:
         """Write the row of a training step."""
@@ -349,7 +342,7 @@ class RunLogger:
         self.read_terms()
         self.check_weights(step)
         self.writer.flush()
-        run.data.decode_errors.all_gather()
+        run.data.decoding.errors.all_gather()
         self.write_state()
         save_checkpoint(
             run.path / "checkpoints",

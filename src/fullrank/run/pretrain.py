@@ -32,7 +32,7 @@ from fullrank.run.data import TrainingData, open_data
 from fullrank.run.directory import Run, as_path, check_free, create_run, is_run, resume_command, run_lock
 from fullrank.run.environment import describe_environment
 from fullrank.run.logger import NullLogger, RunLogger
-from fullrank.run.metrics import Metrics
+from fullrank.run.metrics import Metrics, WandbOptions, check_wandb
 from fullrank.run.precision import choose_precision, require_one_precision
 from fullrank.run.preview import write_preview
 from fullrank.run.processes import explain_failure, launch_fabric, launched_world_size, resolve_devices, run_processes
@@ -40,7 +40,6 @@ from fullrank.run.resume import check_images, describe_changes, newest_checkpoin
 from fullrank.run.signals import stop_on_signals
 from fullrank.run.steps import TrainingRun, explain_full_disk, global_state
 from fullrank.run.terminal import stderr
-from fullrank.run.wandb_log import WandbOptions, check_wandb
 from fullrank.training import build_optimizer
 from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
@@ -125,16 +124,15 @@ def pretrain(
     console = console or stderr()
     path, old = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
     hours = None if hours is None else from_json(Hours, hours, "hours")
-    if old and (path or overwrite or resume_or_start):
-        raise UserError("resume keeps its folder; leave out --out, --overwrite and --resume-or-start")
-    if (overwrite or resume_or_start) and not (path or old):
-        raise UserError("--overwrite and --resume-or-start need --out RUN")
-    if overwrite and resume_or_start:
-        raise UserError("--overwrite replaces the run that --resume-or-start continues; give one of them")
-    if hours and (epochs or old):
-        raise UserError("hours chooses the epochs of a new run; leave out epochs and resume")
-    if old and recipe is None and (changes or init):
-        raise UserError("resume uses the stored recipe; leave out all changes, or start a new run")
+    for conflict, message in (
+        (old and (path or overwrite or resume_or_start), "resume keeps its folder; leave out --out and its options"),
+        ((overwrite or resume_or_start) and not (path or old), "--overwrite and --resume-or-start need --out RUN"),
+        (overwrite and resume_or_start, "overwrite replaces the run that resume_or_start continues; give one of them"),
+        (hours and (epochs or old), "hours chooses the epochs of a new run; leave out epochs and resume"),
+        (old and recipe is None and (changes or init), "resume uses the stored recipe; leave out all changes"),
+    ):
+        if conflict:
+            raise UserError(message)
     check_wandb(wandb)
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
     source = MEMORY if images is not None else data
@@ -242,7 +240,8 @@ def _fit_into(
     hours: float, recipe: Recipe, assembly: Assembly, data: TrainingData, fabric: Fabric
 ) -> tuple[Recipe, TrainingData, str]:
     """Take steps until their time is measured; return recipe and images for the epochs that fit, and a line."""
-    unread = replace(data, decode_errors=DecodeErrors(max_error_fraction=recipe.data.max_error_fraction))
+    errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
+    unread = replace(data, decoding=replace(data.decoding, errors=errors))
     with global_state(recipe, fabric.device):
         trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=recipe)
         seconds = measure_step(trial.steps(trial.batches()), fabric.device)

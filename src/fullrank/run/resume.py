@@ -21,7 +21,7 @@ from fullrank.recipes.recipe import flatten
 from fullrank.run.data import TrainingData
 from fullrank.run.directory import Run
 from fullrank.run.environment import rounding
-from fullrank.training import Checkpoint, lr_factor
+from fullrank.training import Checkpoint
 
 # Fields that a new run measures or chooses → their value before that.
 OPEN = {"data.mean": [], "data.std": [], "data.bits": 0, "machine.precision": "auto"}
@@ -127,14 +127,8 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     if total < step:
         raise UserError(f"--epochs is {epochs}, but the run already has {step} steps, more than {total}; give more")
     if epochs != before:
-        old, new = (
-            recipe.optimizer.lr * lr_factor(recipe.schedule, at, steps_per_epoch=steps_per_epoch, total=length)
-            for at, length in ((max(step - 1, 0), before * steps_per_epoch), (min(step, total - 1), total))
-        )
-        lines.append(
-            f"the run now has {epochs} epochs instead of {before}: from step {step} on, its schedules are those of "
-            f"{epochs} epochs (the learning rate goes from {old:.3g} to {new:.3g})"
-        )
+        schedules = f"from step {step} on, its schedules are those of {epochs} epochs"
+        lines.append(f"the run now has {epochs} epochs instead of {before}: {schedules}")
     now, then = rounding(recipe), from_json(JsonObject, meta.get("rounding"), f"{what}: rounding")
     if changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
         lines.append(f"the result equals that of an uninterrupted run up to rounding: {', '.join(changed)}")

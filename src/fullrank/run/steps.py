@@ -84,6 +84,10 @@ class TrainingRun:
         """Return the number of epochs after `step` steps."""
         return round(step / self.steps_per_epoch, 4)
 
+    def lr_factor(self, step: int) -> float:
+        """Return the factor of the learning rate after `step` steps."""
+        return lr_factor(self.recipe.schedule, step, steps_per_epoch=self.steps_per_epoch, total=self.total)
+
     def batches(self) -> SeededBatches:
         """Return the batches of this process, from the first step that is left."""
         recipe, start = self.recipe, self.start
@@ -93,10 +97,6 @@ class TrainingRun:
     def steps(self, batches: SeededBatches) -> Iterator[Step]:
         """Take the steps of the recipe on these batches."""
         recipe, optimizer = self.recipe, self.recipe.optimizer
-
-        def learning_rate(step: int) -> float:
-            factor = lr_factor(recipe.schedule, step, steps_per_epoch=self.steps_per_epoch, total=self.total)
-            return optimizer.lr * factor
 
         def weight_decay(step: int) -> float:
             first, last = optimizer.weight_decay, optimizer.last_weight_decay
@@ -110,7 +110,7 @@ class TrainingRun:
             method,
             wrapped_optimizer,
             batches,
-            learning_rate,
+            lambda step: optimizer.lr * self.lr_factor(step),
             weight_decay=weight_decay,
             start=self.start,
             micro_batch=recipe.machine.micro_batch,
