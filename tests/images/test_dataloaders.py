@@ -4,18 +4,8 @@ import torch
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import (
-    DecodeErrors,
-    Decoding,
-    MemoryImages,
-    Steps,
-    batch_indices,
-    dataloader,
-    decode,
-    open_images,
-    open_stream,
-)
-from fullrank.images.dataloaders import crop_batches, decode_and_crop
+from fullrank.images import DecodeErrors, Decoding, MemoryImages, decode, open_images, open_stream
+from fullrank.images.dataloaders import Steps, batch_indices, crop_batches, dataloader, decode_and_crop
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, ViewConfig
 
 N = 10
@@ -196,11 +186,6 @@ def test_ranks_together_load_the_single_process_views(load_views, world_size):
     assert_equal(
         concatenate(shares), load_views(), atol=1e-5
     )  # vectorised sums round differently for another number of images
-
-
-@pytest.mark.parametrize("start", [1, 4])
-def test_views_may_start_at_any_step(load_views, start):
-    assert_equal(load_views(start=start), load_views()[start:])
 
 
 def test_the_global_random_state_is_neither_read_nor_changed(load_views):

@@ -2,14 +2,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.images import (
-    DatasetInfo,
-    MemoryImages,
-    channel_statistics,
-    dataset_info,
-    load_images,
-    open_images,
-)
+from fullrank.images import DatasetInfo, MemoryImages, channel_statistics, dataset_info, load_images, open_images
 
 
 def test_images_of_one_size_are_uniform():

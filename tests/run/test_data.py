@@ -5,7 +5,6 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages
 from fullrank.images.dataset_info import evenly_spaced
 from fullrank.methods import BackboneConfig, ProjectorConfig
@@ -104,16 +103,6 @@ def test_batches_do_not_depend_on_the_start_step(even, storage):
         assert torch.equal(labels, others)
 
 
-def test_images_in_memory_and_on_disk_have_the_same_order(even):
-    found = [opened(even, storage=storage) for storage in ("memory", "disk")]
-    first, second = (
-        [labels.tolist() for _, labels in load_batches(complete, parts.views, data, CPU, start=0, stop=3)]
-        for complete, parts, data, _ in found
-    )
-    assert first == second
-    assert found[0][0].data.mean == pytest.approx(found[1][0].data.mean, abs=1e-3)
-
-
 @pytest.mark.parametrize(("samples", "expected"), [(0, 80), (7, 7), (10_000, 359)])
 def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
     """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""
@@ -132,14 +121,6 @@ def test_held_out_images_are_chosen_by_the_seed_and_are_no_training_images():
     assert "20 % of its images are held out" in lines[0]
     train = {tuple(row) for row in data.train.pixels.flatten(1).tolist()}
     assert not any(tuple(row) in train for row in data.held_out.flatten(1).tolist())
-
-
-def test_too_many_decode_errors_are_an_error(tmp_path):
-    source = folder(tmp_path / "many", [(12, 10)] * 12)
-    for k in range(4):
-        (tmp_path / "many" / "train" / ("cat", "dog")[k % 2] / f"{k:03}.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"could not be read|cannot be read"):
-        opened(source)
 
 
 def test_seeded_batches_seed_each_step_and_measure_only_the_wait():

@@ -13,11 +13,6 @@ from fullrank.run.directory import check_free, create_run, discard_replaced, is_
 from fullrank.training import save_checkpoint
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def old(tmp_path):
     """A run with a file of the user."""

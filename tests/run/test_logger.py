@@ -100,20 +100,6 @@ def test_a_label_beyond_the_known_classes_is_ignored(make_logger):
     assert torch.equal(logger.run.probe.W, other.run.probe.W)
 
 
-def test_logging_changes_nothing_that_is_trained(make_logger):
-    logger = make_logger()
-    method, state = logger.run.method, torch.get_rng_state()
-    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
-    modes = [part.training for part in method.modules()]
-    with logger:
-        logger.evaluate_start()
-        take_steps(logger, range(1, 12))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(before[name], tensor) for name, tensor in method.state_dict().items())
-    assert all(parameter.grad is None for parameter in method.parameters())
-    assert [part.training for part in method.modules()] == modes
-
-
 def test_checkpoints_are_evenly_spaced_and_follow_the_log(make_logger, tmp_path, monkeypatch):
     seen, save = [], logger.save_checkpoint
 

@@ -8,12 +8,7 @@ from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.objectives import frossl, total
 from fullrank.run import monitor
-from fullrank.run.monitor import (
-    evaluate_spectra,
-    evaluate_views,
-    variance_within_views,
-    view_deviations,
-)
+from fullrank.run.monitor import evaluate_spectra, evaluate_views, variance_within_views, view_deviations
 from fullrank.run.rows import SpectrumMetrics
 from fullrank.spectrum import Spectrum
 from fullrank.training.seeding import mix

@@ -11,7 +11,6 @@ from fullrank.evaluation import extract_features, measure_spectrum
 from fullrank.images import Images, train_and_test
 from fullrank.models import load
 from fullrank.recipes import ProbeConfig
-from fullrank.run import Run
 
 QUIET = Console(quiet=True)
 
@@ -56,18 +55,6 @@ def test_the_score_is_that_of_the_stored_probe_on_all_test_images(scored):
 
 def test_scores_change_neither_the_weights_nor_the_probe_nor_the_other_rows(run, scored, assert_same_but_scores):
     assert_same_but_scores(run, scored)
-
-
-def test_a_resumed_run_repeats_and_loses_no_score(scored, tmp_path, power_cut, assert_same):
-    with power_cut(after=12):  # after the score of step 11, and after the checkpoint of step 11
-        fullrank.pretrain(replace(scored.recipe, checkpoints=2), out=tmp_path / "run", console=QUIET)
-    with power_cut(after=22):  # before the run is closed
-        fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
-    fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
-    assert Run(tmp_path / "run").metrics.online == scored.metrics.online
-    text = (tmp_path / "run" / "metrics.jsonl").read_text()
-    assert text.count('"kind": "online"') == 3
-    assert Run(tmp_path / "run").environment["online_share"] > 0
 
 
 def test_five_largest_logits_count_with_more_than_ten_classes(small, tmp_path):

@@ -20,7 +20,6 @@ from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS
 from fullrank.images.labels import (
-    TRAIN,
     Labelled,
     by_split,
     named_source,
@@ -198,18 +197,15 @@ def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None],
         return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
     what = f"column '{next(name for name in names.values() if name is not None)}'"
     named = {split: given for split, kind in kinds.items() if (given := class_names(kind))}
-    classes = max(
-        (named[split] for split in sorted(named, key=lambda name: name.lower() not in TRAIN)), key=len, default=()
-    )
+    training_first = sorted(named, key=lambda split: not split.lower().startswith("train"))
+    classes = max((named[split] for split in training_first), key=len, default=())
     texts = any(_has(_element(kind), "string") for kind in kinds.values())
     if named and (texts or not all({*given} <= {*classes} for given in named.values())):
         raise UserError(f"the splits {', '.join(tables)} name the classes of {what} differently; give all one list")
-    number = {name: k for k, name in enumerate(classes)}
-    values = [
-        _renumber(value, [number[name] for name in named.get(split, classes)])
-        for split, table in tables.items()
-        for value in _values(table, names[split])
-    ]
+    values = []
+    for split, table in tables.items():
+        numbers, cells = [classes.index(name) for name in named.get(split, classes)], _values(table, names[split])
+        values += cells if numbers == [*range(len(classes))] else [_renumber(cell, numbers) for cell in cells]
     if (separator := reading.label_separator) is not None:
         if not separator or not all(_has(kind, "string", "int", "uint") for kind in kinds.values()):
             raise UserError(f"data.label_separator is '{separator}', but {what} has no texts to split; leave it out")
@@ -223,7 +219,7 @@ def _renumber(value: Any, numbers: Sequence[int]) -> Any:
     """Return the number of a class among those of all splits, given these numbers for the classes of its split."""
     if isinstance(value, list):
         return [_renumber(each, numbers) for each in value]
-    return numbers[value] if isinstance(value, int) and 0 <= value < len(numbers) else value
+    return value if value is None or value < 0 else numbers[value]
 
 
 def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:

@@ -109,21 +109,15 @@ def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor,
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages,
-    preprocess: Preprocess,
-    *,
-    batch_size: int,
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
 ) -> Iterator[Batch]:
-    """Yield batches of preprocessed pixels, decoded from a source, or from memory."""
+    """Yield batches of preprocessed pixels, from a source, with `workers` and `decode_errors`, or from memory."""
     if isinstance(images, Images):
-        decoding = Decoding(workers, errors=decode_errors or DecodeErrors())
+        decoding = Decoding(options.get("workers", 0), errors=options.get("decode_errors") or DecodeErrors())
         yield from iterate_batches(images, preprocess, batch_size=batch_size, decoding=decoding)
         return
     for rows in torch.arange(len(images)).split(batch_size):
-        batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
-        pixels = images.pixels[batch_slice]
+        pixels = images.pixels[batch_slice := slice(int(rows[0]), int(rows[-1]) + 1)]
         if pixels.shape[1] != preprocess.channels or not preprocess.keeps(*pixels.shape[2:]):
             pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
         yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)

@@ -23,13 +23,7 @@ from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.cost import REST, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
-from fullrank.run.monitor import (
-    evaluate_spectra,
-    evaluate_views,
-    score_labelled,
-    score_online,
-    variance_within_views,
-)
+from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_labelled, score_online, variance_within_views
 from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
