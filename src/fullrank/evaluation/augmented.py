@@ -8,19 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
-from fullrank.images import (
-    DecodeErrors,
-    Images,
-    MemoryImages,
-    MixedSizesError,
-    Preprocess,
-    dataset_info,
-    decode,
-    fits,
-    load_images,
-)
+from fullrank.images import Images, MemoryImages, MixedSizesError, Preprocess, dataset_info, decode, fits, load_images
 from fullrank.images.dataloaders import decode_and_crop
-from fullrank.images.decode_errors import ImageDecodeError
+from fullrank.images.decode_errors import DecodeErrors, Decoding, ImageDecodeError
 from fullrank.images.parallel import parallel_map
 from fullrank.images.pixel_values import same_form
 from fullrank.images.preprocess import to_tensor
@@ -138,7 +128,9 @@ def keep_decoded(images: Images | MemoryImages, preprocess: Preprocess, **decodi
     info = dataset_info(images)
     try:
         if info.uniform and fits(info, MEMORY):
-            return load_images(images, channels=preprocess.channels, bits=preprocess.bits, **decoding)
+            errors = decoding.get("decode_errors") or DecodeErrors()
+            how = Decoding(decoding.get("workers", 0), preprocess.bits, errors)
+            return load_images(images, channels=preprocess.channels, decoding=how)
     except MixedSizesError:  # of images that were not in the sample
         pass
     return images
