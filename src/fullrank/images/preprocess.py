@@ -11,6 +11,7 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import center_crop, resize
 
 from fullrank.images.decode import RawImage, decode
+from fullrank.images.decode_errors import DecodeErrors, Decoding
 from fullrank.images.pixel_values import to_unit
 
 MAX_ASPECT = 64
@@ -47,6 +48,10 @@ class Preprocess:
     def resized(self) -> int:
         """Shorter side of the resized image."""
         return self.resize or self.size
+
+    def decoding(self, workers: int = 0, decode_errors: DecodeErrors | None = None) -> Decoding:
+        """Return how images are decoded for this network."""
+        return Decoding(workers, self.bits, decode_errors or DecodeErrors())
 
     def at_most(self, side: int) -> "Preprocess":
         """Return the preprocessing for images of at most `side` pixels, with the same share of the image in the crop.
