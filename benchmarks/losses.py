@@ -158,13 +158,8 @@ def table(rows: list[Row], title: str, key: str) -> Table:
 
 def in_words(rows: list[Row]) -> list[str]:
     """Say where another contender is ahead of us: for a time, its upper quartile is below our lower one."""
-    lines = []
-    for who in CONTENDERS[1:]:
-        compared = [row for row in rows if row[f"over {who}"]]
-        behind = [row for row in compared if who in row["behind"]]
-        lines.append(f"{who} is ahead in {len(behind)} of {len(compared)} cells")
-        lines += [f"  {r['objective']}: {r[f'over {who}']:.2f} at {r['N']} × {r['D']}" for r in behind]
-    return lines
+    behind = {who: [who in row["behind"] for row in rows if row[f"over {who}"]] for who in CONTENDERS[1:]}
+    return [f"{who} is ahead in {sum(cells)} of {len(cells)} cells" for who, cells in behind.items()]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import Evaluation, Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
-from fullrank.evaluation.protocol import resolve_protocols
 from fullrank.evaluation.score import FILE, read_evaluations
 from fullrank.evaluation.task import accuracy_during_training
 from fullrank.images import open_images
@@ -41,9 +40,8 @@ def small_network():
 def score(train, test, preprocess, *, network=small_network, others=(), notify=print, **scoring):
     """Score a network on training and test images."""
     model, *rest = (Model(n, f(), preprocess, BackboneConfig(), f) for n, f in (("model", network), *others))
-    choices = Scoring(**scoring | {"protocols": resolve_protocols(scoring.get("protocols"))})
-    device = Device(accelerator="cpu", max_error_fraction=0.1)
-    return score_model(model, rest, Task(LabelledSplits(train, test, "digits", ""), device, notify), choices)
+    task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), notify)
+    return score_model(model, rest, task, Scoring(**scoring))
 
 
 def values(result, metric="accuracy"):

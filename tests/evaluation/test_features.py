@@ -11,11 +11,10 @@ from torchvision.transforms import v2
 
 from fullrank.errors import UserError
 from fullrank.evaluation import calibrate_batchnorm, extract_features, raw_pixels, standardize
-from fullrank.evaluation.augmented import keep_decoded, passes_of
-from fullrank.evaluation.features import feature_sets, select_dimensions
+from fullrank.evaluation.features import feature_sets, keep_decoded, passes_of, select_dimensions
 from fullrank.evaluation.protocol import SgdProtocol
 from fullrank.evaluation.task import Task, count_overlap
-from fullrank.images import DecodeErrors, Device, Preprocess, load_images, open_images
+from fullrank.images import Device, Preprocess, load_images, open_images
 from fullrank.models.model_images import LabelledSplits
 
 COLOUR = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
@@ -113,17 +112,8 @@ def test_images_that_are_decoded_in_each_pass_give_the_same_crops(preprocess):
     assert (on_disk - in_memory).abs().max() * 0.38 < 1.01 / 255  # crops of files are rounded to 8 bits
 
 
-def test_unreadable_images_are_left_out_in_order(photos):
-    errors = DecodeErrors(max_error_fraction=0.5)
-    X = passes(photos, COLOUR, 0, decode_errors=errors)
-    kept = keep_decoded(photos, COLOUR, decode_errors=DecodeErrors(max_error_fraction=0.5))
-    assert (len(X), len(kept), list(errors.reasons)) == (3, 3, ["b.png"])
-
-
 def test_grey_images_become_colours_and_several_sizes_are_decoded_in_each_pass(halves, tmp_path):
-    kept = keep_decoded(halves[0], COLOUR)
-    assert kept.pixels.shape == (300, 3, 8, 8)
-    assert passes(kept, COLOUR, 0).shape == (300, 192)
+    assert keep_decoded(halves[0], COLOUR).pixels.shape == (300, 3, 8, 8)
     for size in (20, 30):
         Image.new("RGB", (size, size), "teal").save(tmp_path / f"{size}.png")
     images = open_images(tmp_path)["all"]
@@ -140,7 +130,6 @@ def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
     assert found.target.groups.tolist() == [4, 7]  # of a.png and d.png
     protocol = SgdProtocol(views=2, epochs=4, standardize=False)
     of_epoch = found.passes(protocol)
-    assert of_epoch(0) is not None
     assert of_epoch(0).shape == X.shape
     assert torch.equal(of_epoch(0), of_epoch(2))
     assert not torch.equal(of_epoch(0), of_epoch(1))

@@ -15,10 +15,13 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import accuracy
-from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, random_network
+from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, Course, learning_rate_factor, random_network
 from fullrank.evaluation.protocol import SupervisedProtocol
-from fullrank.evaluation.supervised import decode_labelled, learning_rate_factor, predict, train_classifier
-from fullrank.images import open_images
+from fullrank.evaluation.task import Task
+from fullrank.images import Device, open_images
+from fullrank.methods import BackboneConfig
+from fullrank.models import Model
+from fullrank.models.model_images import LabelledSplits
 from fullrank.run import Run
 
 FAST: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 16}
@@ -31,12 +34,11 @@ def network():
         return nn.Sequential(*first, nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten())
 
 
-def train(preprocess, images, test, *, seed=0, **numbers):
+def train(preprocess, images, test, *, seed=0, trained=None, **numbers):
     """Return the logits of the test images."""
-    trained = network()
     protocol = SupervisedProtocol(**{"batch_size": 32, "flip": 0.0} | numbers)
-    head = train_classifier(trained, preprocess, images, protocol, seed=seed)
-    return predict(trained, head, preprocess, test.pixels).logits
+    course = Course(images, test, (len(images), len(test)), preprocess, protocol)
+    return course.take(trained or network(), seed=seed)[1].logits
 
 
 @pytest.fixture
@@ -72,10 +74,11 @@ def test_training_is_a_function_of_the_seed_and_leaves_the_random_state_alone(fe
 def test_unlabelled_images_are_left_out(few, preprocess):
     labels = few[0].labels.clone()
     labels[30:] = -1
-    decoded, read = decode_labelled(replace(few[0], labels=labels), preprocess, batch_size=32)
-    assert (len(decoded), read) == (30, 60)
-    half = few[0].subset(range(30))
-    assert torch.equal(*(train(preprocess, images, few[1], epochs=1) for images in (decoded, half)))
+    splits = LabelledSplits(replace(few[0], labels=labels), few[1], "digits", "")
+    task, half = Task(splits, Device(accelerator="cpu")), few[0].subset(range(30))
+    course = Course.of(task, Model("flat", network(), preprocess, BackboneConfig(), network), SupervisedProtocol())
+    assert (len(course.train), course.read) == (30, (60, 60))
+    assert torch.equal(course.train.pixels, half.pixels)
 
 
 def test_every_image_is_seen_once_in_each_epoch_in_even_batches(few, preprocess):
@@ -90,8 +93,7 @@ def test_every_image_is_seen_once_in_each_epoch_in_even_batches(few, preprocess)
             return self.scale * x.flatten(1)
 
     for n, size, expected in ((33, 32, [17, 16]), (3, 2, [3]), (60, 64, [60])):
-        counter, protocol = Count(), SupervisedProtocol(epochs=1, batch_size=size)
-        train_classifier(counter, preprocess, few[0].subset(range(n)), protocol, seed=0)
+        train(preprocess, few[0].subset(range(n)), few[1], trained=(counter := Count()), epochs=1, batch_size=size)
         assert counter.sizes == expected
     factors = [learning_rate_factor(step, 200) for step in range(200)]
     assert factors.index(max(factors)) == 9

@@ -8,9 +8,11 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, roc_auc_score, top_k_accuracy_score
 
-from fullrank.evaluation import Comparison, Prediction, bootstrap
+from fullrank.errors import UserError
+from fullrank.evaluation import Comparison, Evaluation, Prediction, Score, Scoring, bootstrap
 from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision, interval, resample, weighted_mean
 from fullrank.evaluation.outcomes import Target, judge, score_predictions
+from fullrank.evaluation.score import add_evaluation, read_evaluations, write_evaluations
 from fullrank.evaluation.verdict import decide, rising, still_rising, verdict, what_decides
 
 RAW = Comparison(
@@ -192,3 +194,31 @@ def test_curves_say_whether_labels_or_epochs_may_help():
     assert "labels" not in verdict([RAW], {1: 0.5, 2: 0.6})
     assert "more epochs may not help" in verdict([worse], training=flat)
     assert "epochs" not in verdict([RAW], training=flat)
+
+
+def test_new_scores_never_remove_others(tmp_path):
+    path = tmp_path / "evaluation.json"
+
+    def entry(value, step=1, **settings):
+        score = Score(features="backbone", probe="knn", value=value, settings=settings)
+        return Evaluation(model="run", step=step, train_images=8, test_images=2, scores=(score,))
+
+    write_evaluations(path, [entry(0.1)])
+    assert add_evaluation(path, entry(0.2, k=5))[1] == 0
+    assert add_evaluation(path, entry(0.3))[1] == 1
+    add_evaluation(path, entry(0.4, step=2))
+    first, second = read_evaluations(path)
+    assert [score.value for score in first.scores] == [0.3, 0.2]
+    assert second.find("knn").value == 0.4
+    path.write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_evaluations(path)
+
+
+def test_protocols_are_checked():
+    assert Scoring(protocols={"knn": {"k": 7}}).protocols.knn.k == 7
+    for wrong in ({"knn": {"k": 0}}, {"knm": {}}, {"knn": {"neighbours": 3}}, 3):
+        with pytest.raises(UserError):
+            Scoring(protocols=wrong)
+    with pytest.raises(UserError):
+        replace(RAW, high="1")

@@ -267,7 +267,7 @@ def test_results_and_rows_of_other_images_are_refused(toys, rows, command, tmp_p
     status, _, err = command("toys/table", "--size", "smoke", "--out", tmp_path)
     assert (status, "has runs of other images" in err) == (2, True)
     assert command("toys/table", "--size", "smoke", "--out", tmp_path, "--overwrite")[0] == 0
-    with pytest.raises(UserError, match="whose images differ"):
+    with pytest.raises(UserError, match="would mix the data sets"):
         campaign.result([rows[0], replace(rows[1], images="b2")], 2)
 
 

@@ -1,4 +1,4 @@
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 
 import docstring_parser
 import numpy as np
@@ -44,17 +44,12 @@ def test_every_field_of_a_recipe_is_documented():
     ("path", "value", "expected"),
     [
         (("epoch",), 3, "there is no field 'epoch'; did you mean 'epochs'?"),
-        (("optimizer", "learning_rate"), 3, "recipe.optimizer: there is no field 'learning_rate'"),
         (("views", 0, "crop", "size"), 3, "recipe.views.0.crop: there is no field 'size'"),
         (("views", 0, "crop", "scale"), [1, 0.5], "recipe.views.0.crop.scale: "),
         (("epochs",), 1.5, "recipe.epochs: got 1.5, expected a valid integer"),
-        (("machine", "precision"), "8", "recipe.machine.precision: got '8', expected 'auto'"),
         (("objective",), "frosl", "did you mean 'frossl'?"),
         (("hyper", "invarianc"), 1.0, "there is no field 'invarianc'; did you mean 'invariance'?"),
-        (("hyper", "invariance"), "high", "invariance: got 'high', expected a valid number"),
-        (("views",), [], "recipe.views: "),
         (("name",), "../elsewhere", "recipe.name: "),
-        (("keep_checkpoints",), 0, "recipe.keep_checkpoints"),
         (("projector", "widths"), [65536, 65536], "recipe.projector.widths: "),
     ],
 )
@@ -120,11 +115,3 @@ def test_the_fingerprint_stays_for_other_names_logs_and_places():
     assert other.fingerprint == Recipe().fingerprint == from_dict(to_dict(Recipe())).fingerprint
     assert not decides_weights("data.reading.max_pixels")
     assert decides_weights("data.reading.label_column")
-
-
-def test_recipes_are_frozen_values():
-    recipe = RECIPES["digits"]
-    assert replace(recipe) == recipe
-    assert hash(recipe.optimizer) == hash(replace(recipe.optimizer))
-    with pytest.raises(AttributeError):
-        recipe.epochs = 3  # pyright: ignore[reportAttributeAccessIssue]

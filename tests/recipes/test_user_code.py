@@ -52,14 +52,6 @@ def test_a_default_that_can_change_is_an_error():
         keywords(loss)
 
 
-def test_a_callable_object_has_hyperparameters():
-    class Custom:
-        def __call__(self, Z, *, weight: float = 2.0):
-            return {}
-
-    assert fill_defaults(Custom(), {"weight": 3}, "objective") == {"weight": 3.0}
-
-
 @pytest.fixture
 def transform(tmp_path, monkeypatch):
     """The name of a function in a user's module in the working directory."""

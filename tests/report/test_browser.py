@@ -90,6 +90,7 @@ def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_r
     eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0] / expected[0, 0], rtol=2e-3)
     page.locator("#relative").uncheck()
+    page.wait_for_timeout(500)  # the figure takes no click while it is drawn again
     page.locator("#figure-spectrum .updatemenu-button").click()
     eventually(page, "spectrum", "plot.layout.sliders[0].active", 8)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[8], rtol=1e-3)

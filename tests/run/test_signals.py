@@ -4,22 +4,20 @@ import threading
 
 import pytest
 
-from fullrank.run.signals import stop_on_signals
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from fullrank.run.signals import STOPS, stop_on_signals
 
 
 @pytest.fixture(autouse=True)
 def caught():
     """Install handlers of a program, which collect the signals, and restore the old ones at the end."""
     caught = []
-    before = {number: signal.signal(number, lambda number, frame: caught.append(number)) for number in SIGNALS}
+    before = {number: signal.signal(number, lambda number, frame: caught.append(number)) for number in STOPS}
     yield caught
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", STOPS, ids=lambda number: number.name)
 def test_the_first_signal_sets_the_flag_and_the_second_has_its_usual_effect(number, caught):
     acted = []
     with stop_on_signals(lambda: acted.append(1)) as flag:

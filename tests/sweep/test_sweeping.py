@@ -205,7 +205,7 @@ def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
         (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 256 training images"),
         (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
         (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
-        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "digits and digits are both called 'digits'"),
+        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "two data sets are both called 'digits'"),
         (Cell("good", tiny, {}, KNN), "two cells have the same name"),
     ):
         with pytest.raises(UserError, match=message):

@@ -52,7 +52,7 @@ def test_the_table_has_mean_deviation_and_number_of_seeds():
 
 def compare(rows):
     """What the table says of vicreg, compared with the best."""
-    texts = comparisons(group_rows(rows), "linear %")
+    texts = comparisons(group_rows(rows), "linear")
     assert texts[("objective", "frossl"),] == "best"
     return texts[("objective", "vicreg"),]
 

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from fullrank.cli.flags import check_arguments, parse
 from fullrank.config import config
 from fullrank.errors import UserError
 from fullrank.recipes import Recipe, to_dict
+from fullrank.recipes.recipe import flatten
 from fullrank.run.terminal import stderr
 from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, run_sweep
 from fullrank.sweep.sweeping import finish, sweep_plan
@@ -78,17 +80,10 @@ def run(arguments: Sequence[str]) -> None:
     grid = {name: values for name, values in plain.items() if len(values) > 1}
     changes = {name: values[0] for name, values in plain.items() if len(values) == 1}
     probes = () if options.evaluate.probes == ("none",) else options.evaluate.probes
-    console, code = stderr(), [word for words in flags.values() for word in words if ":" in word]
-    plan, name = sweep_plan(
-        recipe,
-        grid,
-        changes,
-        seeds=options.seeds,
-        choose=options.choose,
-        evaluate=replace(options.evaluate, probes=probes),
-        trust=code,
-        console=console,
-    )
+    console = stderr()
+    given = {"seeds": options.seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
+    code = [word for words in flags.values() for word in words if ":" in word]
+    plan, name = sweep_plan(recipe, grid, changes, console=console, trust=code, **given)
     folder = options.out or Path("sweeps") / name
     kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]
     command = shlex.join(["fullrank", "sweep", recipe, *kept])
@@ -135,14 +130,9 @@ def value_of(name: str, text: str) -> Any:
     >>> [value_of("x", text) for text in ("1e-3", "True", "512,64", "frossl")], value_of("projector.widths", "64")
     ([0.001, True, [512, 64], 'frossl'], [64])
     """
-    try:
-        value = json.loads(text.lower() if text.lower() in ("true", "false") else text)
-    except ValueError:
-        try:
-            value = [json.loads(part) for part in text.split(",")] if "," in text else text
-        except ValueError:
-            value = text
-    usual: Any = to_dict(Recipe())
-    for part in name.split("."):
-        usual = usual.get(part) if isinstance(usual, dict) else usual[0] if isinstance(usual, list) and usual else None
-    return [value] if isinstance(usual, list) and not isinstance(value, list) else value
+    value: Any = text
+    for form in (f"[{text}]" if "," in text else text, text.lower(), text):  # the last one that is JSON
+        with suppress(ValueError):
+            value = json.loads(form)
+    is_list = isinstance(flatten(to_dict(Recipe())).get(name), list)
+    return [value] if is_list and not isinstance(value, list) else value

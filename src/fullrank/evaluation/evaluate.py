@@ -9,11 +9,11 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.evaluation.features import FeatureSet, Network, calibrate_batchnorm, feature_sets, raw_pixels
+from fullrank.evaluation.finetune import Course
 from fullrank.evaluation.outcomes import Outcome, score_predictions
 from fullrank.evaluation.probes import PROBES, run_probe
-from fullrank.evaluation.protocol import FewShotProtocol, Scoring, resolve_protocols, settings_of
+from fullrank.evaluation.protocol import FewShotProtocol, Scoring, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
-from fullrank.evaluation.supervised import Course
 from fullrank.evaluation.task import Notify, Task, accuracy_during_training, describe, file_of, open_task, silent
 from fullrank.evaluation.verdict import verdict
 from fullrank.images import Preprocess
@@ -81,10 +81,7 @@ def evaluate(
     """
     if labelled is not None and data is not None:
         raise UserError("data and labelled both name the labelled images; give one of them")
-    if isinstance(probes := scoring.get("probes"), str):
-        raise UserError(f"probes is '{probes}', expected a list of names: probes=['{probes}']")
-    given: dict[str, Any] = scoring | {"protocols": resolve_protocols(scoring.get("protocols"))}
-    choices = Scoring(**given)
+    choices = Scoring(**scoring)
     if labelled is not None and choices.protocols.few_shot.labels == FewShotProtocol.labels:
         few_shot = replace(choices.protocols.few_shot, labels=CURVE)
         choices = replace(choices, protocols=replace(choices.protocols, few_shot=few_shot))

@@ -1,26 +1,34 @@
-"""The feature sets on which probes are compared: the backbone, other networks, raw pixels and the untrained network."""
+"""The feature sets on which probes are compared: the backbone, other networks, raw pixels and the untrained network;
+also on augmented training images, in passes with other random crops and flips.
+"""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.augmented import passes_of
 from fullrank.evaluation.outcomes import Target
-from fullrank.evaluation.protocol import GradientProtocol
+from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
 from fullrank.evaluation.task import AnyImages, Task
-from fullrank.images import Images, Preprocess
-from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes
+from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, fits, load_images
+from fullrank.images.dataloaders import Steps, dataloader
+from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes, verify_frozen
+from fullrank.views import AugmentationParams, MultiViewTransform
+from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
 # Raw pixels have at most this side.
 PIXELS = 32
+# Images that share one draw of random numbers; the crops do not depend on the size of a forward pass.
+BLOCK = 512
+# Bytes of decoded images that are kept for the next pass.
+MEMORY = 2**31
 
 
 class Network(NamedTuple):
@@ -96,9 +104,13 @@ def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Itera
             for images in (task.splits.train, task.splits.test)
         )
 
-        def augmented(protocol: GradientProtocol, network: Network = network) -> Callable[[int], Tensor]:
-            again = task.again()
-            one_pass = passes_of(network.module, task.splits.train, network.preprocess, protocol, seed, **again.options)
+        def augmented(
+            protocol: GradientProtocol, network: Network = network, rows: Tensor = train.rows
+        ) -> Callable[[int], Tensor]:
+            images = task.splits.train
+            readable = images if isinstance(images, MemoryImages) else images.subset(rows.numpy())
+            options = task.again().options
+            one_pass = passes_of(network.module, readable, network.preprocess, protocol, seed, **options)
 
             def features(number: int) -> Tensor:
                 task.notify(f"features of augmented images: {network.name}, pass {number + 1}")
@@ -108,18 +120,99 @@ def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Itera
 
         labels = labels_of(test)[test.labelled].numpy()
         labels = labels if test.multi_labels is None else labels == 1
-        target = Target(labels, groups_of(task.splits.test, test), test.classes)
+        groups = torch.as_tensor(task.splits.test.groups).cpu()[test.rows][test.labelled].numpy()
+        target = Target(labels, groups, test.classes)
         yield FeatureSet(network.name, train, test, target, task.options["device"], augmented)
 
 
-def groups_of(images: AnyImages, features: Features) -> np.ndarray:
-    """Return the groups of the labelled images whose features are known, -1 for images without a group."""
-    groups = torch.as_tensor(images.groups).cpu().numpy()
-    if len(groups) != len(features.names):  # some images were unreadable
-        names = [images.name(row) for row in range(len(images))] if isinstance(images, Images) else images.names
-        known = dict(zip(names, groups.tolist(), strict=True))
-        groups = np.array([known[name] for name in features.names])
-    return groups[features.labelled.cpu().numpy()]
+def crop_and_flip(preprocess: Preprocess, protocol: GradientProtocol | SupervisedProtocol) -> MultiViewTransform:
+    """Return the transform of one view: the random resized crop and the flip of a protocol, at the size of the
+    network.
+    """
+    none, crop = JitterConfig(probability=0.0), CropConfig(scale=protocol.crop)
+    view = ViewConfig(count=1, size=preprocess.size, crop=crop, flip=protocol.flip, jitter=none, grayscale=0.0)
+    return MultiViewTransform(view, mean=preprocess.mean, std=preprocess.std, channels=preprocess.channels)
+
+
+@dataclass(frozen=True)
+class InOrder(Steps):
+    """Steps that take the images in their order, pass after pass; the last one of a pass is smaller.
+
+    Attributes:
+        count: Number of images.
+    """
+
+    count: int = 0
+
+    def indices(self, step: int, n: int) -> Int64[Tensor, " n"]:
+        """Return the indices of the images of a step, among n images."""
+        start = step * self.batch_size % (math.ceil(n / self.batch_size) * self.batch_size)
+        return torch.arange(start, min(start + self.batch_size, n))
+
+    def params(self, transform: MultiViewTransform, step: int) -> AugmentationParams:
+        """Return the augmentation parameters of the images of a step."""
+        return transform.make_params(self.seed, step, len(self.indices(step, self.count)))
+
+
+def passes_of(
+    backbone: nn.Module,
+    images: AnyImages,
+    preprocess: Preprocess,
+    protocol: GradientProtocol,
+    seed: int,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int = 512,
+    **decoding: Any,
+) -> Callable[[int], Tensor]:
+    """Return the function number of a pass → features of the augmented images: rows in the order of the images, on the
+    CPU.
+
+    The crops are a function of the seed, the number of the pass and the position of the image; the device, the batch
+    size and the number of workers do not change them.
+
+    Args:
+        backbone: maps float32 images (n, C, S, S) to features (n, D); it is verified that it does not change.
+        images: readable training images; they are not resized before the crop.
+        preprocess: the preprocessing of the backbone.
+        protocol: the distribution of crops and flips.
+        seed: seed of the crops and flips.
+        device: device of the backbone.
+        batch_size: images per forward pass.
+        **decoding: `workers` and `decode_errors` of `extract_features`.
+
+    >>> from fullrank.evaluation.protocol import SgdProtocol
+    >>> from fullrank.images import open_images
+    >>> digits = open_images("digits")["all"].subset(range(8))
+    >>> passes_of(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), SgdProtocol(), 0)(1).shape
+    torch.Size([8, 64])
+    """
+    images, transform = keep_decoded(images, preprocess, **decoding), crop_and_flip(preprocess, protocol)
+    blocks = math.ceil(len(images) / BLOCK)
+
+    def one_pass(number: int) -> Tensor:
+        steps = InOrder(seed, BLOCK, number * blocks, (number + 1) * blocks, count=len(images))
+        batches = dataloader(images, transform, steps, device=device, bits=preprocess.bits, **decoding)
+        with verify_frozen(backbone.to(device)), torch.inference_mode():
+            return torch.cat([backbone(X).float().cpu() for (views,), _ in batches for X in views[0].split(batch_size)])
+
+    return one_pass
+
+
+def keep_decoded(images: AnyImages, preprocess: Preprocess, **decoding: Any) -> AnyImages:
+    """Return the images decoded, with the channels of the network, if they have one size and fit into 2 GiB; else
+    unchanged. Passes over decoded images crop on the device of the backbone, and decode nothing.
+    """
+    if isinstance(images, MemoryImages) and images.pixels.shape[1] == preprocess.channels:
+        return images
+    images = as_images(images)
+    info = dataset_info(images)
+    try:
+        if info.uniform and fits(info, MEMORY):
+            return load_images(images, channels=preprocess.channels, bits=preprocess.bits, **decoding)
+    except MixedSizesError:  # of images that were not in the sample
+        pass
+    return images
 
 
 def raw_pixels(preprocess: Preprocess) -> Network:
@@ -178,7 +271,8 @@ def select_dimensions(features: Features, dimensions: slice) -> Features:
     Raises:
         UserError: the slice is empty, or exceeds the dimensions of the features.
 
-    >>> select_dimensions(Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"]), slice(1, 3)).X
+    >>> features = Features(torch.arange(4.0)[None], torch.tensor([-1]), ["a.jpg"], torch.tensor([0]))
+    >>> select_dimensions(features, slice(1, 3)).X
     tensor([[1., 2.]])
     """
     D = features.X.shape[1]

@@ -1,30 +1,37 @@
-"""Fine-tune a MODEL on labelled images, beside the same network from random weights: same recipe, same images, several
-seeds.
+"""Training of a whole network with labels: the supervised baseline, from random weights, and `finetune`, from the
+weights of a MODEL and beside them from random weights: same recipe, same images, several seeds.
 """
 
 import json
+import math
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from fullrank.errors import UserError
-from fullrank.evaluation.outcomes import Prediction, score_predictions
-from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, settings_of
+from fullrank.evaluation.features import crop_and_flip
+from fullrank.evaluation.outcomes import Prediction, Target, score_predictions
+from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, SupervisedProtocol, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
-from fullrank.evaluation.supervised import Course
-from fullrank.evaluation.task import Notify, describe, file_of, open_task, silent
+from fullrank.evaluation.task import AnyImages, Notify, Task, describe, file_of, one_label, open_task, silent
 from fullrank.evaluation.verdict import verdict
 from fullrank.files import atomic_write
+from fullrank.images import MemoryImages, Preprocess
+from fullrank.images.pixel_values import same_form
 from fullrank.images.reading import Device, Reading
 from fullrank.methods import build_backbone
 from fullrank.models import Model, load
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
+from fullrank.models.features import preprocessed_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 
@@ -157,3 +164,111 @@ def write_network(model: Model, head: nn.Linear, folder: Path, *, overwrite: boo
     with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:
         file.write_bytes(save(tensors, {"classes": json.dumps(model.classes)}))
     notify(f"{folder / CLASSIFIER}: the classifier of {len(head.bias)} classes on features of file:{folder / WEIGHTS}")
+
+
+@dataclass(frozen=True)
+class Course:
+    """The labelled images of a task in memory, at the size of a network, on which networks are trained and scored.
+
+    Attributes:
+        read: Number of training and of test images that could be read, labelled or not.
+    """
+
+    train: MemoryImages
+    test: MemoryImages
+    read: tuple[int, int]
+    preprocess: Preprocess
+    protocol: SupervisedProtocol
+    device: torch.device | str = "cpu"
+
+    @classmethod
+    def of(cls, task: Task, model: Model, protocol: SupervisedProtocol) -> "Course":
+        """Decode the images; the training has no flips if the views of the model's run have none."""
+        (train, read), (test, read_test) = (
+            decode_labelled(part, model.preprocess, task) for part in (task.splits.train, task.splits.test)
+        )
+        if model.recipe is not None and not all(view.flip for view in model.recipe.views):
+            protocol = replace(protocol, flip=0.0)
+        preprocess = replace(model.preprocess, resize=0)  # the pixels are resized already
+        return cls(train, test, (read, read_test), preprocess, protocol, task.options["device"])
+
+    @property
+    def target(self) -> Target:
+        """The labels of the test images."""
+        images = self.test
+        labels = images.labels.numpy() if images.multi_labels is None else images.multi_labels.numpy() == 1
+        return Target(labels, np.asarray(images.groups), tuple(images.classes))
+
+    def take(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
+        """Train a network, in place, with a new linear classifier, and return the classifier and its predictions.
+
+        The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes,
+        without label smoothing. Each epoch has every image once, in batches of nearly equal size: none above the batch
+        size, except 3 for 2. The network ends in eval mode.
+
+        Args:
+            network: the network.
+            seed: seed of the classifier, the order of the images, the crops and dropout.
+        """
+        protocol, device, images = self.protocol, torch.device(self.device), self.train
+        labels, loss = images.labels, partial(cross_entropy, label_smoothing=protocol.smoothing)
+        classes, transform = int(labels.max()) + 1, crop_and_flip(self.preprocess, protocol)
+        if images.multi_labels is not None:
+            labels, loss = images.multi_labels.float(), binary_cross_entropy_with_logits
+            classes = labels.shape[1]
+        network = network.to(device).requires_grad_(True)
+        # no batch of one image, for BatchNorm
+        steps = min(math.ceil(len(labels) / protocol.batch_size), max(len(labels) // 2, 1))
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                D = network.eval()(self.preprocess.normalize(images.pixels[:1].to(device))).shape[1]
+            head = nn.Linear(D, classes).to(device)
+            parameters = [*network.parameters(), *head.parameters()]
+            optimizer = torch.optim.AdamW(parameters, lr=protocol.lr, weight_decay=protocol.weight_decay)
+            factor = partial(learning_rate_factor, steps=protocol.epochs * steps)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+            network.train()
+            for epoch in range(protocol.epochs):
+                for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
+                    params = transform.make_params(seed, step, len(rows))
+                    views = transform(images.pixels[rows].to(device), params)[0][0]
+                    optimizer.zero_grad()
+                    loss(head(network(views)), labels[rows].to(device)).backward()
+                    optimizer.step()
+                    schedule.step()
+        network.eval()
+        with torch.inference_mode():
+            tests = (self.preprocess.normalize(part.to(device)) for part in self.test.pixels.split(256))
+            return head, Prediction(torch.cat([head(network(part)).cpu() for part in tests]))
+
+
+def decode_labelled(images: AnyImages, preprocess: Preprocess, task: Task) -> tuple[MemoryImages, int]:
+    """Decode the labelled images at the size of the network, and return them with the number of all that were read."""
+    options = {name: value for name, value in task.options.items() if name != "device"}
+    batches = list(preprocessed_batches(images, preprocess, **options))
+    if not batches:
+        raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
+    rows = torch.cat([batch.indices for batch in batches])
+    several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows]
+    decoded = MemoryImages(
+        torch.cat(same_form([batch.pixels.cpu() for batch in batches])),
+        torch.cat([batch.labels.cpu() for batch in batches]),
+        tuple(name for batch in batches for name in batch.names),
+        tuple(images.classes),
+        torch.as_tensor(images.groups).cpu()[rows],
+        several,
+    )
+    return decoded.subset((one_label(decoded) >= 0).nonzero().flatten().numpy()), len(rows)
+
+
+def learning_rate_factor(step: int, steps: int) -> float:
+    """Return the factor of the learning rate: linear warm-up over 5 % of the steps, then a half cosine to zero.
+
+    >>> [round(learning_rate_factor(step, 100), 2) for step in (0, 4, 5, 52, 99)]
+    [0.2, 1.0, 1.0, 0.51, 0.0]
+    """
+    warmup = max(steps // 20, 1)
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))

@@ -24,7 +24,7 @@ from sklearn.neighbors import NearestNeighbors
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.task import AnyImages, Notify, how, silent
 from fullrank.files import atomic_write
-from fullrank.images import MemoryImages, Preprocess, as_images, open_images
+from fullrank.images import Preprocess, as_images, open_images
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
@@ -126,10 +126,8 @@ class Neighbours:
         """Return the pixels (C, S, S) of an image as the network receives them before normalisation; the image is
         opened again.
         """
-        images, place = self.parts[self.splits[row]], int(self.places[row])
-        is_open = isinstance(images, MemoryImages)
-        image = images.pixels[place].permute(1, 2, 0).cpu().numpy() if is_open else images.open(place)
-        return self.preprocess.pixels(image, name=self.names[row]).numpy()
+        images = as_images(self.parts[self.splits[row]])
+        return read_pixels(images, int(self.places[row]), self.preprocess).numpy()
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables that `save` writes.

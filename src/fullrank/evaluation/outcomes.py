@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
-from scipy.stats import sem, t
+from scipy.special import softmax, stdtrit
 from torch import Tensor
 
 from fullrank.evaluation.bootstrap import (
@@ -273,4 +272,4 @@ def seed_half_width(differences: Float[np.ndarray, " S"]) -> float:
     0.0248
     """
     S = len(differences)
-    return 0.0 if S < 2 else float(t.ppf(0.975, S - 1) * sem(differences))
+    return 0.0 if S < 2 else float(stdtrit(S - 1, 0.975) * differences.std(ddof=1) / math.sqrt(S))

@@ -96,29 +96,25 @@ def linear_svm(
     [0, 1]
     """
     from sklearn.exceptions import ConvergenceWarning  # here, because training imports this file and needs no SVM
+    from sklearn.model_selection import GridSearchCV, PredefinedSplit
     from sklearn.svm import LinearSVC
 
     check_classes(y)
     if not X.isfinite().all():
         raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint")
-    rows, queries = (values.cpu().double().numpy() for values in (X, X_test))
-    labels, held_out = y.cpu().numpy(), (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
-
-    def fit(c: float, used: np.ndarray) -> Any:
-        model = LinearSVC(C=c, dual="auto", max_iter=iterations, random_state=0)  # pyright: ignore[reportArgumentType]
-        return model.fit(rows[used], labels[used])
-
+    rows, labels, queries = (values.cpu().numpy() for values in (X.double(), y, X_test.double()))
+    held_out = (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
+    best = {"C": C[len(C) // 2]}
+    model: Any = LinearSVC(**best, dual="auto", max_iter=iterations, random_state=0)  # pyright: ignore
+    if held_out.any() and len(C) > 1:
+        model = GridSearchCV(model, {"C": C}, cv=PredefinedSplit(np.where(held_out, 0, -1)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
-        best = C[len(C) // 2]
-        if held_out.any() and len(C) > 1:
-            values = {c: fit(c, ~held_out).score(rows[held_out], labels[held_out]) for c in C}
-            best = max(values, key=lambda c: (values[c], -c))
-        model = fit(best, np.ones(len(labels), bool))
-    decision = model.decision_function(queries)
+        model.fit(rows, labels)
+    best, decision = getattr(model, "best_params_", best), model.decision_function(queries)
     logits = torch.full((len(queries), int(y.max()) + 1), -torch.inf, dtype=torch.float64)
     logits[:, model.classes_] = torch.from_numpy(decision if decision.ndim == 2 else np.stack([-decision, decision], 1))
-    return Prediction(logits, {"C": best}, "a fit ended after its last iteration" if caught else "")
+    return Prediction(logits, best, "a fit ended after its last iteration" if caught else "")
 
 
 class Probe(NamedTuple):

@@ -8,10 +8,10 @@ from dataclasses import asdict, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from fullrank.config import Count, Share, config, from_json
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError
 
 Number = Annotated[int, Field(ge=1, le=10**9)]
 Weight = Annotated[float, Field(ge=0, le=1e12)]
@@ -268,6 +268,18 @@ class Protocols:
         return getattr(self, probe.replace("-", "_"))
 
 
+def from_names(given: Any) -> Any:
+    """Return a dict, the numbers of some probes, as the protocols of all of them; anything else unchanged.
+
+    >>> from_names({"few-shot": {"draws": 5}}).few_shot.draws
+    5
+    """
+    if not isinstance(given, Mapping):
+        return given
+    return from_json(Protocols, {name.replace("-", "_"): numbers for name, numbers in given.items()}, "protocols")
+
+
+SomeProtocols = Annotated[Protocols, tyro.conf.arg(name=""), BeforeValidator(from_names)]
 ProbeName = Literal["linear", "linear-sgd", "linear-imagenet", "knn", "svm", "few-shot", "fractions"]
 
 
@@ -291,7 +303,7 @@ class Scoring:
     """
 
     probes: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = ("linear", "linear-sgd", "knn", "few-shot")
-    protocols: Annotated[Protocols, tyro.conf.arg(name="")] = field(default_factory=Protocols)
+    protocols: SomeProtocols = field(default_factory=Protocols)
     baselines: bool = True
     supervised: bool = False
     train_subset: bool = False
@@ -311,26 +323,6 @@ class Scoring:
 # Name of a probe → its protocol.
 PROTOCOLS: dict[str, Any] = {name.replace("_", "-"): type(value) for name, value in vars(Protocols()).items()}
 PROTOCOLS["finetune"] = FinetuneProtocol
-
-
-def resolve_protocols(given: Mapping[str, Any] | Protocols | None) -> Protocols:
-    """Return the protocol of every probe: the given ones, or some of their numbers, and defaults for the others.
-
-    Raises:
-        UserError: a probe or a number is unknown, or a value does not fit.
-
-    >>> resolve_protocols({"knn": {"k": 200}}).knn
-    KnnProtocol(k=200, temperature=0.07)
-    """
-    if isinstance(given, Protocols):
-        return given
-    if not isinstance(given, Mapping | None):
-        raise UserError(f"protocols is {given!r:.60}, expected a dict such as {{'knn': {{'k': 200}}}}")
-    chosen = {}
-    for name, value in (given or {}).items():
-        kind = pick(name, PROTOCOLS, "probe")
-        chosen[name.replace("-", "_")] = from_json(kind, dict(value), name) if isinstance(value, Mapping) else value
-    return Protocols(**chosen)
 
 
 def settings_of(protocol: Any, **changes: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What a model is judged on: labelled images, and how networks run on them; with the lines that describe them."""
 
 import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ from fullrank.errors import UserError
 from fullrank.evaluation.outcomes import Outcome, Target, judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import FILE, Evaluation, read_evaluations
-from fullrank.images import DecodeErrors, Images, MemoryImages, decode
+from fullrank.files import read_jsonl
+from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, decode
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, resolve_device
@@ -190,12 +191,11 @@ def accuracy_during_training(model: Model) -> dict[float, float]:
     if model.path is None or model.step is None:
         return {}
     try:
-        lines = (model.path / "metrics.jsonl").read_text("utf-8").splitlines()
-        rows = [json.loads(line) for line in lines if '"online"' in line and line.endswith("}")]
+        rows, _ = read_jsonl(model.path / "metrics.jsonl")
         rows = [row for row in rows if row.get("kind") == "online" and row["step"] <= model.step]
         last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
         return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return {}
 
 
@@ -222,15 +222,12 @@ def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> 
     3
     """
 
-    def content(images: AnyImages, row: int) -> bytes | None:
-        try:
-            is_open = isinstance(images, MemoryImages)
-            image = images.pixels[row].permute(1, 2, 0).cpu().numpy() if is_open else images.open(row)
-            pixels = np.array(decode(image, channels))
-        except ImageDecodeError:
-            return None
-        shape = (*pixels.shape[:2], channels)  # one channel with or without an axis of its own
-        return hashlib.blake2b(f"{shape}".encode() + pixels.tobytes(), digest_size=16).digest()
+    def contents(images: Images) -> Iterator[bytes]:
+        for row in range(len(images)):
+            with suppress(ImageDecodeError):
+                pixels = np.array(decode(images.open(row), channels))
+                shape = (*pixels.shape[:2], channels)  # one channel with or without an axis of its own
+                yield hashlib.blake2b(f"{shape}".encode() + pixels.tobytes(), digest_size=16).digest()
 
-    known = {content(pretraining, row) for row in range(len(pretraining))} - {None}
-    return sum(content(test, row) in known for row in range(len(test)))
+    known = set(contents(as_images(pretraining)))
+    return sum(content in known for content in contents(as_images(test)))

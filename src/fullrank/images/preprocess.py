@@ -1,6 +1,7 @@
 """The deterministic preprocessing of evaluation: resize, centre crop, normalise."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,5 +102,7 @@ def resize_and_center_crop(image: RawImage, size: int, resized: int) -> RawImage
     if image.size == (size, size) == (resized, resized):
         return image
     longest = MAX_ASPECT * min(image.size)
-    image = center_crop(image, [min(image.height, longest), min(image.width, longest)])
-    return center_crop(resize(image, [resized]), [size])
+    picture: Any = image  # the annotations of torchvision's functions leave out Pillow images
+    cropped: Any = center_crop(picture, [min(image.height, longest), min(image.width, longest)])
+    whole: Any = center_crop(resize(cropped, [resized]), [size])
+    return whole

@@ -45,6 +45,7 @@ class Rows(Protocol):
 
     def name(self, index: int) -> str:
         """Return the name of an image, which need not be unique: the file name, or `"train[17]"`."""
+        ...
 
     def cell(self, index: int) -> Cell:
         """Return what a row holds."""

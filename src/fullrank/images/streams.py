@@ -68,9 +68,8 @@ class StreamedImages:
 
     def collect(self, images: list[StreamedImage]) -> Images:
         """Return images of the stream with random access."""
-        names, cells, labels = ([image[k] for image in images] for k in range(3))
-        labels = np.array(labels, dtype=np.int64)
-        rows = ItemRows(cells, names)
+        labels = np.array([image.label for image in images], dtype=np.int64)
+        rows = ItemRows([image.cell for image in images], [image.name for image in images])
         return Images(self.source, rows, labels, self.classes, roots=self.roots, max_pixels=self.max_pixels)
 
     def _shuffled(self, seed: int, key: tuple[int, ...]) -> Any:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, iterate_batches
+from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, as_images, iterate_batches
 from fullrank.models.weights import hash_weights
 
 
@@ -20,6 +20,7 @@ class Features:
 
     Attributes:
         labels: -1 for images without a label.
+        rows: Which images these are: those that could be read.
         classes: The names of the labels, () if they are unknown.
         multi_labels: Several labels an image, see `Images.multi_labels`; None for one label an image.
     """
@@ -27,6 +28,7 @@ class Features:
     X: Float[Tensor, "n D"]
     labels: Int64[Tensor, " n"]
     names: list[str]
+    rows: Int64[Tensor, " n"]
     classes: tuple[str, ...] = ()
     multi_labels: Int8[Tensor, "n K"] | None = None
 
@@ -53,13 +55,14 @@ def extract_features(
 def join(batches: Iterable[Features]) -> Features:
     """Return the features of all batches, at least one."""
     parts = list(batches)
-    rows = [part.multi_labels for part in parts if part.multi_labels is not None]
+    several = [part.multi_labels for part in parts if part.multi_labels is not None]
     return Features(
         torch.cat([part.X for part in parts]),
         torch.cat([part.labels for part in parts]),
         [name for part in parts for name in part.names],
+        torch.cat([part.rows for part in parts]),
         parts[0].classes,
-        torch.cat(rows) if rows else None,
+        torch.cat(several) if several else None,
     )
 
 
@@ -98,29 +101,25 @@ def stream_features(
             empty = False
             with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
-            yield Features(X, part.labels.cpu(), part.names, tuple(images.classes), multi_labels_of(images, part))
+            several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[part.indices]
+            yield Features(X, part.labels.cpu(), part.names, part.indices, tuple(images.classes), several)
     if empty:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
-
-
-def multi_labels_of(images: Images | MemoryImages, batch: Batch) -> Int8[Tensor, "n K"] | None:
-    """Return several labels an image of the images of a batch, None if the images have one label each."""
-    return None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[batch.indices]
 
 
 def preprocessed_batches(
     images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
 ) -> Iterator[Batch]:
-    """Yield batches of preprocessed pixels, from a source, with the `options` of `iterate_batches`, or from memory."""
-    if isinstance(images, Images):
-        yield from iterate_batches(images, preprocess, batch_size=batch_size, **options)
+    """Yield batches of preprocessed pixels, with the `options` of `iterate_batches`; images in memory that fit the
+    network as they are stay on their device.
+    """
+    C = preprocess.channels
+    if isinstance(images, Images) or images.pixels.shape[1] != C or not preprocess.keeps(*images.pixels.shape[2:]):
+        yield from iterate_batches(as_images(images), preprocess, batch_size=batch_size, **options)
         return
     for rows in torch.arange(len(images)).split(batch_size):
-        batch_slice = slice(int(rows[0]), int(rows[-1]) + 1)
-        pixels = images.pixels[batch_slice]
-        if pixels.shape[1] != preprocess.channels or not preprocess.keeps(*pixels.shape[2:]):
-            pixels = torch.stack([preprocess.pixels(image.permute(1, 2, 0).numpy()) for image in pixels.cpu()])
-        yield Batch(pixels, images.labels[batch_slice], list(images.names[batch_slice]), rows)
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        yield Batch(images.pixels[part], images.labels[part], list(images.names[part]), rows)
 
 
 @contextmanager

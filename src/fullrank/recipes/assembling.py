@@ -69,7 +69,9 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        method = build(partial(_make_trained_encoder, recipe, weights), objective, views, **recipe.method)
+        method = build(
+            partial(_make_encoder, recipe, weights, frozen=recipe.optimizer.frozen), objective, views, **recipe.method
+        )
     if not isinstance(method, Method):
         received = f"'{recipe.method_builder}' returns a {type(method).__name__}"
         raise UserError(f"{received}, expected a fullrank.methods.Method; return one")
@@ -91,19 +93,16 @@ def build_encoder(recipe: Recipe) -> Encoder:
         return _make_encoder(recipe)
 
 
-def _make_encoder(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyType({})) -> Encoder:
+def _make_encoder(
+    recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyType({}), *, frozen: Sequence[str] = ()
+) -> Encoder:
+    """Build an encoder; `frozen`: the parts of the backbone that training leaves out."""
     backbone = build_backbone(at_size(recipe.backbone, view_sizes(recipe)), channels=recipe.data.channels)
     if weights:
         backbone.load_state_dict(weights, strict=False)
+    freeze(backbone, frozen)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
-
-
-def _make_trained_encoder(recipe: Recipe, weights: Mapping[str, Tensor]) -> Encoder:
-    """Build an encoder for training, which leaves out the frozen parts of the backbone."""
-    encoder = _make_encoder(recipe, weights)
-    freeze(encoder.backbone, recipe.optimizer.frozen)
-    return encoder
 
 
 @contextmanager
@@ -180,10 +179,8 @@ def check(recipe: Recipe) -> None:
         reason = "--probe.epochs scores the probe on all test images, but a stream keeps only some of them"
         remedy = "give --data.storage disk, or --probe.epochs without a value"
         _refuse(recipe.probe.epochs and not recipe.probe.labelled, f"{reason}; {remedy}")
-    remedy = f"give --batch_size a multiple of {devices}"
-    _refuse(
-        recipe.batch_size % devices, f"a batch of {recipe.batch_size} is not divisible by {devices} devices; {remedy}"
-    )
+    wrong, remedy = f"a batch of {recipe.batch_size} is not divisible", f"give --batch_size a multiple of {devices}"
+    _refuse(recipe.batch_size % devices, f"{wrong} by {devices} devices; {remedy}")
 
 
 def _refuse(wrong: object, message: str) -> None:

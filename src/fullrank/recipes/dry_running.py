@@ -109,7 +109,7 @@ def _check_loss(method: Method, embeddings: dict[str, Tensor], name: str) -> str
     if not total(terms).requires_grad:
         remedy = "remove detach, no_grad, item and numpy from its computation"
         raise UserError(f"{what} returns a loss without gradient; {remedy}")
-    if form_error(again) or list(again) != list(terms):
+    if form_error(again) or again.keys() != terms.keys():
         raise UserError(f"{what} returns other terms at the second call, expected the same names; {RETURN_FORM}")
     if drawn:
         cause = f"{what} draws from the global generator of {' and '.join(drawn)}"

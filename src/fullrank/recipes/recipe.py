@@ -4,6 +4,7 @@ directory.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -32,7 +33,8 @@ from fullrank.views.config import ViewConfig
 # A line that is safe to print.
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 # The name of one folder on every system, not a path.
-FolderName = Annotated[str, Field(pattern=r'^[^.\x00-\x1f/\\:*?"<>|][^\x00-\x1f/\\:*?"<>|]{0,199}$')]
+FOLDER_NAME = r'^[^.\x00-\x1f/\\:*?"<>|][^\x00-\x1f/\\:*?"<>|]{0,199}$'
+FolderName = Annotated[str, Field(pattern=FOLDER_NAME)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Every = Annotated[int, Field(ge=1, le=10**9)]
 Epoch = Annotated[float, Field(gt=0, le=10**6)]
@@ -279,9 +281,7 @@ def is_below(name: str, parents: Collection[str]) -> bool:
 
 def is_folder_name(name: str) -> bool:
     """Return whether a name is that of one folder on every system, not a path."""
-    return (
-        0 < len(name.encode(errors="replace")) <= 200 and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
-    )
+    return bool(re.fullmatch(FOLDER_NAME, name)) and len(name.encode(errors="replace")) <= 200
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

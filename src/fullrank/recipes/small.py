@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
+from fullrank.recipes.augmentations import WEAK
+from fullrank.recipes.photos import NARROW
 from fullrank.recipes.published import Entry, mlp
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
@@ -39,8 +41,6 @@ DIGITS = Recipe(
 # This recipe fits two CPU cores: a residual network of widths 32-128, and weaker views than those of a run of 1000
 # epochs. D/N = 2 with invariance 2 keeps the paper's balance of the two terms (invariance · D/2N = 2). 2560 held-out
 # images suffice for the spectrum at D = 256.
-WEAK = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
-NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}
 CIFAR10_SMALL = Recipe(
     name="cifar10-small",
     hyper={"invariance": 2.0},

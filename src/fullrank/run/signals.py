@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+# Ctrl-C; the end of a process; a lost terminal; SLURM before it ends or preempts a job of submitit.
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
+
 
 class StopFlag:
     """The number of the first signal that arrived, or 0."""
@@ -15,8 +18,8 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals(act: Callable[[], Any] = lambda: None) -> Iterator[StopFlag]:
-    """Let the first SIGINT, SIGTERM or SIGHUP inside the context set the flag and call `act`; a second signal has its
-    usual effect.
+    """Let the first signal of `STOPS` inside the context set the flag and call `act`; a second signal has its usual
+    effect.
 
     A SIGHUP that is ignored stays ignored, so that a run under nohup goes on when its terminal closes.
 
@@ -37,7 +40,7 @@ def stop_on_signals(act: Callable[[], Any] = lambda: None) -> Iterator[StopFlag]
         act()
 
     if threading.current_thread() is threading.main_thread():  # no other thread can handle signals
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, set_flag)
     try:

@@ -19,7 +19,7 @@ from fullrank.run.environment import source_digests
 from fullrank.run.pretrain import pretrain
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.grid import Cell
-from fullrank.sweep.row import OnlineScore, Row, identify, read_row, write_row
+from fullrank.sweep.row import EvaluationPlan, OnlineScore, Row, identify, read_row, write_row
 
 # The fields of environment.json that a row keeps.
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
@@ -28,8 +28,8 @@ FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 
 def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
-    """Train the run of a cell from where it stands, evaluate it, and return its row; an existing row of the same cell
-    is taken.
+    """Train the run of a cell from where it stands, evaluate it, and return its row; what an existing row of the same
+    cell has is not measured again.
 
     Args:
         cell: the cell.
@@ -40,27 +40,12 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
         UserError: the folder of the cell holds another run, or a mistake that training would report.
         Interrupted: SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
     """
-    path, (name, images) = folder / cell.name, identify(cell.recipe.data)
-    if row := existing_row(cell, folder):
-        return row
-    row = read_row(path)
-    if row and row.is_done and (row.fingerprint, row.images) == (cell.recipe.fingerprint, images):
-        cell = replace(
-            cell, evaluate=row.evaluate.union(cell.evaluate)
-        )  # of another sweep, which measured other probes
-        row = replace(row, evaluate=cell.evaluate, **_evaluated(Run(path), cell, name, console))
-        write_row(path, row)
-        return row
-    row = new_row(cell, data=name, images=images)
-    try:
-        run = pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
-        row = replace(row, **_measured(run))
-        if rank() == 0:  # of the processes that torchrun has started
-            row = replace(row, **_evaluated(run, cell, name, console))
-    except UserError as error:
-        if not (is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)):
-            raise
-        row = replace(row, status="failed", diverged=True, error=str(error), **_measured(Run(path)))
+    path, row = folder / cell.name, _row_of(cell, folder)
+    if row is None:
+        row = _train(cell, path, console)
+    if rank() == 0 and not _is_complete(row, cell):  # the first of the processes that torchrun has started
+        plan = row.evaluate.union(cell.evaluate)  # another sweep has measured other probes
+        row = replace(row, evaluate=plan, **_scores(cell, path, plan, console))
     if rank() == 0:
         write_row(path, row)
     return row
@@ -70,64 +55,78 @@ def existing_row(cell: Cell, folder: Path) -> Row | None:
     """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code, with
     at least the cell's evaluation; else None.
     """
+    row = _row_of(cell, folder)
+    return row if row and _is_complete(row, cell) else None
+
+
+def _row_of(cell: Cell, folder: Path) -> Row | None:
+    """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code."""
     row = read_row(folder / cell.name)
-    if row is None or not row.is_final or row.fingerprint != cell.recipe.fingerprint or changed_code(row, cell):
+    if row is None or not row.is_final:
         return None
-    if row.images != identify(cell.recipe.data)[1] or not (row.diverged or row.evaluate.covers(cell.evaluate)):
-        return None
-    return replace(row, cell=cell.name, settings=dict(cell.settings))
+    new = new_row(cell)
+    same = (row.fingerprint, row.images, row.code) == (new.fingerprint, new.images, new.code)
+    return replace(row, cell=cell.name, settings=new.settings) if same else None
 
 
-def changed_code(row: Row, cell: Cell) -> list[str]:
-    """Return the user's functions of a cell whose source file has changed since a row was measured."""
-    return [name for name, digest in source_digests(cell.recipe).items() if row.code.get(name, digest) != digest]
+def _is_complete(row: Row, cell: Cell) -> bool:
+    return row.diverged or row.evaluate.covers(cell.evaluate)
 
 
 def new_row(cell: Cell, **fields: Any) -> Row:
     """Return the row of a cell before anything is measured."""
-    recipe, code = cell.recipe, source_digests(cell.recipe)
-    known: dict[str, Any] = {"recipe": recipe.name, "objective": recipe.objective, "seed": recipe.seed, "code": code}
-    known |= {
-        "status": "done",
-        "settings": dict(cell.settings),
-        "fingerprint": recipe.fingerprint,
-        "evaluate": cell.evaluate,
-    }
-    return Row(cell=cell.name, **known | fields)
+    recipe, (data, images) = cell.recipe, identify(cell.recipe.data)
+    known: dict[str, Any] = {"recipe": recipe.name, "objective": recipe.objective, "seed": recipe.seed, "data": data}
+    known |= {"images": images, "fingerprint": recipe.fingerprint, "code": source_digests(recipe), "status": "done"}
+    nothing = replace(cell.evaluate, probes=(), transfer=())
+    return Row(cell=cell.name, settings=dict(cell.settings), evaluate=nothing, **known | fields)
 
 
-def _measured(run: Run) -> dict[str, Any]:
-    """Return the fields of a row that the run directory holds."""
+def _train(cell: Cell, path: Path, console: Console) -> Row:
+    """Train the run of a cell, or go on with it, and return its row without scores."""
+    outcome: dict[str, Any] = {}
+    try:
+        pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
+    except UserError as error:
+        if not (is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)):
+            raise
+        outcome = {"status": "failed", "diverged": True, "error": str(error)}
+    run = Run(path)
     metrics, environment, checkpoints = run.metrics, run.environment, run.checkpoints
     last = max(metrics.train, key=lambda row: row.step, default=None)
     spectrum = metrics.spectrum[-1] if metrics.spectrum else None
-    return {
-        "steps": last.step if last else 0,
-        "epochs": last.epoch if last else 0.0,
-        "seconds": float(environment.get("duration_seconds", 0.0)),
-        "cpu_seconds": float(environment.get("cpu_seconds", 0.0)),
-        "online": tuple(OnlineScore(epoch=x.epoch, accuracy=x.accuracy, top5=x.top5) for x in metrics.online),
-        "effective_rank": {x: getattr(spectrum, x).effective_rank for x in ("backbone", "projector") if spectrum},
-        "train_images": checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
-        "environment": {key: environment[key] for key in ENVIRONMENT if key in environment},
-    }
+    return new_row(
+        cell,
+        steps=last.step if last else 0,
+        epochs=last.epoch if last else 0.0,
+        seconds=float(environment.get("duration_seconds", 0.0)),
+        cpu_seconds=float(environment.get("cpu_seconds", 0.0)),
+        online=tuple(OnlineScore(epoch=x.epoch, accuracy=x.accuracy, top5=x.top5) for x in metrics.online),
+        effective_rank={x: getattr(spectrum, x).effective_rank for x in ("backbone", "projector") if spectrum},
+        train_images=checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
+        environment={key: environment[key] for key in ENVIRONMENT if key in environment},
+        **outcome,
+    )
 
 
-def _evaluated(run: Run, cell: Cell, name: str, console: Console) -> dict[str, Any]:
-    """Score the probes of the cell's plan on its own data set and on the others, and return the fields of the row."""
-    scores, test_images = {}, 0
-    subset = 0 if cell.evaluate.all_images else cell.recipe.data.subset
-    for source in (None, *cell.evaluate.transfer) if cell.evaluate.probes else ():
-        data = None if source is None else DataConfig(source=source)
+def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> dict[str, Any]:
+    """Score the probes on the run's own data set and on the others, and return the fields of the row."""
+    scores, test_images = {}, []
+    subset = 0 if plan.all_images else cell.recipe.data.subset
+    for data in (None, *_transfer(plan)) if plan.probes else ():
         if data:
             data = replace(data, subset=min(subset, len(split(data).train)))
-        options: dict[str, Any] = {"probes": cell.evaluate.probes, "baselines": False, "train_subset": bool(subset)}
-        evaluation = evaluate(run.path, data, **options, notify=console.print)
+        options: dict[str, Any] = {"probes": plan.probes, "baselines": False, "train_subset": bool(subset)}
+        evaluation = evaluate(path, data, **options, notify=console.print)
         found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]
         named = {s.name if s.probe == "fractions" else s.probe: s.value for s in found}
-        scores[identify(data)[0] if data else name] = named
-        test_images = test_images or evaluation.test_images
-    return {"scores": scores, "test_images": test_images}
+        scores[identify(data or cell.recipe.data)[0]] = named
+        test_images.append(evaluation.test_images)
+    return {"scores": scores, "test_images": next(iter(test_images), 0)}
+
+
+def _transfer(plan: EvaluationPlan) -> list[DataConfig]:
+    return [DataConfig(source=source) for source in plan.transfer]
 
 
 def split(data: DataConfig) -> Splits:
@@ -155,28 +154,26 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
                 dry_run(build_method(recipe), recipe)
                 if recipe.data.storage != "streaming":
                     check_num_images(recipe, len(split(recipe.data).train))
-            _check_folder(cell, folder)
+            _check_folder(cell, folder / cell.name)
         except UserError as error:
             raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
 
 
 def _check_evaluation(cell: Cell) -> None:
     """Check the probes and the data sets on which a cell is evaluated."""
-    plan, sources = cell.evaluate, dict[str, str]()
+    plan, names = cell.evaluate, list[str]()
     for probe in plan.probes:
         pick(probe, PROBES, "probe")
-    for data in (cell.recipe.data, *(DataConfig(source=source) for source in plan.transfer)) if plan.probes else ():
+    for data in (cell.recipe.data, *_transfer(plan)) if plan.probes else ():
         if reason := why_not_scorable((splits := split(data)).train, splits.test):
             raise UserError(f"the runs cannot be evaluated: {reason}; to train only, give --probes none")
-        name = identify(data)[0]
-        if name in sources:
-            raise UserError(f"{sources[name]} and {data.source} are both called '{name}' in a row; leave one out")
-        sources[name] = data.source
+        if (name := identify(data)[0]) in names:
+            raise UserError(f"two data sets are both called '{name}' in a row; leave out {data.source}")
+        names.append(name)
 
 
-def _check_folder(cell: Cell, folder: Path) -> None:
+def _check_folder(cell: Cell, path: Path) -> None:
     """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code."""
-    path, (name, images) = folder / cell.name, identify(cell.recipe.data)
     if not is_run(path):
         check_free(path, option=FOLDER)
         return
@@ -184,10 +181,10 @@ def _check_folder(cell: Cell, folder: Path) -> None:
         resumed_recipe(path, cell.recipe)
     except UserError as error:
         raise UserError(f"{error}; give another {FOLDER}") from error
-    row, wrong = read_row(path), ""
-    if row is not None and row.images != images:
-        wrong = f"on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({name} {images})"
-    elif row is not None and (changed := changed_code(row, cell)):
-        wrong = f"with another version of {', '.join(changed)}: the source file has changed since"
+    row, new, wrong = read_row(path), new_row(cell), ""
+    if row and row.images != new.images:
+        wrong = f"on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({new.images})"
+    elif row and row.code != new.code:
+        wrong = f"with another version of {', '.join(new.code)}: the source file has changed since"
     if wrong:
         raise UserError(f"{path} was trained {wrong}; give another {FOLDER}")

@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fullrank.errors import UserError, suggest
 from fullrank.recipes import Recipe
@@ -27,7 +28,7 @@ MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
 
 # Name of a setting → its values.
-Axes = Mapping[str, Sequence[Setting]]
+Axes = Mapping[str, Sequence[Any]]
 # Returns all cells that are known, given the rows of those that have ended, in the order of the cells. A later stage,
 # such as the runs with a chosen learning rate, returns more cells once the rows that it depends on are there. It never
 # takes a cell back.
@@ -61,10 +62,10 @@ class Cell:
 
 def grid_plan(
     axes: Axes,
-    build: Callable[[dict[str, Setting]], Recipe],
+    build: Callable[[dict[str, Any]], Recipe],
     *,
     seeds: Sequence[int] = (0,),
-    evaluate: EvaluationPlan | None = None,
+    evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
     chosen: str | None = None,
 ) -> Plan:
     """Return the plan of all combinations and seeds. All recipes are built at once, so that a wrong value is found
@@ -74,7 +75,7 @@ def grid_plan(
         axes: name of a setting → its values.
         build: returns the recipe of a combination.
         seeds: the seeds of each combination.
-        evaluate: what is measured after training; None: the defaults.
+        evaluate: what is measured after training.
         chosen: a setting whose value is chosen for each combination of the others: a first stage trains every value
             with one more seed on nine tenths of the training images and scores it on the other tenth (or on the share
             `data.validation` of the recipe); the second stage trains only the best value, with `seeds` and no
@@ -87,57 +88,78 @@ def grid_plan(
     >>> [cell.name for cell in plan([])]
     ['frossl-seed0', 'frossl-seed1', 'vicreg-seed0', 'vicreg-seed1']
     """
-    evaluate = evaluate or EvaluationPlan()
     if chosen is not None and (len(axes.get(chosen, ())) < 2 or not evaluate.probes):
         hint = suggest(chosen, list(axes))
         raise UserError(f"--choose {chosen} needs at least two values of --{chosen}, and one of --probes{hint}")
     for name, values in axes.items():
-        if len(set(map(repr, values))) < max(len(values), 1):
-            raise UserError(f"--{name} has no value, or a value twice ({', '.join(map(str, values))}); mend its values")
+        if (
+            isinstance(values, str)
+            or not isinstance(values, Sequence)
+            or len(set(map(repr, values))) < max(len(values), 1)
+        ):
+            raise UserError(f"--{name} is {values!r:.60}, expected a list of different values, such as [1, 2]")
     combos = combinations(axes)
     recipes = [build(values) for values in combos]
+    settings = [{name: as_setting(value) for name, value in values.items()} for values in combos]
+    names = cell_names(settings)
     for i, recipe in enumerate(recipes):
         if recipe in recipes[:i]:
-            one, other = (", ".join(map(str, combos[k].values())) for k in (recipes.index(recipe), i))
-            raise UserError(f"{one} and {other} are the same recipe; remove one")
-    names = cell_names(combos, axes)
+            raise UserError(f"{names[recipes.index(recipe)]} and {names[i]} are the same recipe; remove one")
 
     def final(i: int) -> list[Cell]:
         recipe = recipes[i] if chosen is None else _with_validation(recipes[i], 0.0)
         prefix = f"{names[i]}-" if names[i] else ""
-        return [Cell(f"{prefix}seed{seed}", replace(recipe, seed=seed), combos[i], evaluate) for seed in seeds]
+        return [Cell(f"{prefix}seed{seed}", replace(recipe, seed=seed), settings[i], evaluate) for seed in seeds]
 
     if chosen is None:
         cells = [cell for i in range(len(combos)) for cell in final(i)]
         return lambda rows: cells
-
-    probe, others = evaluate.probes[0], [name for name in axes if name != chosen]
     first = [
         Cell(
             f"choice-{name}",
             replace(_with_validation(recipe, recipe.data.validation or VALIDATION), seed=max(seeds) + 1),
             {**values, STAGE: CHOICE, CHOSEN: chosen},
-            EvaluationPlan(probes=(probe,)),
+            EvaluationPlan(probes=evaluate.probes[:1]),
         )
-        for name, recipe, values in zip(names, recipes, combos, strict=True)
+        for name, recipe, values in zip(names, recipes, settings, strict=True)
     ]
 
     def plan(rows: Sequence[Row]) -> list[Cell]:
         ended = [row for row in rows if row.settings.get(STAGE) == CHOICE]
-        if len(ended) < len(first):
-            return first
-        best = choose(ended, chosen, others, lambda row: row.score(probe))
-        picked = [i for i, values in enumerate(combos) if best.get(tuple(values[n] for n in others)) == values[chosen]]
+        best = made_choices(ended) if len(ended) == len(first) else {}
+        picked = [i for i, values in enumerate(settings) if best.get(others_of(values, chosen)) == values[chosen]]
         return [*first, *(cell for i in picked for cell in final(i))]
 
     return plan
+
+
+def made_choices(rows: Sequence[Row]) -> dict[tuple[Setting, ...], Setting]:
+    """Return the choice of the runs of the first stage: the other settings → the chosen value."""
+    chosen, probe = str(rows[0].settings[CHOSEN]), rows[0].evaluate.probes[0]
+    others = [name for name in rows[0].settings if name not in (chosen, STAGE, CHOSEN)]
+    return choose(rows, chosen, others, lambda row: row.score(probe))
+
+
+def others_of(settings: Mapping[str, Setting], chosen: str) -> tuple[Setting, ...]:
+    """Return the values of a run's settings besides the one that is chosen."""
+    return tuple(value for name, value in settings.items() if name not in (chosen, STAGE, CHOSEN))
+
+
+def as_setting(value: Any) -> Setting:
+    """Return a value of the grid as a number or text: a list of numbers is joined by commas.
+
+    >>> as_setting([512, 64]), as_setting(0.1)
+    ('512,64', 0.1)
+    """
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return value if isinstance(value, int | float) else text
 
 
 def _with_validation(recipe: Recipe, share: float) -> Recipe:
     return replace(recipe, data=replace(recipe.data, validation=share))
 
 
-def combinations(axes: Axes) -> list[dict[str, Setting]]:
+def combinations(axes: Axes) -> list[dict[str, Any]]:
     """Return the Cartesian product of the axes; the last axis varies fastest.
 
     >>> combinations({"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]})[1]
@@ -146,19 +168,18 @@ def combinations(axes: Axes) -> list[dict[str, Setting]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def cell_names(combos: Sequence[Mapping[str, Setting]], axes: Axes) -> list[str]:
+def cell_names(combos: Sequence[Mapping[str, Setting]]) -> list[str]:
     """Return a name for each combination, that of a folder on every system; settings with one value are left out.
 
     Names that are too long, or equal on a system that ignores case, end in a hash of the settings.
 
     >>> axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [1e-3, 3e-3], "epochs": [2]}
-    >>> cell_names(combinations(axes), axes)[3]
+    >>> cell_names(combinations(axes))[3]
     'vicreg-lr0.003'
     """
-    varied = [name for name in axes if len(axes[name]) > 1]
+    varied = [name for name in combos[0] if len({repr(values[name]) for values in combos}) > 1]
     last = Counter(name.rpartition(".")[2] for name in varied)
-    short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in varied}
-    label = short | {"objective": ""}
+    label = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in varied} | {"objective": ""}
     names = ["-".join(label[n] + re.sub(r"[^\w.,+=-]+", "_", str(values[n])) for n in varied) for values in combos]
     names = [name.lstrip(".-") for name in names]
     same = Counter(name.casefold() for name in names)
@@ -219,14 +240,17 @@ def choose(
     >>> choose([row(0.1, 0.5), row(0.3, 0.7)], "optimizer.lr", ["objective"], lambda row: row.score("linear"))
     {('frossl',): 0.3}
     """
-    found: dict[tuple[Setting, ...], dict[Setting, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[Setting, ...], dict[Setting, list[Row]]] = {}
     for row in rows:
         if key in row.settings:
-            found[tuple(row.settings.get(name, "") for name in group)][row.settings[key]].append(row)
+            values = found.setdefault(tuple(row.settings.get(name, "") for name in group), {})
+            values.setdefault(row.settings[key], []).append(row)
     choices: dict[tuple[Setting, ...], Setting] = {}
     for combination, values in found.items():
-        scores = {value: [None if row.diverged else score(row) for row in runs] for value, runs in values.items()}
-        means = {value: statistics.fmean(all_) for value, all_ in scores.items() if None not in all_}  # pyright: ignore[reportArgumentType]
+        scores = {
+            v: [x for row in runs if not row.diverged and (x := score(row)) is not None] for v, runs in values.items()
+        }
+        means = {v: statistics.fmean(known) for v, known in scores.items() if len(known) == len(values[v])}
         if means and all(row.is_final for runs in values.values() for row in runs):
             choices[combination] = max(means, key=lambda value: means[value])
     return choices

@@ -5,9 +5,10 @@ A job is a run of one cell, which can be stopped at any time: the next call goes
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ import submitit
 import submitit.helpers
 import torch
 from pydantic import Field
-from submitit.core.job_environment import JobEnvironment
+from rich.console import Console
 from submitit.core.utils import UncompletedJobError
 
 from fullrank.config import config
@@ -31,6 +32,8 @@ POLL_SECONDS = 0.5
 STOP_SECONDS = 300
 # Time before the end of a SLURM job at which it is asked for a checkpoint, and put into the queue again.
 SIGNAL_SECONDS = 180
+# Ctrl-C, and a terminal that closes.
+OF_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 
 
 @config
@@ -52,40 +55,31 @@ class Jobs:
     hours: Annotated[float, Field(gt=0)] = 24.0
 
 
-class Job:
-    """What a job does: run a cell. It returns why the cell failed, or an empty text."""
+def attempt(cell: Cell, folder: Path, console: Console) -> str:
+    """Run a cell, and return why it failed, or an empty text."""
+    try:
+        run_cell(cell, folder, console=console)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+class Job(submitit.helpers.Checkpointable):
+    """What a job does: attempt a cell in a process of its own. SLURM can queue it again."""
 
     def __call__(self, cell: Cell, folder: Path, threads: int = 0, gpus: str | None = None) -> str:
         """Run the cell, with a number of CPU threads and the GPUs of CUDA_VISIBLE_DEVICES."""
-        if JobEnvironment().cluster == "local":
-            with suppress(PermissionError):
-                os.setsid()  # the terminal's Ctrl-C reaches only the caller, which passes it on once
         if gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpus
         if threads:
             torch.set_num_threads(threads)
-        preemption, asked = JobEnvironment._usr_sig(), []
-        requeue: Any = signal.getsignal(preemption)
-
-        def ask(signum: int, frame: object) -> None:
-            asked.append(signum)
-            signal.raise_signal(signal.SIGTERM)  # training writes a checkpoint, and raises Interrupted
-
-        signal.signal(preemption, ask)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # submitit would ignore it during the evaluation
         try:
-            run_cell(cell, folder, console=Terminal())
-        except UserError as error:
-            return str(error)
+            return attempt(cell, folder, Terminal())
         except Interrupted as stop:
-            if asked:
-                requeue(preemption, None)  # does not return
+            if stop.signum == signal.SIGUSR2:
+                signal.raise_signal(signal.SIGUSR2)  # submitit queues the job again, and ends the process
             return str(stop)
-        return ""
-
-    def checkpoint(self, *arguments: Any, **options: Any) -> submitit.helpers.DelayedSubmission:
-        """Return the job that SLURM queues again."""
-        return submitit.helpers.DelayedSubmission(self, *arguments, **options)
 
 
 # Number of CPU threads, and GPUs as in CUDA_VISIBLE_DEVICES, which a process may use.
@@ -109,46 +103,59 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) ->
     """
     if jobs.cluster == "debug":
         for cell in cells:
-            on_end(cell, _run_here(cell, folder))
+            on_end(cell, attempt(cell, folder, stderr()))
         return
     local, queue, active = jobs.cluster == "local", list(cells), list[tuple[Cell, Any, Slot]]()
     slots: list[Slot] = slots_for(cells, jobs.parallel) if local else [(0, None)] * len(cells)
     array = None if local else _slurm_array(cells, folder, jobs)
     with stop_on_signals() as flag:
-        while active or (queue and not flag.signum):
-            with array.batch() if array and queue else nullcontext():
+        while active or queue:
+            with array.batch() if array and queue else _without_signals():
                 while queue and slots and not flag.signum:
                     cell, slot = queue.pop(0), slots.pop(0)
-                    with _without_interrupts():
-                        executor = array or _local_executor(folder / "logs" / cell.name)
-                        active.append((cell, executor.submit(Job(), cell, folder.absolute(), *slot), slot))
-            if flag.signum and not local:
-                numbers = " ".join(sorted({job.job_id.partition("_")[0] for _, job, _ in active}))
-                raise Interrupted(flag.signum, f"the jobs go on (scancel {numbers} stops them)")
-            if flag.signum:
-                _stop([job for _, job, _ in active])
+                    executor = array or _local_executor(folder / "logs" / cell.name)
+                    active.append((cell, executor.submit(Job(), cell, folder.absolute(), *slot), slot))
             time.sleep(POLL_SECONDS)
+            if flag.signum:
+                raise Interrupted(flag.signum, (_stop if local else _leave)([job for _, job, _ in active]))
             for each in [each for each in active if each[1].done()]:
                 active.remove(each)
                 slots.append(each[2])
-                if not flag.signum:
-                    on_end(each[0], _outcome(each[1]))
-    if flag.signum:
-        raise Interrupted(flag.signum, "stopped")
-
-
-def _run_here(cell: Cell, folder: Path) -> str:
-    try:
-        run_cell(cell, folder, console=stderr())
-    except UserError as error:
-        return str(error)
-    return ""
+                on_end(each[0], _outcome(each[1]))
 
 
 def _local_executor(folder: Path) -> submitit.Executor:
     executor = submitit.LocalExecutor(folder)
     executor.update_parameters(timeout_min=10**6, stderr_to_stdout=True)
     return executor
+
+
+@contextmanager
+def _without_signals() -> Iterator[None]:
+    """Block the signals of a terminal inside the context: processes that start in it inherit that, so that Ctrl-C
+    reaches only this one, which passes it on once.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINAL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_TERMINAL)
+
+
+def _stop(jobs: Sequence[Any]) -> str:
+    """Let jobs on this machine stop after their step, with a checkpoint; kill those that have not ended in time."""
+    for job in jobs:
+        job._process.send_signal(signal.SIGTERM)  # submitit passes it on
+    for job in jobs:
+        with suppress(subprocess.TimeoutExpired):
+            job._process.wait(STOP_SECONDS)
+        job._process.kill()
+    return "stopped"
+
+
+def _leave(jobs: Sequence[Any]) -> str:
+    """Let the jobs of SLURM go on, and say how to stop them."""
+    return f"the jobs go on (scancel {' '.join(sorted({job.job_id.partition('_')[0] for job in jobs}))} stops them)"
 
 
 def _slurm_array(cells: Sequence[Cell], folder: Path, jobs: Jobs) -> submitit.Executor:
@@ -171,27 +178,6 @@ def _slurm_array(cells: Sequence[Cell], folder: Path, jobs: Jobs) -> submitit.Ex
     return executor
 
 
-def _stop(jobs: Sequence[Any]) -> None:
-    """Let jobs on this machine stop after their step, with a checkpoint; kill those that have not ended in time."""
-    for job in jobs:
-        job._process.send_signal(signal.SIGTERM)  # submitit passes it on
-    deadline = time.monotonic() + STOP_SECONDS
-    while not all(job.done() for job in jobs) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for job in jobs:
-        job._process.kill()
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block SIGINT inside the context: processes that start in it inherit that; Ctrl-C reaches only this one."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-
-
 def _outcome(job: Any) -> str:
     """Return why an ended job failed, or an empty text."""
     try:
@@ -203,7 +189,7 @@ def _outcome(job: Any) -> str:
     return f"{value.strip().splitlines()[-1][:300]}; the traceback is in {job.paths.stdout}"
 
 
-def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[tuple[int, str | None]]:
+def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[Slot]:
     """Return what each process on this machine may use: a number of threads, and GPUs as in CUDA_VISIBLE_DEVICES.
 
     On GPUs, there is one process for each `machine.devices` GPUs, or `parallel` processes that share the GPUs in turn.
@@ -216,11 +202,9 @@ def slots_for(cells: Sequence[Cell], parallel: int = 0) -> list[tuple[int, str |
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     available = torch.cuda.device_count() if any(on_cuda(cell.recipe) for cell in cells) else 0
     if not available:
-        count = parallel or 1
-        return [(torch.get_num_threads() if count == 1 else max(cores // count, 1), None)] * count
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = [name.strip() for name in visible.split(",") if name.strip()] or [str(index) for index in range(available)]
-    each = max(cell.recipe.machine.devices for cell in cells)
-    groups = [",".join(names[i : i + each]) for i in range(0, len(names) - each + 1, each)] or [",".join(names)]
+        return [(max(cores // parallel, 1) if parallel > 1 else torch.get_num_threads(), None)] * max(parallel, 1)
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    names, each = names or [str(i) for i in range(available)], max(cell.recipe.machine.devices for cell in cells)
+    groups = [",".join(names[i : i + each]) for i in range(0, max(len(names) - each, 0) + 1, each)]
     count = parallel or len(groups)
     return [(max(cores // count, 1), groups[i % len(groups)]) for i in range(count)]

@@ -19,7 +19,7 @@ from fullrank.run.terminal import stderr
 from fullrank.sweep.cell import check_cells, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
 from fullrank.sweep.jobs import Jobs, run_cells
-from fullrank.sweep.row import Row, Setting, read_row
+from fullrank.sweep.row import Row, read_row
 from fullrank.sweep.table import MOST_REPORTED, final_rows, markdown_table, print_table, write_results
 
 
@@ -56,7 +56,7 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
     choose: str | None = None,
-    evaluate: EvaluationPlan | None = None,
+    evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
     jobs: Jobs = Jobs(),  # noqa: B008  frozen
     trust: bool | Collection[str] = False,
     console: Console | None = None,
@@ -85,9 +85,8 @@ def sweep(
         Interrupted: SIGINT, SIGTERM or SIGHUP; the runs have written checkpoints.
     """
     console = console or stderr()
-    plan, name = sweep_plan(
-        recipe, grid, changes, seeds=seeds, choose=choose, evaluate=evaluate, trust=trust, console=console
-    )
+    options = {"seeds": seeds, "choose": choose, "evaluate": evaluate, "trust": trust}
+    plan, name = sweep_plan(recipe, grid, changes, console=console, **options)
     folder = Path("sweeps") / name if out is None else as_path(out, "out")
     rows = run_sweep(plan, folder, jobs, console=console)
     write_results(rows, folder, f"{name}: {', '.join(grid) or 'seeds'}")
@@ -109,46 +108,31 @@ def sweep_plan(
     grid: Mapping[str, Sequence[Any]],
     changes: Mapping[str, Any],
     *,
-    seeds: int | Sequence[int],
-    choose: str | None,
-    evaluate: EvaluationPlan | None,
-    trust: bool | Collection[str],
     console: Console,
+    seeds: int | Sequence[int] = 1,
+    choose: str | None = None,
+    evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
+    trust: bool | Collection[str] = False,
 ) -> tuple[Plan, str]:
     """Return the plan of a sweep and the name of its recipe; the arguments are those of `sweep`.
 
     Raises:
         UserError: a value is wrong.
     """
-    originals, lines = dict[str, dict[Setting, Any]](), dict[str, None]()
-    for name, values in grid.items():
-        if isinstance(values, str) or not isinstance(values, Sequence):
-            raise UserError(f"grid['{name}'] is {values!r:.60}, expected a list of values: ['{values}']")
-        originals[name] = {_as_setting(value): value for value in values}
+    lines = dict[str, None]()  # the same lines of all cells are printed once
 
-    def build(values: dict[str, Setting]) -> Recipe:
-        fields = dict(changes) | {name: originals[name][value] for name, value in values.items()}
+    def build(values: dict[str, Any]) -> Recipe:
+        fields = {**changes, **values}
         init, source = fields.pop("init", None), fields.pop("data", None)
         fields |= {} if source is None else {"data.source": str(source)}
         start = None if init is None else read_start(init, fields)
         built = resolve(recipe, fields, start=start, notify=lines.setdefault)
         return with_marks(import_code(built, trust, notify=lines.setdefault))
 
-    axes = {name: [_as_setting(value) for value in values] for name, values in grid.items()}
-    plan = grid_plan(axes, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)
-    for line in lines:  # the same lines of all cells once
+    plan = grid_plan(grid, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)
+    for line in lines:
         console.print(line)
     return plan, plan([])[0].recipe.name
-
-
-def _as_setting(value: Any) -> Setting:
-    """Return a value of the grid as a number or text: a list of numbers is joined by commas.
-
-    >>> _as_setting([512, 64]), _as_setting(0.1)
-    ('512,64', 0.1)
-    """
-    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return value if isinstance(value, int | float) else text
 
 
 @open_once()
@@ -182,19 +166,15 @@ def run_sweep(
     """
     console, rows = console or stderr(), dict[str, Row]()
     while True:
-        cells, missing = _known_cells(plan, folder, rows)
-        if only is not None:
-            cells = [_find_cell(cells, only)]
-            missing = [cell for cell in cells if cell in missing]
+        cells = _known_cells(plan, folder, rows)
+        cells = cells if only is None else [_find_cell(cells, only)]
+        missing = [cell for cell in cells if cell.name not in rows]
         if len({cell.name.casefold() for cell in cells}) < len(cells):
             raise UserError("two cells have the same name, expected a name of its own for each; rename one")
         if not missing:
             return [rows[cell.name] for cell in cells]
         check_cells(missing, folder)
-        try:
-            (folder / "logs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"the folder {folder} cannot be written ({error.strerror}); give another one") from error
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
         left = f"{len(missing)} of {len(cells)} cells to run"
         console.print(f"{folder}: {left}; the output of each is in {folder / 'logs'}")
 
@@ -207,30 +187,28 @@ def run_sweep(
             run_cells(missing, folder, jobs, on_end)
         except Interrupted as stop:
             done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} cells are done"
-            message = f"{stop}: {done}, the others go on with the same command ({folder})"
-            raise Interrupted(stop.signum, message) from None
+            remedy = f"the others go on with the same command ({folder})"
+            raise Interrupted(stop.signum, f"{stop}: {done}, {remedy}") from None
 
 
-def _known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> tuple[list[Cell], list[Cell]]:
-    """Return all cells that a plan knows, and those without a row; add the rows in the folder to `rows`.
-
-    `rows` is in the order of the cells, which the plan takes: the first of two equal scores is that of the first cell.
+def _known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> list[Cell]:
+    """Return all cells that a plan knows, and add the rows in the folder to `rows`, in the order of the cells, which
+    the plan takes: the first of two equal scores is that of the first cell.
     """
     while True:
         cells = list(plan(list(rows.values())))
-        missing = [cell for cell in cells if cell.name not in rows]
-        found = {cell.name: row for cell in missing if (row := existing_row(cell, folder)) is not None}
-        ended = rows | found
+        found = {cell.name: rows.get(cell.name) or existing_row(cell, folder) for cell in cells}
+        before = len(rows)
         rows.clear()
-        rows |= {cell.name: ended[cell.name] for cell in cells if cell.name in ended}
-        if not found:
-            return cells, missing
+        rows |= {name: row for name, row in found.items() if row}
+        if len(rows) == before:
+            return cells
 
 
 def collect_rows(plan: Plan, folder: Path) -> tuple[list[Row], list[Cell]]:
     """Return the rows that exist, without running anything, and all cells that are known."""
     rows: dict[str, Row] = {}
-    cells, _ = _known_cells(plan, folder, rows)
+    cells = _known_cells(plan, folder, rows)
     return list(rows.values()), cells
 
 

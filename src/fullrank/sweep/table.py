@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -18,7 +18,7 @@ from fullrank.files import atomic_write, write_text
 from fullrank.report import write_report
 from fullrank.report.plot_style import COLORS, subplots
 from fullrank.run.directory import is_run
-from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, choose, edge_of_grid
+from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid, made_choices, others_of
 from fullrank.sweep.paired import paired_by_seed
 from fullrank.sweep.row import Row, Setting, require_same_images
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MAX_WIDTH = 1000  # of a table that is not printed to a terminal
 # The report compares at most this many runs; a page of more runs is too large to open.
 MOST_REPORTED = 60
+# The numbers of a run that are no accuracies, and how a table prints them.
+FORMATS: dict[str, dict[str, Any]] = {"effective rank": {}, "seconds": {"digits": 0}, "CPU seconds": {"digits": 0}}
+OTHERS = tuple(FORMATS)
 Combination = tuple[tuple[str, Setting], ...]
 
 
@@ -37,32 +40,33 @@ def final_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def numbers_of(row: Row) -> dict[str, float]:
-    """Return the numbers of a run by the titles of their columns: accuracies in percent first."""
-    found = {"online %": row.last_online}
+    """Return the numbers of a run by name, none of a run that failed: accuracies, as shares, and `OTHERS`."""
+    if not row.is_done:
+        return {}
+    found = {"online": row.last_online}
     for data, scores in sorted(row.scores.items(), key=lambda item: item[0] != row.data):
-        found |= {f"{probe} %" if data == row.data else f"{probe} on {data} %": x for probe, x in scores.items()}
-    values = {title: None if share is None else 100 * share for title, share in found.items()}
-    values |= {"effective rank": row.effective_rank.get("backbone")}
-    values |= {"seconds": row.seconds or None, "CPU seconds": row.cpu_seconds or None}
-    return {title: value for title, value in values.items() if value is not None}
+        found |= {probe if data == row.data else f"{probe} on {data}": share for probe, share in scores.items()}
+    found |= {"effective rank": row.effective_rank.get("backbone")}
+    found |= {"seconds": row.seconds or None, "CPU seconds": row.cpu_seconds or None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def titles_of(rows: Sequence[Row]) -> list[str]:
-    """Return the titles of the numbers that at least one row has, accuracies first."""
-    titles = dict.fromkeys(title for row in rows for title in numbers_of(row))
-    return sorted(titles, key=lambda title: (not title.endswith("%"), title in ("seconds", "CPU seconds")))
+def names_of(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the numbers that at least one row has, accuracies first."""
+    names = dict.fromkeys(name for row in rows for name in numbers_of(row))
+    return [*(name for name in names if name not in OTHERS), *(name for name in OTHERS if name in names)]
 
 
-def compared_title(titles: Sequence[str]) -> str | None:
+def compared_name(names: Sequence[str]) -> str | None:
     """Return the accuracy by which combinations are compared: a linear probe on all labels, else another probe, else
     the online classifier.
 
-    >>> compared_title(["online %", "fractions 1 %", "linear on MNIST %", "linear %", "seconds"])
-    'linear %'
+    >>> compared_name(["online", "fractions 1 %", "linear on MNIST", "linear", "seconds"])
+    'linear'
     """
-    linear = {f"{name} %" for name in ("linear", "linear-sgd", "linear-imagenet")}
-    accuracies = [title for title in titles if title.endswith("%")]
-    return min(accuracies, key=lambda title: (title not in linear, title == "online %"), default=None)
+    accuracies = [name for name in names if name not in OTHERS]
+    linear = ("linear", "linear-sgd", "linear-imagenet")
+    return min(accuracies, key=lambda name: (name not in linear, name == "online"), default=None)
 
 
 def group_rows(rows: Sequence[Row]) -> dict[Combination, list[Row]]:
@@ -85,14 +89,14 @@ def mean_sd(values: Sequence[float], *, scale: float = 1.0, digits: int = 1) -> 
     return f"{scale * statistics.fmean(values):.{digits}f}{sd} ({len(values)})"
 
 
-def comparisons(groups: Mapping[Combination, Sequence[Row]], title: str) -> dict[Combination, str]:
+def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[Combination, str]:
     """Return for each combination what its paired difference to the best combination says, by the 95 % interval over
-    common seeds.
+    common seeds, in percent.
 
     Of several combinations with the best mean, the first is the best.
     """
     scores = {
-        combination: {row.seed: numbers_of(row)[title] for row in rows if title in numbers_of(row)}
+        combination: {row.seed: 100 * numbers_of(row)[name] for row in rows if name in numbers_of(row)}
         for combination, rows in groups.items()
     }
     means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
@@ -117,29 +121,27 @@ def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         UserError: the rows are of several data sets.
     """
     rows = final_rows(rows)
-    done = [row for row in rows if row.is_done]
-    require_same_images(done)
-    groups, titles = group_rows(rows), titles_of(done)
-    names = list(dict.fromkeys(name for combination in groups for name, _ in combination))
-    ended = {combination: [row for row in found if row.is_done] for combination, found in groups.items()}
-    score = compared_title(titles)
-    compared = comparisons(ended, score) if score else {}
+    require_same_images(row for row in rows if row.is_done)
+    groups, names = group_rows(rows), names_of(rows)
+    settings = list(dict.fromkeys(name for row in rows for name in row.settings))
+    score = compared_name(names)
+    compared = comparisons(groups, score) if score else {}
     lines = []
     for combination, found in groups.items():
-        line = [str(dict(combination).get(name, "")) for name in names] or ["all"]
-        numbers = [numbers_of(row) for row in ended[combination]]
-        for title in titles:
-            values = [number[title] for number in numbers if title in number]
-            line.append(mean_sd(values, digits=0 if title.endswith("seconds") else 1))
+        numbers = [numbers_of(row) for row in found]
         failures = Counter(_status(row) for row in found if not row.is_done)
-        notes = [f"{count} {what}" for what, count in sorted(failures.items())]
-        if compared:
-            line.append("; ".join(filter(None, [compared.get(combination, ""), *notes])))
-        elif notes:
-            line[0] += f" ({', '.join(notes)})"
-        lines.append(line)
-    against = [f"{score.removesuffix(' %')} against the best"] if compared and score else []
-    return [*(names or ["run"]), *titles, *against], lines
+        notes = [compared.get(combination, ""), *(f"{count} {what}" for what, count in sorted(failures.items()))]
+        columns = [[number[name] for number in numbers if name in number] for name in names]
+        formats = [FORMATS.get(name, {"scale": 100.0}) for name in names]
+        means = [mean_sd(values, **form) for values, form in zip(columns, formats, strict=True)]
+        lines.append(
+            [*(str(found[0].settings.get(name, "")) for name in settings), *means, "; ".join(filter(None, notes))]
+        )
+    titles = [name if name in OTHERS else f"{name} %" for name in names]
+    last = f"{score} against the best" if compared else "failed runs"
+    if not any(line[-1] for line in lines):
+        last, lines = None, [line[:-1] for line in lines]
+    return [*settings, *titles, *([last] if last else [])], lines
 
 
 def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
@@ -174,18 +176,16 @@ def format_markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> st
 
 def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
-    done = [row for row in rows if row.is_done]
-    require_same_images(done)
-    titles, file = titles_of(done), io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN))
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["cell", *names, "seed", "status", *(title.removesuffix(" %") for title in titles), "error"])
+    require_same_images(row for row in rows if row.is_done)
+    settings = dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN)
+    file = io.StringIO()
+    names = ["cell", *settings, "seed", "status", *names_of(rows), "error"]
+    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     for row in rows:
-        found = numbers_of(row) if row.is_done else {}
-        shares = {title: value / 100 if title.endswith("%") else value for title, value in found.items()}
-        numbers = [f"{shares[title]:.6g}" if title in shares else "" for title in titles]
-        settings = [row.settings.get(name, "") for name in names]
-        writer.writerow([row.cell, *settings, row.seed, _status(row), *numbers, row.error])
+        own = {"cell": row.cell, "seed": row.seed, "status": _status(row), "error": row.error}
+        numbers = {name: f"{value:.6g}" for name, value in numbers_of(row).items()}
+        writer.writerow(row.settings | own | numbers)
     return file.getvalue()
 
 
@@ -198,17 +198,19 @@ def choices_text(rows: Sequence[Row]) -> str:
     found = [row for row in rows if row.settings.get(STAGE) == CHOICE]
     if not found:
         return ""
-    chosen, probe = str(found[0].settings[CHOSEN]), found[0].evaluate.probes[0]
-    names = [name for name in found[0].settings if name not in (STAGE, CHOSEN)]
-    others = [name for name in names if name != chosen]
-    best = choose(found, chosen, others, lambda row: row.score(probe))
+    best, chosen, probe = made_choices(found), str(found[0].settings[CHOSEN]), found[0].evaluate.probes[0]
+    names, tried = (
+        [name for name in found[0].settings if name not in (STAGE, CHOSEN)],
+        {r.settings[chosen] for r in found},
+    )
     lines = []
     for row in found:
-        group, value, score = tuple(row.settings[name] for name in others), row.settings[chosen], row.score(probe)
-        tried = [each.settings[chosen] for each in found if all(each.settings[n] == row.settings[n] for n in others)]
-        yes = ", the ".join(filter(None, ("yes", edge_of_grid(value, tried)))) if best.get(group) == value else ""
+        value, score = row.settings[chosen], row.score(probe)
         text = _status(row) if score is None or row.diverged else f"{100 * score:.1f}"
-        lines.append([*(str(row.settings[name]) for name in names), text, yes])
+        edge = edge_of_grid(value, tried)
+        mark = f"yes, the {edge}" if edge else "yes"
+        is_best = best.get(others_of(row.settings, chosen)) == value
+        lines.append([*(str(row.settings[name]) for name in names), text, mark if is_best else ""])
     table = format_markdown([*names, f"{probe} % on validation images", "chosen"], lines)
     return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n{table}\n"
 
@@ -236,7 +238,7 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
         label = ", ".join(str(value) for _, value in combination) or rows[0].recipe
         ax.plot(epochs, mean, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
         ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
-    most = max(len(found) for found in groups.values())
+    most = max(map(len, groups.values()))
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
     ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
     ax.xaxis.get_major_locator().set_params(integer=True)
@@ -266,9 +268,8 @@ def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
         write_text(folder / name, text)
     paths = [folder / name for name in texts]
     if figure := accuracy_figure(rows, title):
-        for suffix in ("svg", "png"):
+        for suffix, metadata in (("svg", {"Date": None}), ("png", None)):
             paths.append(folder / f"accuracy.{suffix}")
-            metadata = {"Date": None} if suffix == "svg" else None
             with atomic_write(paths[-1], overwrite=True) as draft:
                 figure.savefig(draft, format=suffix, bbox_inches="tight", metadata=metadata)
     runs = [folder / row.cell for row in final_rows(rows) if row.is_done and is_run(folder / row.cell)]
