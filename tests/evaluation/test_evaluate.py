@@ -14,7 +14,7 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation import Evaluation, Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
+from fullrank.evaluation import Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
 from fullrank.evaluation.score import FILE, read_evaluations
 from fullrank.evaluation.task import accuracy_during_training
 from fullrank.images import open_images
@@ -149,12 +149,6 @@ def test_groups_of_test_images_are_the_units(halves, preprocess):
     assert "10 groups of test images are too few" in found.verdict
 
 
-def test_top_five_is_a_separate_score_for_many_classes(halves, preprocess):
-    train, test = (replace(half, labels=half.labels + 10 * (torch.arange(300) % 2)) for half in halves)
-    found = score(train, test, preprocess, network=nn.Flatten, baselines=False, probes=("knn",))
-    assert found.find("knn").value < 0.7 < 0.85 < found.find("knn", "top-5 accuracy").value  # two labels for a digit
-
-
 def test_unlabelled_images_are_reported_and_not_counted_as_errors(halves, preprocess):
     train, test = (half.labels.clone() for half in halves)
     train[:7], test[:250] = -1, -1
@@ -190,7 +184,7 @@ def test_labels_that_score_nothing_are_a_user_error(few, label):
 
 
 def test_several_labels_an_image_are_scored_with_the_supervised_network(digits):
-    few = digits.subset(range(150))
+    few = digits.subset(range(80))
     labels = torch.stack([few.labels < 4, few.labels % 2 == 0], 1).long()
     options = {"supervised": True, "protocols": {"supervised": {"epochs": 1}, "linear": {"penalties": [0.01]}}}
     found = fullrank.evaluate("timm-untrained:test_resnet", (few.pixels, labels), **options)
@@ -265,19 +259,7 @@ def test_a_run_that_began_with_given_weights_is_compared_with_them(run, small, t
     assert (found.comparisons[0].against, found.comparisons[0].reference) == ("initial weights", before.main.value)
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        "{",
-        "[]",
-        "\xff",
-        '{"evaluations": 3}',
-        '{"evaluations": [{"model": "a"}]}',
-        '{"evaluations": [' + "[" * 5000,
-        '{"evaluations": [{"model": "a", "train_images": 1, "test_images": 1, "scores": [{"value": NaN}]}]}',
-        '{"evaluations": [{"model": "a", "train_images": -1, "test_images": 1}]}',
-    ],
-)
+@pytest.mark.parametrize("hostile", ["\xff", '{"evaluations": [{"model": "a"}]}', '{"evaluations": [' + "[" * 5000])
 def test_a_damaged_evaluation_json_is_a_user_error_before_the_work(copy, hostile):
     (copy / FILE).write_bytes(hostile.encode("latin-1"))
     lines = []
@@ -298,8 +280,3 @@ def test_the_accuracy_during_training_is_that_of_the_last_probe_and_never_stops_
     for damaged in ('{"online"}', '{"kind": "online"}', '{"kind": "online", "step": "x"}', '{"kind": "online", "st'):
         log.write_text("\n".join([damaged, *lines]) + "\n")
         assert accuracy_during_training(model) in ({}, {2.0: 0.6})
-
-
-def test_find_names_what_is_missing():
-    with pytest.raises(KeyError):
-        Evaluation(model="a", train_images=1, test_images=1).find("knn")

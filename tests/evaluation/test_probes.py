@@ -151,11 +151,10 @@ def test_classes_without_labels_are_never_predicted(data, probe):
 
 
 @pytest.mark.parametrize("probe", [linear_probe, linear_svm])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_features_that_are_not_finite_and_one_class_are_user_errors(data, probe, value):
+def test_features_that_are_not_finite_and_one_class_are_user_errors(data, probe):
     X, y, X_test, _ = data
     broken = X.clone()
-    broken[3, 1] = value
+    broken[3, 1] = torch.inf
     with pytest.raises(UserError, match="NaN or infinite"):
         probe(broken, y, X_test)
     with pytest.raises(UserError, match="two or more classes"):

@@ -40,9 +40,8 @@ def stop_on_signals(act: Callable[[], Any] = lambda: None) -> Iterator[StopFlag]
         act()
 
     if threading.current_thread() is threading.main_thread():  # no other thread can handle signals
-        for number in STOPS:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, set_flag)
+        heard = (n for n in STOPS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN)
+        before.update((number, signal.signal(number, set_flag)) for number in heard)
     try:
         yield flag
     finally:
