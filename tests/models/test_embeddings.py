@@ -7,7 +7,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fullrank.errors import UserError
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Preprocess, open_images
 from fullrank.models.embed import write_embeddings as write
@@ -70,11 +69,3 @@ def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):
     with pytest.raises(AssertionError, match="Drifts changed"):
         write_embeddings(Drifts(), digits, GREY, tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_readable_images_there_is_no_file(tmp_path):
-    (tmp_path / "a.png").write_text("no image")
-    images, errors = open_images(str(tmp_path))["all"], DecodeErrors(max_error_fraction=1.0)
-    with pytest.raises(UserError, match="none of the 1 images can be read"):
-        write_embeddings(nn.Flatten(), images, GREY, tmp_path / "out.parquet", decode_errors=errors)
-    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]

@@ -12,16 +12,10 @@ from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
-from fullrank.models.export import export_onnx, export_weights
+from fullrank.models.export import export, export_onnx
 from fullrank.models.weights import hash_weights
 
 ARGUMENTS = {"channels": [8, 8, 16, 16]}
-METADATA = {
-    "name": "resnet18",
-    "arguments": json.dumps(ARGUMENTS),
-    "stem": "standard",
-    "preprocess": json.dumps({"size": 32}),
-}
 
 
 def network(name="resnet18", **arguments):
@@ -37,22 +31,21 @@ def vit():
     return network("vit_tiny_patch16_224", img_size=32, embed_dim=48, depth=2, num_heads=3)
 
 
+def model_of(backbone):
+    spec, preprocess = BackboneConfig(name="resnet18", arguments=ARGUMENTS), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
+    return Model("a", backbone, preprocess, spec, untrained=lambda: backbone)
+
+
 def test_plain_timm_loads_the_weights(tmp_path):
-    backbone, path = network(), tmp_path / "backbone.safetensors"
-    export_weights(backbone, path, METADATA)
+    backbone = network()
+    path = export(model_of(backbone), tmp_path / "backbone.safetensors")
     with safe_open(path, "pt") as file:
         metadata = file.metadata()
-    assert metadata == METADATA
     again = timm.create_model(metadata["name"], num_classes=0, **json.loads(metadata["arguments"]))
     again.load_state_dict(load_file(path))
     assert hash_weights(again.state_dict()) == hash_weights(backbone.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again.eval()(images), backbone.eval()(images))
-
-
-def model_of(backbone):
-    spec, preprocess = BackboneConfig(name="resnet18"), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
-    return Model("a", backbone, preprocess, spec, untrained=lambda: backbone)
 
 
 @pytest.mark.parametrize("backbone", [network, vit])

@@ -212,9 +212,3 @@ def test_weights_of_another_network_are_an_error(copy):
     path.write_text(path.read_text().replace("16,\n", "32,\n"))
     with pytest.raises(UserError, match=r"does not match .*recipe\.json .*size mismatch"):
         fullrank.load(copy)
-
-
-def test_an_unreadable_image_of_a_source_is_named(tmp_path):
-    (tmp_path / "broken.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"broken\.png.*cannot be read"):
-        fullrank.load("timm-untrained:test_resnet").features(open_images(tmp_path)["all"])

@@ -65,12 +65,6 @@ def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn)
     assert (gradient(explained)[..., 4:] == 0).all()
 
 
-def test_complete_collapse_has_loss_two_and_no_gradient(loss):
-    Z = torch.full((2, 9, 4), 0.1)
-    assert loss(Z) == 2
-    assert (gradient(Z) == 0).all()
-
-
 def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
     Z = randn(2, 12, 4)
     with pytest.raises(

@@ -76,62 +76,33 @@ def _evaluation(*scores, data="photos[test]", step=None, statement="", left_out=
     )  # fmt: skip
 
 
-@pytest.fixture
-def train_row():
-    return _train_row
+def _made(make):
+    """A fixture that is the function `make`."""
+    return pytest.fixture(lambda: make)
+
+
+train_row, spectrum_row, alarm_row = _made(_train_row), _made(_spectrum_row), _made(_alarm_row)
+score, evaluation = _made(_score), _made(_evaluation)
+
+
+def _picture(width=272, height=102, seed=0):
+    """A PNG of noise, which does not compress."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _spectra(steps, samples=100, **eigenvalues):
+    return SpectrumHistory(steps=np.array(steps), samples=np.full(len(steps), samples), eigenvalues=eigenvalues)
+
+
+make_picture, make_spectra = _made(_picture), _made(_spectra)
+make_summary = _made(lambda **fields: RunSummary(**({"label": "run"} | fields)))
 
 
 @pytest.fixture
-def spectrum_row():
-    return _spectrum_row
-
-
-@pytest.fixture
-def alarm_row():
-    return _alarm_row
-
-
-@pytest.fixture
-def score():
-    return _score
-
-
-@pytest.fixture
-def evaluation():
-    return _evaluation
-
-
-@pytest.fixture
-def make_picture():
-    """`make_picture(width, height, seed)`: a PNG of noise, which does not compress."""
-
-    def picture(width=272, height=102, seed=0):
-        pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, "PNG")
-        return stream.getvalue()
-
-    return picture
-
-
-@pytest.fixture
-def make_summary():
-    """`make_summary(**fields)`: a run with no other content."""
-    return lambda **fields: RunSummary(**({"label": "run"} | fields))
-
-
-@pytest.fixture
-def make_spectra():
-    """`make_spectra(steps, samples=100, backbone=table)`."""
-
-    def make(steps, samples=100, **eigenvalues):
-        return SpectrumHistory(steps=np.array(steps), samples=np.full(len(steps), samples), eigenvalues=eigenvalues)
-
-    return make
-
-
-@pytest.fixture
-def make_run(tmp_path, make_picture):
+def make_run(tmp_path):
     """`make_run("a", T=12, D_b=96, D=128, lines=200, without=("views.png",), recipe={…}, alarms=2)` → its directory."""
 
     def make(name="run", *, T=12, D_b=96, D=128, lines=200, without=(), recipe=None, alarms=0, seed=0) -> Path:
@@ -153,7 +124,7 @@ def make_run(tmp_path, make_picture):
         }
         for file, text in files.items():
             (path / file).write_text(text, encoding="utf-8")
-        (path / "views.png").write_bytes(make_picture())
+        (path / "views.png").write_bytes(_picture())
         np.savez(path / "spectrum.npz", steps=steps, samples=np.full(T, 2048), **tables)
         for file in without:
             (path / file).unlink()
@@ -169,19 +140,13 @@ def _power_laws(rng, T, D, slope):
 
 
 def _training_log(lines, rng):
-    rows = []
     for step in np.linspace(0, 4000, lines).astype(int).tolist():
         terms = {"invariance": 2.0 - step / 4000 + 0.03 * rng.random(), "entropy": -4.0 - step / 4000}
-        rows.append(_train_row(step, sum(terms.values()), terms=terms, probe_train_accuracy=0.5, effective_rank=20.0))
-    return rows
+        yield _train_row(step, sum(terms.values()), terms=terms, probe_train_accuracy=0.5, effective_rank=20.0)
 
 
 def _spectrum_log(steps, tables):
-    rows = []
     for k, step in enumerate(steps.tolist()):
-        spectra = {
-            name: Spectrum.from_eigenvalues(torch.from_numpy(table[k]), n=2048) for name, table in tables.items()
-        }
+        spectra = {name: Spectrum.from_eigenvalues(torch.from_numpy(rows[k]), n=2048) for name, rows in tables.items()}
         metrics = {name: SpectrumMetrics.from_spectrum(spectrum) for name, spectrum in spectra.items()}
-        rows.append(SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * step / 4000))
-    return rows
+        yield SpectrumRow(step=step, epoch=step / 100, **metrics, probe_accuracy=0.1 + 0.8 * step / 4000)

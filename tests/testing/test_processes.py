@@ -9,7 +9,8 @@ from torch import tensor
 from fullrank.errors import UserError
 from fullrank.objectives import barlow_twins, corinfomax, moco, simsiam
 from fullrank.testing import measure_exactness, objective_case
-from fullrank.testing.processes import Step, exactness_results, largest_errors
+from fullrank.testing.case import LossAndGradients
+from fullrank.testing.processes import exactness_results, largest_errors
 
 pytestmark = pytest.mark.ddp
 
@@ -82,7 +83,7 @@ def test_a_function_that_other_processes_cannot_import_raises():
 
 
 def test_nan_on_any_process_is_the_largest_error():
-    one, broken = Step(2.0, 4.0, [tensor([3.0])]), Step(math.nan, 4.0, [tensor([math.nan])])
+    one, broken = (LossAndGradients(tensor(value), 4.0, {"w": tensor([value])}) for value in (3.0, math.nan))
     for steps in ([one, broken], [broken, one]):
         assert all(map(math.isnan, largest_errors(one, *steps)))
 

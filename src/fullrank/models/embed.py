@@ -71,9 +71,10 @@ def embed(
     options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
     options["device"] = resolve_device(device.accelerator)
     batches = stream_features(loaded.backbone, images, loaded.preprocess, **options)
-    result: Any = join(batches) if out is None else Path(out)
-    if out is not None:
-        rows = write_embeddings(batches, out, overwrite=overwrite)
+    if out is None:
+        result: Any = join(batches)
+    else:
+        rows, result = write_embeddings(batches, out, overwrite=overwrite), Path(out)
         notify(f"{rows:,} embeddings of {getattr(images, 'source', 'images in memory')}: {out}")
     for name, reason in errors.reasons.items():
         notify(f"skipped {name}: {reason}")
@@ -115,12 +116,9 @@ def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite:
     with atomic_write(Path(out), overwrite=overwrite) as draft, ExitStack() as stack:
         if suffix in (".npz", ".npy"):
             every = join(batches)
-            arrays = {"labels": every.labels.numpy(), "names": np.array(every.names), "classes": every.classes}
+            arrays: Any = {"labels": every.labels.numpy(), "names": every.names, "classes": every.classes}
             with draft.open("wb") as file:
-                if suffix == ".npy":
-                    np.save(file, every.X.numpy())
-                else:
-                    np.savez(file, embeddings=every.X.numpy(), **arrays)
+                np.save(file, every.X) if suffix == ".npy" else np.savez(file, embeddings=every.X, **arrays)
             return len(every.X)
         for features in batches:
             table = to_table(features, wide=suffix == ".csv")

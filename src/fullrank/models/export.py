@@ -5,8 +5,7 @@ for the Hugging Face hub.
 import copy
 import json
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import jinja2
 import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
-from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.files import atomic_write, parse_json, read_jsonl, read_text
@@ -71,40 +69,14 @@ def export(
         difference = export_onnx(loaded, path, overwrite=overwrite)
         notify(f"{path}: ONNX Runtime and torch differ by at most {difference:.1e}")
     else:
-        export_weights(loaded.backbone, path, loaded.metadata, overwrite=overwrite)
+        with atomic_write(path, overwrite=overwrite) as draft:
+            draft.write_bytes(safetensors_of(loaded))
         notify(f"{path}: fullrank.load('file:{path}')")
         if loaded.is_plain:
             arguments = {"num_classes": 0, "in_chans": loaded.preprocess.channels, **loaded.spec.arguments}
             words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
             notify(f"or timm.create_model('{loaded.spec.name}', {words}).load_state_dict(…)")
     return path
-
-
-def export_weights(
-    backbone: nn.Module, path: Path | str, metadata: Mapping[str, str], *, overwrite: bool = False
-) -> None:
-    """Write parameters and buffers to one safetensors file.
-
-    A timm network with the standard stem can be loaded without fullrank:
-    `timm.create_model(name, num_classes=0, **arguments).load_state_dict(safetensors.torch.load_file(path))`.
-
-    Args:
-        backbone: the network; it is not changed.
-        path: the file.
-        metadata: texts to store in the file: name, and arguments, stem and preprocess as JSON.
-        overwrite: replace an existing file.
-
-    Raises:
-        UserError: the file exists, or cannot be written.
-
-    >>> from safetensors.torch import load_file
-    >>> path = Path(tempfile.mkdtemp()) / "linear.safetensors"
-    >>> export_weights(nn.Linear(3, 2), path, {"name": "linear"})
-    >>> {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
-    {'bias': (2,), 'weight': (2, 3)}
-    """
-    with atomic_write(Path(path), overwrite=overwrite) as temporary:
-        temporary.write_bytes(to_safetensors(backbone.state_dict(), dict(metadata)))
 
 
 def export_onnx(model: Model, path: Path | str, *, overwrite: bool = False) -> float:
@@ -148,13 +120,9 @@ def export_onnx(model: Model, path: Path | str, *, overwrite: bool = False) -> f
         onnx.save(stored, temporary)
         onnx.checker.check_model(temporary, full_check=True)
         session = onnxruntime.InferenceSession(temporary, providers=["CPUExecutionProvider"])
-        differences = []
-        for batch in (images, images[:1]):
-            with torch.inference_mode():
-                expected = network(batch)
-            (features,) = session.run(["features"], {"images": batch.numpy()})
-            differences.append((torch.from_numpy(features) - expected).abs().max().item())
-    return max(differences)
+        runs = [(session.run(["features"], {"images": n.numpy()})[0], n) for n in (images, images[:1])]
+        with torch.inference_mode():
+            return max((torch.from_numpy(found) - network(batch)).abs().max().item() for found, batch in runs)
 
 
 def write_hub_folder(
@@ -180,24 +148,29 @@ def write_hub_folder(
     Raises:
         UserError: a file exists or cannot be written.
     """
-    folder, files = Path(folder), [WEIGHTS, CARD] + [CONFIG] * model.is_plain
+    folder = Path(folder)
+    files = {WEIGHTS: safetensors_of(model), CARD: model_card(model, classes=classes).encode(errors="backslashreplace")}
+    said = f"fullrank.load('file:{folder / WEIGHTS}'); timm cannot build this network alone, see {folder / CARD}"
+    if model.is_plain:  # the configuration is last: a folder without it is incomplete for timm
+        files[CONFIG] = (json.dumps(timm_config(model), indent=2) + "\n").encode()
+        said = f"timm.create_model('local-dir:{folder}', pretrained=True)"
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder; give another name")
     if not overwrite and (taken := [name for name in files if (folder / name).exists()]):
         remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
         raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
-    said = f"fullrank.load('file:{folder / WEIGHTS}'); timm cannot build this network alone, see {folder / CARD}"
-    with tempfile.TemporaryDirectory() as draft:
-        export_weights(model.backbone, Path(draft, WEIGHTS), {"format": "pt"} | model.metadata)
-        Path(draft, CARD).write_text(model_card(model, classes=classes), "utf-8", errors="backslashreplace")
-        if model.is_plain:
-            Path(draft, CONFIG).write_text(json.dumps(timm_config(model), indent=2) + "\n", "utf-8")
-            said = f"timm.create_model('local-dir:{folder}', pretrained=True)"
-        for name in files:  # the configuration is last: a folder without it is incomplete for timm
-            with atomic_write(folder / name, overwrite=overwrite) as path:
-                path.write_bytes(Path(draft, name).read_bytes())
+    for name, content in files.items():
+        with atomic_write(folder / name, overwrite=overwrite) as draft:
+            draft.write_bytes(content)
     notify(f"{folder}: {said}")
     return folder
+
+
+def safetensors_of(model: Model) -> bytes:
+    """Return the parameters and buffers of the backbone as a file, with the metadata that describes network and
+    preprocessing; timm's loader requires a format.
+    """
+    return to_safetensors(model.backbone.state_dict(), {"format": "pt"} | model.metadata)
 
 
 def timm_config(model: Model) -> dict[str, Any]:
@@ -227,11 +200,13 @@ def upload(folder: Path, repository: str) -> str:
         UserError: nobody is logged in, the name is wrong, or the hub refuses.
     """
     api = HfApi(library_name="timm")
-    files = [name for name in (WEIGHTS, CONFIG, CARD) if (folder / name).exists()]
     try:
         address = api.create_repo(repository, private=True, exist_ok=True)
         api.upload_folder(
-            repo_id=address.repo_id, folder_path=folder, allow_patterns=files, commit_message="Upload a backbone"
+            repo_id=address.repo_id,
+            folder_path=folder,
+            allow_patterns=[WEIGHTS, CONFIG, CARD],
+            commit_message="Upload a backbone",
         )
     except (HfHubHTTPError, LocalTokenNotFoundError, HFValidationError, OSError) as error:
         remedy = f"log in with `hf auth login`; the folder {folder} is complete, so upload it later"

@@ -1,7 +1,7 @@
 """The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
-from dataclasses import dataclass
 from math import isfinite, isinf, sqrt
+from typing import NamedTuple
 
 from fullrank.evaluation.score import MAP, Evaluation
 from fullrank.evaluation.verdict import decide
@@ -20,8 +20,7 @@ STILL_IMPROVING = 0.01
 MIN_EVALUATIONS = 8
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer to one question about one run.
 
     Attributes:
@@ -30,15 +29,19 @@ class Answer:
         text: The evidence, in sentences.
     """
 
-    question: str
     word: str
     level: str
     text: str
 
 
-def answers(run: RunSummary) -> list[Answer]:
-    """Return the answers to the three questions on top of a report."""
-    return [did_it_learn(run), is_it_healthy(run), is_it_better(run)]
+def answers(run: RunSummary) -> dict[str, Answer]:
+    """Return question → answer on top of a report."""
+    questions = {
+        "Did it learn?": did_it_learn,
+        "Is it healthy?": is_it_healthy,
+        "Is it better than what I had?": is_it_better,
+    }
+    return {question: judge(run) for question, judge in questions.items()}
 
 
 def did_it_learn(run: RunSummary) -> Answer:
@@ -47,65 +50,59 @@ def did_it_learn(run: RunSummary) -> Answer:
     A loss that falls shows that the objective was learned, which is no proof of better features, so the answer is then
     at most `Probably`.
     """
-    question = "Did it learn?"
     for evaluation in run.evaluations_by_relevance():
-        for found in evaluation.comparisons:
-            if found.against == UNTRAINED:
-                ends = f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
-                text = (
-                    f"By {found.name} on {evaluation.data or 'the test images'}, the backbone has "
-                    f"{percent(found.value)}, {found.against} {percent(found.reference)}: "
-                    f"{100 * found.difference:+.1f} points (95 % interval {ends})."
-                )
-                text = _join(text, _older(run, evaluation), _at_the_end(run), _improvement(run))
-                return Answer(question, *OUTCOMES[decide(found)], text)
+        for found in (found for found in evaluation.comparisons if found.against == UNTRAINED):
+            text = (
+                f"By {found.name} on {evaluation.data or 'the test images'}, the backbone has {percent(found.value)}, "
+                f"{found.against} {percent(found.reference)}: {100 * found.difference:+.1f} points "
+                f"(95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f})."
+            )
+            return Answer(
+                *OUTCOMES[decide(found)], _join(text, _older(run, evaluation), _at_the_end(run), _improvement(run))
+            )
     signs = _signs(run)
-    text = _join(_at_the_end(run), *(text for _, text in signs), _improvement(run), _headline(run))
+    text = _join(_at_the_end(run), *signs, _improvement(run), _headline(run))
     if not signs:
-        return Answer(question, "Not known", "unknown", _join(text, _remedy(run)))
-    fine = [sign for sign, _ in signs]
-    word = "Probably" if all(fine) else "Not clear" if any(fine) else "Probably not"
+        return Answer("Not known", "unknown", _join(text, _remedy(run)))
+    fine = all(signs.values())
+    word = "Probably" if fine else "Not clear" if any(signs.values()) else "Probably not"
     text = _join(text, "There is no comparison with the untrained network.", _remedy(run))
-    return Answer(question, word, "unknown" if all(fine) else "warning", text)
+    return Answer(word, "unknown" if fine else "warning", text)
 
 
 def is_it_healthy(run: RunSummary) -> Answer:
     """Judge the log: whether the run failed, raised an alarm, has collapsed dimensions, or ended early."""
-    question = "Is it healthy?"
     if not run.train and not run.spectrum:
-        return Answer(question, "Not known", "unknown", "There is no log, so the run cannot be judged.")
-    last = run.alarms[-1] if run.alarms else None
-    if last and last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
-        return Answer(question, "No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
-    collapsed, unfinished = _collapsed(run), unfinished_sentence(run)
-    if last:
-        raised = f"{len(run.alarms)} alarms were raised, the last" if len(run.alarms) > 1 else "An alarm was raised"
-        text = f"{raised} at step {count(last.step)}: {alarm_message(last)}."
-        return Answer(question, "Look at it", "warning", _join(text, unfinished, collapsed and f"Also, {collapsed}"))
-    if collapsed:
-        return Answer(question, "Look at it", "warning", _join(f"No alarm was raised, but {collapsed}", unfinished))
+        return Answer("Not known", "unknown", "There is no log, so the run cannot be judged.")
+    collapsed, unfinished, raised = _collapsed(run), unfinished_sentence(run), "No alarm was raised."
+    if run.alarms:
+        last, number = run.alarms[-1], len(run.alarms)
+        if last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
+            return Answer("No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
+        raised = f"{number} alarms were raised, the last" if number > 1 else "An alarm was raised"
+        raised += f" at step {count(last.step)}: {alarm_message(last)}."
+    if run.alarms or collapsed:
+        return Answer("Look at it", "warning", _join(raised, unfinished, collapsed))
     if unfinished:
-        return Answer(question, "Not finished", "unfinished", f"{unfinished} No alarm was raised so far.")
+        return Answer("Not finished", "unfinished", _join(unfinished, "No alarm was raised so far."))
     if not run.spectrum:
-        return Answer(question, "Not known", "unknown", "No alarm was raised, but the run has no spectrum.")
-    return Answer(question, "Yes", "good", "Finished without an alarm.")
+        return Answer("Not known", "unknown", "No alarm was raised, but the run has no spectrum.")
+    return Answer("Yes", "good", "Finished without an alarm.")
 
 
 def is_it_better(run: RunSummary) -> Answer:
     """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with,
     other models.
     """
-    question = "Is it better than what I had?"
     for evaluation in run.evaluations_by_relevance():
-        sentences = {"": evaluation.verdict, "After fine-tuning: ": evaluation.finetuned}
-        texts = [before + text for before, text in sentences.items() if text]
-        if texts and evaluation.comparisons:
+        if evaluation.comparisons and (evaluation.verdict or evaluation.finetuned):
             rivals = [found for found in evaluation.comparisons if found.name == evaluation.comparisons[0].name]
             outcome = decide(max(rivals, key=lambda rival: rival.reference))
-            texts += [f"Test images: {evaluation.data}."] if evaluation.data else []
-            return Answer(question, *OUTCOMES[outcome], _join(*texts, _older(run, evaluation)))
+            finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
+            data = evaluation.data and f"Test images: {evaluation.data}."
+            return Answer(*OUTCOMES[outcome], _join(evaluation.verdict, finetuned, data, _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
-    return Answer(question, "Not known", "unknown", _join(stored, _remedy(run)))
+    return Answer("Not known", "unknown", _join(stored, _remedy(run)))
 
 
 def notes(run: RunSummary) -> list[str]:
@@ -113,7 +110,7 @@ def notes(run: RunSummary) -> list[str]:
     found = list(run.file_notes)
     if run.train and not run.online and run.last("probe_accuracy") is None:
         found.append("There is no online accuracy: the online probe needs labels.")
-    if sizes := [size for location in LOCATIONS if (size := _small_sample(run, location))]:
+    if sizes := list(filter(None, (_small_sample(run, location) for location in LOCATIONS))):
         found.append(
             f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the "
             "effective rank is too small."
@@ -128,10 +125,10 @@ def evaluation_notes(run: RunSummary) -> list[str]:
     found = []
     for evaluation in run.evaluations:
         images = f"{count(evaluation.train_images)} train and {count(evaluation.test_images)} test images."
-        sentences = [images, _older(run, evaluation), evaluation.verdict, *evaluation.notes]
         data = f"{evaluation.data}: " if evaluation.data else ""
-        found += [data + text for text in sentences if text] + [text for text in [evaluation.statement] if text]
-    return found
+        sentences = filter(None, (images, _older(run, evaluation), evaluation.verdict, *evaluation.notes))
+        found += [*(data + text for text in sentences), evaluation.statement]
+    return list(filter(None, found))
 
 
 def unfinished_sentence(run: RunSummary) -> str:
@@ -145,27 +142,27 @@ def unfinished_sentence(run: RunSummary) -> str:
     )
 
 
-def _signs(run: RunSummary) -> list[tuple[bool, str]]:
-    """Return whether the loss fell and the probes rose beyond chance by two standard errors, each with a sentence."""
-    signs = []
+def _signs(run: RunSummary) -> dict[str, bool]:
+    """Return a sentence for each sign, and whether it is good: the loss fell, the probes rose beyond chance by two
+    standard errors.
+    """
+    signs = {}
     _, losses = series(run.spectrum, lambda row: row.held_out_loss)
     if len(losses) > 1:
         fell = bool(losses[-1] < losses[0])
         text = f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
-        signs.append((fell, text))
-    probed = [row for row in run.spectrum if row.probe_accuracy is not None]
-    accuracy = run.last("probe_accuracy")
-    if accuracy is not None and probed[-1].probe_images and probed[-1].probe_majority is not None:
-        majority, n = probed[-1].probe_majority, probed[-1].probe_images
-        text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
-        signs.append((accuracy > majority + 2 * sqrt(majority * (1 - majority) / n), text))
+        signs[text] = fell
+    probed = [row for row in run.spectrum if row.probe_accuracy is not None][-1:]
+    for accuracy, majority, n in ((row.probe_accuracy, row.probe_majority, row.probe_images) for row in probed):
+        if accuracy is not None and majority is not None and n:
+            text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
+            signs[text] = accuracy > majority + 2 * sqrt(majority * (1 - majority) / n)
     linear = [row for row in run.online if row.probe == "linear"]
     if len(linear) > 1 and not linear[0].step:
         first, last = linear[0], linear[-1]
         error = sqrt(sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)))
         text = f"A linear probe on {count(last.images)} labelled test images: {percent(first.accuracy)} before the "
-        text += f"first step, {percent(last.accuracy)} at the end."
-        signs.append((last.accuracy > first.accuracy + 2 * error, text))
+        signs[f"{text}first step, {percent(last.accuracy)} at the end."] = last.accuracy > first.accuracy + 2 * error
     return signs
 
 
@@ -195,15 +192,14 @@ def _improvement(run: RunSummary) -> str:
 
 def _headline(run: RunSummary) -> str:
     """Return the main score of the most relevant evaluation with its baselines."""
-    for evaluation in run.evaluations_by_relevance():
-        if (score := evaluation.main) is not None:
-            same = [other for other in evaluation.scores if other.name == score.name and other is not score]
-            others = [f"{other.features} {percent(other.value)}" for other in same]
-            others += [f"{guessing(evaluation)} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
-            data = f" on {evaluation.data}" if evaluation.data else ""
-            baselines = f" ({', '.join(others)})" if others else ""
-            return f"{score.metric.capitalize()}{data}, {score.name}: {percent(score.value)}{baselines}."
-    return ""
+    evaluation = next((each for each in run.evaluations_by_relevance() if each.main), None)
+    if evaluation is None or (score := evaluation.main) is None:
+        return ""
+    same = (other for other in evaluation.scores if other.name == score.name and other is not score)
+    others = [f"{other.features} {percent(other.value)}" for other in same]
+    others += [f"{guessing(evaluation)} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
+    where = f"{score.metric.capitalize()}{' on ' if evaluation.data else ''}{evaluation.data}, {score.name}"
+    return f"{where}: {percent(score.value)}" + (f" ({', '.join(others)})." if others else ".")
 
 
 def guessing(evaluation: Evaluation) -> str:
@@ -213,13 +209,13 @@ def guessing(evaluation: Evaluation) -> str:
 
 def _collapsed(run: RunSummary) -> str:
     """Return the collapsed dimensions of the last spectrum; empty with too few images to detect them."""
+    known = {location: run.last_metrics(location) for location in LOCATIONS if not _small_sample(run, location)}
     found = [
         f"{count(metrics.collapsed_dimensions)} dimensions of the {location}"
-        for location in LOCATIONS
-        if (metrics := run.last_metrics(location)) and metrics.collapsed_dimensions
-        if not _small_sample(run, location)
+        for location, metrics in known.items()
+        if metrics and metrics.collapsed_dimensions
     ]
-    return f"in the last spectrum, {' and '.join(found)} have collapsed." if found else ""
+    return f"In the last spectrum, {' and '.join(found)} have collapsed." if found else ""
 
 
 def _small_sample(run: RunSummary, location: str) -> str:

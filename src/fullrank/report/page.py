@@ -96,15 +96,11 @@ def _environment() -> Environment:
     return environment
 
 
-def _verdicts(runs: Sequence[RunSummary]) -> tables.Table:
+def _verdicts(runs: Sequence[RunSummary]) -> list[tables.Table]:
     """Return the answers of each run in a word."""
-    found = [answers.answers(run) for run in runs]
-    word = Markup('<span class="answer {}">{}</span>')
-    cells = [
-        [label, *(word.format(each.level, each.word) for each in row)]
-        for label, row in zip(tables.labels(runs), found, strict=True)
-    ]
-    return tables.Table(["run", *(each.question for each in found[0])], cells)
+    word = Markup('<span class="answer {}">{}</span>').format
+    found = [{question: word(each.level, each.word) for question, each in answers.answers(run).items()} for run in runs]
+    return tables.by_row("run", dict(zip(tables.labels(runs), found, strict=True)))
 
 
 def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[Markup, NeighbourRows]]:

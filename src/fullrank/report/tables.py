@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,11 +40,16 @@ class Table:
     caption: str = ""
     notes: Sequence[str] = ()
 
-    def transposed(self) -> "Table":
-        """Return the table with rows and columns exchanged."""
-        columns = list(zip(*self.rows, strict=True))
-        rows = [[name, *cells] for name, cells in zip(self.head[1:], columns[1:], strict=True)]
-        return replace(self, head=[self.head[0], *columns[0]], rows=rows)
+
+def by_row(corner: str, rows: Mapping[str, Mapping[str, str]], caption: str = "", **more: Any) -> list[Table]:
+    """Return the table of cells by the names of their row and of their column, if there are rows; `more` as in `Table`.
+
+    A column without content is left out; a cell without content is a dash.
+    """
+    shown = {name for cells in rows.values() for name, cell in cells.items() if cell}
+    head = [name for name in dict.fromkeys(name for cells in rows.values() for name in cells) if name in shown]
+    lines = [[row, *(cells.get(name) or "–" for name in head)] for row, cells in rows.items()]
+    return [Table([corner, *head], lines, caption, **more)] if rows else []
 
 
 def two_lines(value: str, detail: str) -> str:
@@ -68,23 +73,17 @@ def labels(runs: Sequence[RunSummary]) -> list[Markup]:
 
 def facts(run: RunSummary) -> dict[str, str]:
     """Return what was trained, on which data, and for how long."""
-
-    def entry(name: str) -> Any:
-        return look_up(run.recipe, name)
-
-    seconds, arguments = run.environment.get("duration_seconds"), entry("backbone.arguments")
-    network = [entry("backbone.name") or NOT_RECORDED]
+    names = ("objective", "backbone.name", "backbone.arguments", "data.subset", "data.validation")
+    objective, backbone, arguments, subset, validation = (look_up(run.recipe, name) for name in names)
+    seconds, network, data = run.environment.get("duration_seconds"), [backbone or NOT_RECORDED], [run.data]
     network += [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
-    data = [run.data or NOT_RECORDED]
-    data += [f"{count(n)} training images"] if isinstance(n := entry("data.subset"), int) and n else []
-    data += (
-        [f"{percent(p, 0)} of them for validation"] if isinstance(p := entry("data.validation"), float) and p else []
-    )
+    data += [f"{count(subset)} training images"] if subset and isinstance(subset, int) else []
+    data += [f"{percent(validation, 0)} of them for validation"] if validation and isinstance(validation, float) else []
     return {
-        "objective": str(entry("objective") or NOT_RECORDED),
+        "objective": str(objective or NOT_RECORDED),
         "backbone": ", ".join(map(str, network)),
         "projector": describe_projector(run.recipe) or NOT_RECORDED,
-        "data": ", ".join(data),
+        "data": ", ".join(filter(None, data)) or NOT_RECORDED,
         "training": training_length(run),
         "duration": NOT_RECORDED if seconds is None else str(timedelta(seconds=round(seconds))),
     }
@@ -102,15 +101,16 @@ def summary(runs: Sequence[RunSummary]) -> list[Table]:
     """Return what was trained: a row for each fact and each measure of a single run, or a row for each of several."""
     known = [facts(run) for run in runs]
     if len(runs) == 1:
-        values = [(measure, measure.value(runs[0])) for measure in MEASURES]
-        rows = [[measure.name, value, measure.better or "–", measure.meaning] for measure, value in values if value]
-        tables = [Table(["run", runs[0].label], list(known[0].items()))]
-        return tables + ([Table(["measure", "at the end", "better", "meaning"], rows)] if rows else [])
-    equal = {name: value for name, value in known[0].items() if all(fact[name] == value for fact in known)}
-    differing = [name for name in known[0] if name not in equal]
-    rows = [[label, *(fact[name] for name in differing)] for label, fact in zip(labels(runs), known, strict=True)]
+        measures = {
+            each.name: {"at the end": value, "better": each.better or "–", "meaning": each.meaning}
+            for each in MEASURES
+            if (value := each.value(runs[0]))
+        }
+        return [Table(["run", runs[0].label], list(known[0].items())), *by_row("measure", measures)]
+    equal = {name: value for name, value in known[0].items() if all(each[name] == value for each in known)}
+    rows = [{name: value for name, value in each.items() if name not in equal} for each in known]
     caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
-    return [Table(["run", *differing], rows, caption)]
+    return by_row("run", dict(zip(labels(runs), rows, strict=True)), caption)
 
 
 # Measures at the end of a run
@@ -195,29 +195,25 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
     """
     if len(runs) < 2:
         return []
-    differences = describe_differences([run.recipe for run in runs])
-    pairs, left_out = zip(runs, differences, strict=True), ""
-    columns = {"difference": ["" if run.label.endswith(text) else text for run, text in pairs]}
-    columns["training"] = [training_length(run) for run in runs]
+    rows, left_out = [], ""
+    for run, text in zip(runs, describe_differences([run.recipe for run in runs]), strict=True):
+        rows.append({"difference": "" if run.label.endswith(text) else text, "training": training_length(run)})
     for measure in MEASURES:
         values = [measure.value(run) for run in runs]
         measured = [run.recipe for run, value in zip(runs, values, strict=True) if value]
         entries = [name for name in measure.same if len({json.dumps(look_up(recipe, name)) for recipe in measured}) > 1]
         if entries:
             left_out += f" No {measure.name}: it depends on settings that differ ({', '.join(entries)})."
-        else:
-            columns[measure.head] = values
-    for i, run in enumerate(runs):
-        for evaluation in run.evaluations:
-            for score in evaluation.scores:
-                if score.features == "backbone" and score.metric in MAIN_METRICS:
-                    head = f"{score.name}, {evaluation.data} ↑"
-                    columns.setdefault(head, [""] * len(runs))[i] = score_text(score)[0]
-    shown = {name: cells for name, cells in columns.items() if any(cells)}
-    rows = [[label, *(cells[i] or "–" for cells in shown.values())] for i, label in enumerate(labels(runs))]
+            continue
+        for row, value in zip(rows, values, strict=True):
+            row[measure.head] = value
+    for row, run in zip(rows, runs, strict=True):
+        for evaluation, score in ((each, score) for each in run.evaluations for score in each.scores):
+            if score.features == "backbone" and score.metric in MAIN_METRICS:
+                row[f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features."
-    return [Table(["run", *shown], rows, caption + left_out)]
+    return by_row("run", dict(zip(labels(runs), rows, strict=True)), caption + left_out)
 
 
 # Alarms and metrics
@@ -253,31 +249,27 @@ def metrics(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the metrics of the last spectra: a column for each location of one run, or a table for each location with
     a column for each of several runs.
     """
-    if len(runs) == 1:
-        columns = {location: found for location in LOCATIONS if (found := last_metrics(runs[0], location))}
-        return [_metrics(columns, "run")] if columns else []
-    by_location = {
+    subjects = {
         location: {run.label: found for run in runs if (found := last_metrics(run, location))} for location in LOCATIONS
     }
-    return [_metrics(columns, location) for location, columns in by_location.items() if columns]
+    if len(runs) == 1:
+        subjects = {"run": {location: found for location, of in subjects.items() for found in of.values()}}
+    return [table for subject, columns in subjects.items() for table in _metrics(columns, subject)]
 
 
-def _metrics(columns: dict[str, dict[str, MetricValue]], subject: str) -> Table:
-    rows = [
-        [
-            two_lines(METRICS[key].name, _formula(METRICS[key])),
-            *(_value(values[key]) for values in columns.values()),
-            METRICS[key].better.replace("none", "–"),
-            METRICS[key].small_sample_bias,
-        ]
-        for key in next(iter(columns.values()))
-    ]
-    warnings = dict.fromkeys(
-        value.warning.rpartition(": ")[2] for found in columns.values() for value in found.values() if value.warning
-    )
-    head = [f"metric of the {subject}", *columns, "healthier", "†: bias with few samples"]
+def _metrics(columns: dict[str, dict[str, MetricValue]], subject: str) -> list[Table]:
+    rows = {
+        two_lines(METRICS[key].name, _formula(METRICS[key])): {
+            **{name: _value(values[key]) for name, values in columns.items()},
+            "healthier": METRICS[key].better.replace("none", "–"),
+            "†: bias with few samples": METRICS[key].small_sample_bias,
+        }
+        for key in next(iter(columns.values()), ())
+    }
+    values = (value for found in columns.values() for value in found.values())
+    warnings = dict.fromkeys(f"† {value.warning.rpartition(': ')[2]}" for value in values if value.warning)
     caption = f"The last spectra of the {subject}. λ: {CENTRED}. Healthier: {BETTER}."
-    return Table(head, rows, caption, [f"† {warning}" for warning in warnings])
+    return by_row(f"metric of the {subject}", rows, caption, notes=list(warnings))
 
 
 def _formula(metric: Metric) -> Markup:
@@ -293,6 +285,7 @@ def _value(metric: MetricValue) -> str:
 # Scores. Scores on different images never share a column.
 
 
+SHOWN_METRICS = (*MAIN_METRICS, TOP5)
 GUESSES = {"equal scores": "Equal scores: for every image.", "majority class": "Majority class: always predicting it."}
 
 
@@ -301,25 +294,19 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     tables = []
     for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
         found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
-        rows: dict[str, dict[int, dict[str, str]]] = {}
-        for i, evaluation in found.items():
-            for score in (score for score in evaluation.scores if score.metric in (*MAIN_METRICS, TOP5)):
-                rows.setdefault(score.name, {}).setdefault(i, {})[score.features] = two_lines(*score_text(score))
-        features = dict.fromkeys(name for of in rows.values() for cells in of.values() for name in cells)
         guess = guessing(next(iter(found.values())))
-        lines = [
-            [
-                Markup("{}<br>{}").format(probe, run_label(i, runs[i].label)) if len(runs) > 1 else probe,
-                *(cells.get(name, "–") for name in features),
-                percent(found[i].chance),
-            ]
-            for probe, of in rows.items()
-            for i, cells in sorted(of.items())
-        ]
+        shown = [(i, score) for i, each in found.items() for score in each.scores if score.metric in SHOWN_METRICS]
+        features = dict.fromkeys(score.features for _, score in shown)
+        probes = [*dict.fromkeys(score.name for _, score in shown)]
+        rows: dict[str, dict[str, str]] = {}
+        for i, score in sorted(shown, key=lambda each: (probes.index(each[1].name), each[0])):
+            label = Markup("{}<br>{}").format(score.name, run_label(i, runs[i].label)) if len(runs) > 1 else score.name
+            cells = rows.setdefault(label, dict.fromkeys(features, "") | {guess: percent(found[i].chance)})
+            cells[score.features] = two_lines(*score_text(score))
         caption = f"Scores on {data or 'the test images'}: accuracy, if nothing else is named; higher is better. "
         caption += "±: standard deviation over n repetitions. Small: 95 % interval, bootstrap over the test images or "
         caption += f"their groups. {GUESSES[guess]}"
-        tables.append(Table(["probe, run" if len(runs) > 1 else "probe", *features, guess], lines, caption))
+        tables += by_row("probe, run" if len(runs) > 1 else "probe", rows, caption)
     return tables
 
 
@@ -356,43 +343,42 @@ def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
             if main is not None and main.per_class:
                 before = Markup("{}, ").format(label) if len(runs) > 1 else Markup()
                 heading = before + (evaluation.data or "test images")
-                found.append(ByClass(heading, _class_table(evaluation, main), list(main.per_class), main.confusion))
+                for table in _class_table(evaluation, main):
+                    found.append(ByClass(heading, table, list(main.per_class), main.confusion))
     return found
 
 
-def _class_table(evaluation: Evaluation, main: Score) -> Table:
+def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
     """Return the results by class of the main probe, and of the networks that were trained with the labels."""
-    columns: dict[str, dict[str, str]] = {}
-    names = sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES]
-    names = [name for name in main.per_class if name in set(names)]
+    lowest = set(sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES])
+    heads = {
+        name: f"average precision, {name} (n = {main.positives[name]})" if main.positives else f"recall, {name}"
+        for name in main.per_class
+        if name in lowest
+    }
+    rows: dict[str, dict[str, str]] = {name: {} for name in (BALANCED, AUROC, *heads.values())}
     for score in evaluation.scores:
         if (score.probe, score.settings) == (main.probe, main.settings) or score.probe in ("supervised", "finetune"):
-            head = f"{score.features}, fine-tuned" if score.probe == "finetune" else score.features
-            cells = columns.setdefault(head, {})
+            column = f"{score.features}, fine-tuned" if score.probe == "finetune" else score.features
             if score.metric in (BALANCED, AUROC):
-                cells[score.metric] = two_lines(*score_text(score))
-            for name in names if score.metric in MAIN_METRICS else ():
-                cells[name] = percent(score.per_class.get(name))
-    heads = {BALANCED: BALANCED, AUROC: AUROC}
-    for name in names:
-        several = f"average precision, {name} (n = {main.positives[name]})" if main.positives else ""
-        heads[name] = several or f"recall, {name}"
-    rows = [[head, *(cells.get(name, "–") for cells in columns.values())] for name, head in heads.items()]
+                rows[score.metric][column] = two_lines(*score_text(score))
+            for name, head in heads.items() if score.metric in MAIN_METRICS else ():
+                rows[head][column] = percent(score.per_class.get(name))
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
     caption += "Small: 95 % intervals."
-    if len(names) < len(main.per_class):
+    if len(heads) < len(main.per_class):
         caption += (
-            f" The {len(names)} of {len(main.per_class)} classes with the lowest values; evaluation.json has all."
+            f" The {len(heads)} of {len(main.per_class)} classes with the lowest values; the rest: evaluation.json."
         )
-    return Table(["", *columns], [row for row in rows if any(cell != "–" for cell in row[1:])], caption)
+    return by_row("", {head: cells for head, cells in rows.items() if cells}, caption)
 
 
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the entries in which the recipes differ: in rows for a few runs, in columns for many."""
-    entries = differing_entries([run.recipe for run in runs])
-    rows = [
-        [Markup("<code>{}</code>").format(text or "–") for text in (key, *values)] for key, values in entries.items()
-    ]
-    table = Table(["entry", *labels(runs)], rows, "Entries in which the recipes differ.")
-    return [table.transposed() if len(runs) > FEW_RUNS else table] if rows else []
+    code, rows = Markup("<code>{}</code>").format, {}
+    for entry, values in differing_entries([run.recipe for run in runs]).items():
+        for label, value in zip(labels(runs), values, strict=True):
+            row, column = (label, code(entry)) if len(runs) > FEW_RUNS else (code(entry), label)
+            rows.setdefault(row, {})[column] = code(value or "–")
+    return by_row("entry", rows, "Entries in which the recipes differ.")

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -131,9 +131,7 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
     if missing := [key for key, default in numbers.items() if default is inspect.Parameter.empty]:
         remedy = f"give it in the signature, or set hyper.{missing[0]}"
         raise UserError(f"'{name}' has no default for {', '.join(missing)}; {remedy}")
-    if required_views(case.objective) is None and _uses_every_view(case):
-        return case
-    return ObjectiveCase(name=name, objective=case.objective, views=2)
+    return case if required_views(case.objective) is None and _uses_every_view(case) else replace(case, views=2)
 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:

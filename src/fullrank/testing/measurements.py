@@ -42,14 +42,10 @@ def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
 
 
 class FreeEmbeddings(NamedTuple):
-    """Spectra of the first view's embeddings before and after the optimisation.
-
-    Attributes:
-        after: None if an embedding is not finite.
-    """
+    """Spectra of the first view's embeddings before and after the optimisation."""
 
     before: Spectrum
-    after: Spectrum | None
+    after: Spectrum
 
 
 def initial_embeddings(V: int, N: int, D: int, *, seed: int = 0) -> Float[Tensor, "V N D"]:
@@ -69,6 +65,9 @@ def optimize_free_embeddings(
     """Minimise the objective over V·N·D free parameters with Adam. The targets are the embeddings themselves, without
     gradient.
 
+    Raises:
+        UserError: an embedding is not finite at the end.
+
     >>> from fullrank.objectives import frossl
     >>> from fullrank.testing import objective_case
     >>> spectra = optimize_free_embeddings(objective_case(frossl), N=64, D=8, steps=200)
@@ -85,16 +84,14 @@ def optimize_free_embeddings(
         optimizer.step()
         with torch.no_grad():
             state = case.next_state(tensors)
-    try:
-        return FreeEmbeddings(before, Spectrum.from_embeddings(X[0].detach()))
-    except UserError:
-        return FreeEmbeddings(before, None)
+    return FreeEmbeddings(before, Spectrum.from_embeddings(X[0].detach()))
 
 
 def compare_free_embeddings(case: ObjectiveCase, reference: ObjectiveCase) -> list[CheckResult]:
     """Report the effective rank of free embeddings; only embeddings that are not finite are a failure."""
-    (before, after), (_, frossl) = (optimize_free_embeddings(each) for each in (case, reference))
-    if after is None or frossl is None:
-        return [required("free embeddings", False, "not finite")]
+    try:
+        (before, after), (_, frossl) = (optimize_free_embeddings(each) for each in (case, reference))
+    except UserError as error:  # of the spectrum
+        return [required("free embeddings", False, str(error))]
     start, end, usual = (f"{spectrum.effective_rank():.1f}" for spectrum in (before, after, frossl))
     return [required("free embeddings", True, f"effective rank {start} → {end} of 32; FroSSL {usual}")]

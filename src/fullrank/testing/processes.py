@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
@@ -25,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fullrank.distributed import all_reduce_sum, convert_sync_batchnorm, gather, rank_slice, world_size
 from fullrank.errors import UserError, exception_line
 from fullrank.images.parallel import hidden_main
-from fullrank.testing.case import ObjectiveCase, terms_of
+from fullrank.testing.case import LossAndGradients, ObjectiveCase, max_abs, terms_of
 from fullrank.testing.report import CheckResult, required
 
 # Embedding dimension, samples of a process in the largest group, and features of an image.
@@ -56,16 +55,8 @@ class Exactness(NamedTuple):
         return self.value_error <= VALUE_TOLERANCE and self.gradient_error <= GRADIENT_TOLERANCE
 
 
-class Step(NamedTuple):
-    """Loss, Σ|terms| and gradients of the network's parameters on one process, after backward."""
-
-    loss: float
-    scale: float
-    gradients: list[Tensor]
-
-
 # (name, world size) → the step, or the line of the exception.
-Steps = Mapping[tuple[str, int], Step | str]
+Steps = Mapping[tuple[str, int], LossAndGradients | str]
 
 
 def measure_exactness(
@@ -118,7 +109,7 @@ def run_steps(task: bytes, folder: str, rank: int) -> bytes:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     cases, sizes, gathered = pickle.loads(task)
-    steps: dict[tuple[str, int], Step | str] = {}
+    steps: dict[tuple[str, int], LossAndGradients | str] = {}
     for i, W in [(i, W) for i in range(len(cases)) for W in sizes if rank < W]:
         meeting = f"file://{folder}/meeting-{i}-{W}"
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=W, timeout=WAIT)
@@ -132,8 +123,10 @@ def run_steps(task: bytes, folder: str, rank: int) -> bytes:
     return pickle.dumps(steps)
 
 
-def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> Step:
-    """Return loss and gradients on this process; the objective gets the whole batch, or only its part of it."""
+def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> LossAndGradients:
+    """Return the loss and the gradients of the parameters on this process; the objective gets the whole batch, or only
+    its part of it.
+    """
     torch.manual_seed(dist.get_rank())  # so that random numbers in an objective differ between processes
     network = build_network(D)
     student = DistributedDataParallel(network) if world_size() > 1 else network
@@ -146,8 +139,8 @@ def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> Step:
     terms = torch.stack(list(terms_of(case, tensors).values()))
     terms.sum().backward()
     loss = terms.detach().sum() if gathered else all_reduce_sum(terms.detach().sum()) / world_size()
-    gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    return Step(loss=loss.item(), scale=terms.detach().abs().sum().item() or 1.0, gradients=gradients)
+    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
+    return LossAndGradients(loss, terms.detach().abs().sum().item() or 1.0, gradients)
 
 
 def _compare(steps: Sequence[Steps], name: str, processes: int) -> Exactness:
@@ -155,19 +148,19 @@ def _compare(steps: Sequence[Steps], name: str, processes: int) -> Exactness:
     if lines := [step for step in found if isinstance(step, str)]:
         first = next((line for line in lines if "gloo" not in line), lines[0])  # gloo's error follows from another
         return Exactness(processes, exception=first)
-    return Exactness(processes, *largest_errors(*(step for step in found if isinstance(step, Step))))
+    return Exactness(processes, *largest_errors(*(step for step in found if not isinstance(step, str))))
 
 
-def largest_errors(reference: Step, *steps: Step) -> tuple[float, float]:
+def largest_errors(reference: LossAndGradients, *steps: LossAndGradients) -> tuple[float, float]:
     """Return the largest error of the loss and of a parameter's gradient; infinite if a parameter has no gradient, NaN
     if any is NaN.
     """
-    value = np.max([abs(step.loss - reference.loss) / reference.scale for step in steps]).item()
-    if any(len(step.gradients) != len(reference.gradients) for step in steps):
+    value = max_abs([(step.loss - reference.loss) / reference.scale for step in steps])
+    if any(step.gradients.keys() != reference.gradients.keys() for step in steps):
         return value, math.inf
-    norm = torch.cat([g.flatten() for g in reference.gradients]).norm().item() or 1.0
-    off = [(g - e).norm().item() for step in steps for g, e in zip(step.gradients, reference.gradients, strict=True)]
-    return value, np.max(off).item() / norm
+    norm = torch.cat([g.flatten() for g in reference.gradients.values()]).norm().item() or 1.0
+    off = [(step.gradients[name] - g).norm() for step in steps for name, g in reference.gradients.items()]
+    return value, max_abs(off) / norm
 
 
 def exactness_results(exactness: Sequence[Exactness]) -> Iterator[CheckResult]:
