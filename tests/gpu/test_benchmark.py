@@ -1,24 +1,13 @@
-"""`python -m benchmarks.gpu`: every piece runs, without the packages that a GPU machine may lack, and continues where
-it was stopped."""
+"""`python -m benchmarks.gpu`: every piece runs, and continues where it was stopped."""
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.gpu import accuracy, correctness
 from benchmarks.gpu.parts import Part, Results, failures, run
-
-ROOT = Path(__file__).parents[2]
-MISSING = ("datasets", "tyro", "plotly", "beartype", "hypothesis", "playwright", "wandb", "onnx", "lightly", "kornia")
-BLOCKED = f"""
-import runpy, sys
-sys.modules.update(dict.fromkeys({MISSING}))
-sys.argv[:] = ["benchmarks.gpu", *sys.argv[1:]]
-runpy.run_module("benchmarks.gpu", run_name="__main__", alter_sys=True)
-"""
 
 
 @pytest.fixture
