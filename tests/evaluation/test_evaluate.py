@@ -84,7 +84,9 @@ def test_the_result_survives_the_file(result, tmp_path):
 def test_only_the_untrained_backbone_is_calibrated_and_a_network_equals_itself(halves, preprocess):
     found = score(*halves, preprocess, probes=("knn",), others=[("twin", small_network)])
     generator = torch.Generator().manual_seed(0)
-    network = calibrate_batchnorm(small_network(), halves[0], preprocess, batch_size=256, generator=generator)
+    network = calibrate_batchnorm(
+        small_network(), halves[0], preprocess, generator=generator, device=Device(accelerator="cpu")
+    )
     for features, each in (("untrained backbone", network), ("backbone", small_network())):
         (X, y), (X_test, y_test) = ((f.X, f.labels) for f in (extract_features(each, h, preprocess) for h in halves))
         expected = (knn(X, y, X_test).logits.argmax(1) == y_test).double().mean().item()
