@@ -162,8 +162,7 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
     """Return the accuracies of the probes on the frozen backbone of a checkpoint."""
     model = load(f"{run.path}@{step}")
     images = images_of("digits" if options.smoke else str(options.data), run.recipe.data.channels)
-    device = Device(accelerator=str(options.device), batch_size=512)
-    train, test = (extract_features(model.backbone, each, model.preprocess, device) for each in images)
+    train, test = (extract_features(model.backbone, each, model.preprocess, Device()) for each in images)
     X, y, X_test, y_test = (tensor.to(options.device) for split in (train, test) for tensor in (split.X, split.labels))
     standardized = standardize(X, X_test)
     protocol = SgdProtocol(epochs=2) if options.smoke else SgdProtocol()

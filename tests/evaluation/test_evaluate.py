@@ -2,6 +2,7 @@
 
 import io
 import json
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +38,16 @@ def small_network():
         return nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(2), nn.Flatten()).eval()
 
 
+class SmallModel(Model):
+    """A model of a small network that was not trained."""
+
+    def untrained(self, seed=None):
+        return deepcopy(self.backbone)
+
+
 def score(train, test, preprocess, *, network=small_network, others=(), notify=print, **scoring):
     """Score a network on training and test images."""
-    model, *rest = (Model(n, f(), preprocess, BackboneConfig(), f) for n, f in (("model", network), *others))
+    model, *rest = (SmallModel(n, f(), preprocess, BackboneConfig()) for n, f in (("model", network), *others))
     task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), notify)
     return score_model(model, rest, task, Scoring(**scoring))
 
