@@ -76,7 +76,7 @@ def test_unlabelled_images_are_left_out(few, preprocess):
     labels[30:] = -1
     splits = LabelledSplits(replace(few[0], labels=labels), few[1], "digits", "")
     task, half = Task(splits, Device(accelerator="cpu")), few[0].subset(range(30))
-    course = Course.of(task, Model("flat", network(), preprocess, BackboneConfig(), network), SupervisedProtocol())
+    course = Course.of(task, Model("flat", network(), preprocess, BackboneConfig()), SupervisedProtocol())
     assert (len(course.train), course.read) == (30, (60, 60))
     assert torch.equal(course.train.pixels, half.pixels)
 
