@@ -62,9 +62,7 @@ def embed(
     loaded = load(model)
     images = all_images(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
-    options["device"] = resolve_device(device.accelerator)
-    batches = stream_features(loaded.backbone, images, loaded.preprocess, **options)
+    batches = stream_features(loaded.backbone, images, loaded.preprocess, device, errors)
     if out is None:
         result: Any = join(batches)
     else:
