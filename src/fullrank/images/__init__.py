@@ -13,7 +13,7 @@ from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import open_images
 from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import hold_out_test, train_and_test
+from fullrank.images.train_test import train_and_test
 
 __all__ = [
     "Batch",
@@ -37,7 +37,6 @@ __all__ = [
     "decode",
     "find_bit_depth",
     "fits",
-    "hold_out_test",
     "iterate_batches",
     "load_images",
     "open_images",

@@ -21,7 +21,7 @@ from fullrank.images.load import Batch as ImageBatch
 from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.pixel_values import same_form
 from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import hold_out_test, train_and_test
+from fullrank.images.train_test import train_and_test
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
@@ -156,11 +156,9 @@ def _open_splits(
 ) -> tuple[Recipe, MemoryImages | Images, Images]:
     """Return the recipe with the bit depth of the images, the training images, and the test images."""
     spec = recipe.data
+    source = spec.source if images is None else images
     options: Any = {"seed": recipe.split_seed, "validation": spec.validation, "subset": spec.subset}
-    if images is not None:
-        splits = hold_out_test(images, **options)
-    else:
-        splits = train_and_test(spec.source, spec.reading, **options)
+    splits = train_and_test(source, spec.reading, **options)
     check_num_images(recipe, len(splits.train))
     depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
     for line in (splits.statement, *depth.notes):
