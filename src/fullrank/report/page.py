@@ -103,14 +103,14 @@ def _verdicts(runs: Sequence[RunSummary]) -> list[tables.Table]:
     return tables.by_row("run", rows)
 
 
-def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[Markup, NeighbourRows]]:
+def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[str, NeighbourRows]]:
     """Return the label and the rows of neighbours of each run that has them; many runs show fewer rows each."""
     found = [(run.mark, run.neighbours) for run in runs if run.neighbours]
     most = max(NEIGHBOUR_ROWS // max(len(found), 1), 1)
     return [(label, replace(neighbours, rows=neighbours.rows[:most])) for label, neighbours in found]
 
 
-def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[Markup], str, str]]:
+def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[str], str, str]]:
     """Return each picture of views once: the labels of its runs, its data and its address."""
     of: dict[bytes, list[RunSummary]] = {}
     for run in runs:
