@@ -37,7 +37,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from fullrank.cli.flags import check_arguments, parse, usage
+from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.main import usage
 from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.images.source_uri import open_once

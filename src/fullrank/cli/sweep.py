@@ -1,26 +1,6 @@
-"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
+"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report.
 
-import json
-import re
-import shlex
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
-
-from fullrank.cli.flags import check_arguments, parse
-from fullrank.config import config
-from fullrank.errors import UserError
-from fullrank.recipes import Recipe, to_dict
-from fullrank.recipes.recipe import flatten
-from fullrank.run.terminal import stderr
-from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, run_sweep
-from fullrank.sweep.sweeping import finish, sweep_plan
-
-USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
+usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
 
 Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure
 and one report. The same command goes on where it was stopped. A failed run does not end the others; the next call
@@ -33,8 +13,32 @@ tries it again.
                                                                        the rate is chosen on held-out training images
   fullrank sweep digits --objective my_module:my_loss frossl --data photos   your own function, your own images
   fullrank sweep cifar10 --objective frossl vicreg --cluster slurm --partition gpu --hours 8     as jobs of SLURM
-
 """
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.main import usage
+from fullrank.config import config
+from fullrank.errors import UserError
+from fullrank.recipes import Recipe, to_dict
+from fullrank.recipes.recipe import flatten
+from fullrank.run.terminal import stderr
+from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, sweep
+from fullrank.sweep.sweeping import sweep_plan
+from fullrank.sweep.table import MAX_WIDTH
+
 # Flag → the field of the recipe that it names.
 SHORT = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
 
@@ -69,7 +73,7 @@ OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__,
 def run(arguments: Sequence[str]) -> None:
     """Parse and run, or list the cells, or run one cell."""
     if not arguments or {"-h", "--help"} & set(arguments):
-        print(USAGE, end="")
+        print(usage(__doc__), end="\n\n")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
         return
     check_arguments(arguments, command="sweep")
@@ -83,18 +87,17 @@ def run(arguments: Sequence[str]) -> None:
     console = stderr()
     given = {"seeds": options.seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
     code = [word for words in flags.values() for word in words if ":" in word]
-    plan, name = sweep_plan(recipe, grid, changes, console=console, trust=code, **given)
-    folder = options.out or Path("sweeps") / name
+    given |= {"out": options.out, "trust": code, "console": console}
     kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]
     command = shlex.join(["fullrank", "sweep", recipe, *kept])
     if options.list:
-        list_cells(plan, folder, command)
+        list_cells(*sweep_plan(recipe, grid, changes, **given), command)
         return
     jobs = options.jobs if options.cell is None else replace(options.jobs, cluster="debug")
-    rows = run_sweep(plan, folder, jobs, only=options.cell, console=console)
+    result = sweep(recipe, grid, jobs=jobs, only=options.cell, **given, **changes)
     if options.cell is None:
-        finish(rows, folder, f"sweep of {name}", console)
-    require_success(rows, command)
+        Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(result)
+    require_success(result.rows, command)
 
 
 def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
