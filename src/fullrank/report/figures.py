@@ -15,7 +15,6 @@ from jaxtyping import Float
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.report.plot_style import COLORS, DASHES
 from fullrank.report.summary import RunSummary, series
-from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 Figure = dict[str, Any]
@@ -241,7 +240,7 @@ def _over_steps(runs: Sequence[RunSummary], panels: Sequence[Panel]) -> Figure |
     for i, run in enumerate(runs):
         for step in dict.fromkeys(alarm.step for alarm in run.alarms):
             color = COLORS[i % len(COLORS)]
-            messages = [line for alarm in run.alarms if alarm.step == step for line in wrap(alarm_message(alarm), 90)]
+            messages = [line for alarm in run.alarms if alarm.step == step for line in wrap(alarm.message, 90)]
             mark = {"x": step, "yref": "paper", "y": 1, "yanchor": "bottom", "text": "▼", "showarrow": False}
             text = "<br>".join(map(plain, [run.label, *messages] if len(runs) > 1 else messages))
             layout["annotations"].append(mark | {"hovertext": text, "font": {"color": color, "size": 14}})

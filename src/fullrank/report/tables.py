@@ -17,7 +17,6 @@ from fullrank.report.answers import count, guessing, number, percent, unfinished
 from fullrank.report.plot_style import COLORS
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
@@ -224,9 +223,9 @@ def alarms(runs: Sequence[RunSummary]) -> list[Table]:
     head, rows = ["step", "epoch", "run", "alarm", "observation", "remedy"], []
     for label, run in zip(labels(runs), runs, strict=True):
         for alarm in run.alarms:
-            observed = alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")
+            observed = alarm.message.removeprefix(f"{alarm.alarm}, ")
             row = [count(alarm.step), f"{alarm.epoch:.4g}", label, alarm.alarm, observed]
-            rows.append([*row, mark_flags(alarm_remedy(alarm))])
+            rows.append([*row, mark_flags(alarm.remedy)])
     return [Table(head, rows, "The step of each alarm is marked by ▼ in the figures over the steps.")] if rows else []
 
 

@@ -18,15 +18,13 @@ from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import build_preprocess, to_dict
 from fullrank.recipes.forecast import duration
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
 from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_labelled, score_online, variance_within_views
-from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import checkpoint_meta
-from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.steps import TrainingRun
 from fullrank.run.terminal import ProgressBar, describe_terms, memory_in_use
@@ -277,13 +275,8 @@ class RunLogger:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
         for alarm in self.detector.update(row):
-            self.console.print(f"warning at step {row.step}: {self.log_alarm(alarm)}", style="yellow")
-
-    def log_alarm(self, alarm: AlarmRow) -> str:
-        """Write the row of an alarm, and return its text."""
-        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
-        self.writer.write(alarm, text)
-        return text
+            self.writer.write(alarm)
+            self.console.print(f"warning at step {row.step}: {alarm.message}; {alarm.remedy}", style="yellow")
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the
@@ -297,7 +290,8 @@ class RunLogger:
         for (step, _), row in zip(self.unread_terms, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
-                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
+                    observation = f"the loss is not finite at step {step}: term '{name}' is {value}"
+                    raise self.not_finite_error(step, "loss", observation)
         del self.unread_terms[:-1]
         return dict(zip(names, values[-1], strict=True))
 
@@ -310,7 +304,7 @@ class RunLogger:
         tensors = self.run.method.state_dict()
         finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
         if bad := [name for name, ok in zip(tensors, finite, strict=True) if not ok]:
-            raise self.not_finite_error(step, "weights", tensor=bad[0])
+            raise self.not_finite_error(step, "weights", f"weights '{bad[0]}' are not finite after step {step}")
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
@@ -318,13 +312,14 @@ class RunLogger:
         try:
             yield
         except UserError as error:
-            raise self.not_finite_error(step, "embeddings", images=images) from error
+            observation = f"the embeddings of {images} are not finite at step {step}"
+            raise self.not_finite_error(step, "embeddings", observation) from error
 
-    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
+    def not_finite_error(self, step: int, where: str, observation: str) -> UserError:
         """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint."""
-        recipe, epoch = self.run.recipe, self.run.epoch(step)
-        alarm = not_finite_alarm(step, epoch, where, recipe, precision=resolve_precision(recipe), **details)
-        return UserError(f"{self.log_alarm(alarm)}; {describe_saved(self.run.path)}")
+        alarm = not_finite_alarm(step, self.run.epoch(step), where, observation, self.run.recipe)
+        self.writer.write(alarm)
+        return UserError(f"{alarm.message}; {alarm.remedy}; {describe_saved(self.run.path)}")
 
     def save_checkpoint(self, step: int) -> None:
         """Check loss and weights, flush the log to the disk, and write a checkpoint.

@@ -194,13 +194,13 @@ class MetricsWriter:
         for row in before:
             self._write_events(row)
 
-    def write(self, row: Row, text: str = "") -> None:
-        """Append one row; `text` is the message of an alarm, for W&B."""
+    def write(self, row: Row) -> None:
+        """Append one row."""
         self._stream.write(json.dumps(row_to_json(row)) + "\n")
         self._stream.flush()
         self._write_events(row)
         if self._wandb is not None and isinstance(row, AlarmRow):
-            self._wandb.alert(row.alarm, text, step=row.step)
+            self._wandb.alert(row.alarm, f"{row.message}; {row.remedy}", step=row.step)
         elif self._wandb is not None:
             self._wandb.log(scalars(row), step=row.step)
 
