@@ -88,7 +88,7 @@ def test_an_evaluation_has_the_held_out_loss_the_correlation_and_the_accuracy(ma
     assert before.held_out_loss is before.intraclass_correlation is None  # BatchNorm has no statistics yet
     assert after.held_out_loss > 0
     assert after.intraclass_correlation == pytest.approx(intraclass_correlation(step(2).R))
-    counts = parts[2].held_out_labels.bincount()
+    counts = parts[2].held_out.labels.bincount()
     assert (after.probe_images, after.probe_majority) == (int(counts.sum()), int(counts.max()) / int(counts.sum()))
 
 

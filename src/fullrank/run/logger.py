@@ -16,13 +16,13 @@ from torch import Tensor
 from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
-from fullrank.recipes import build_preprocess, to_dict
+from fullrank.recipes import to_dict
 from fullrank.recipes.forecast import duration
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
-from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_labelled, score_online, variance_within_views
+from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_probe, variance_within_views
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
@@ -104,7 +104,6 @@ class RunLogger:
     def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
-        self.preprocess = build_preprocess(recipe)
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decoding.errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
@@ -231,12 +230,12 @@ class RunLogger:
             run.fabric.autocast(),
             self.require_finite_embeddings(step, "held-out images"),
         ):
-            spectra, features = evaluate_spectra(run.method, data.held_out, self.preprocess)
+            spectra, features = evaluate_spectra(run.method, data.held_out.pixels, run.preprocess)
             views: dict[str, Any] = evaluate_views(
-                run.method, data.held_out, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
+                run.method, data.held_out.pixels, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
             )
         self.spectrum_file.append(step, spectra)
-        labels = data.held_out_labels.to(features.device)
+        labels = data.held_out.labels.to(features.device)
         counts = labels[labels >= 0].bincount()
         probe: dict[str, Any] = {}
         if labelled := int(counts.sum()):
@@ -255,18 +254,12 @@ class RunLogger:
 
     def score_probe(self, step: int) -> None:
         """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
-        run, data, epoch = self.run, self.run.data, self.run.epoch(step)
+        recipe, epoch = self.run.recipe, self.run.epoch(step)
         with self.watch.measure("online"):
-            if data.labelled:
-                train, test = (images() for images in data.labelled)
-                score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
-            else:
-                assert data.test is not None, "a run without labelled test images has no step to score"
-                score = score_online(run.method, run.probe, data.test(), self.preprocess, run.fabric)
-        probe = "linear" if data.labelled else "online"
+            score = score_probe(self.run)
+        probe, name = ("linear", "a linear probe") if recipe.probe.labelled else ("online", "the online probe")
         self.log_row(OnlineRow(step=step, epoch=epoch, probe=probe, **asdict(score)))
-        name = "a linear probe" if data.labelled else "the online probe"
-        kind = "validation" if run.recipe.data.validation and not data.labelled else "test"
+        kind = "validation" if recipe.data.validation and not recipe.probe.labelled else "test"
         top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
         line = f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}"
         self.console.print(line, highlight=False)

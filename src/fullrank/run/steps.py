@@ -47,7 +47,8 @@ class TrainingRun:
         checkpoint: Checkpoint | None = None,
         log: Sequence[Row] = (),
     ) -> None:
-        self.method, self.views, self.data, self.fabric = assembly.method, assembly.views, data, fabric
+        self.method, self.views, self.preprocess = assembly.method, assembly.views, assembly.preprocess
+        self.data, self.fabric = data, fabric
         self.path, self.recipe, self.log = path, recipe, log
         convert_sync_batchnorm(self.method)
         # Before `restore`, which loads the optimizer's state to the same device.
@@ -75,10 +76,10 @@ class TrainingRun:
         """
         epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
         steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
-        if self.data.labelled:
+        if self.recipe.probe.labelled:
             tenths = {round(self.total * tenth / 10) for tenth in range(1, 11)}
             return {0} | (steps if self.recipe.probe.epochs else tenths)
-        return steps if self.data.test else set()
+        return steps if self.data.scored else set()
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs after `step` steps."""
@@ -90,9 +91,8 @@ class TrainingRun:
 
     def batches(self) -> SeededBatches:
         """Return the batches of this process, from the first step that is left."""
-        recipe, start = self.recipe, self.start
-        loaded = load_batches(recipe, self.views, self.data, self.fabric.device, start=start, stop=self.total)
-        return SeededBatches(loaded, seed=recipe.seed, start=start)
+        device = self.fabric.device
+        return load_batches(self.recipe, self.views, self.data, device, start=self.start, stop=self.total)
 
     def steps(self, batches: SeededBatches) -> Iterator[Step]:
         """Take the steps of the recipe on these batches."""
