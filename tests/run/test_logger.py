@@ -66,7 +66,7 @@ def step(k, *, value=1.0, labels=None):
 
 def take_steps(logger, steps, **keywords):
     for k in steps:
-        logger.after_step(step(k, **keywords), wait_seconds=0.0)
+        logger.after_step(step(k, **keywords))
 
 
 def test_a_row_has_the_terms_and_the_loss_of_the_probe(make_logger, tmp_path):
@@ -149,7 +149,7 @@ def test_alarms_of_the_training_steps_are_logged_and_the_run_continues(make_logg
         take_steps(logger, [1, 2])
         take_steps(logger, [3, 4], value=1e3)
         equal = {"R": same.R[:, :1].expand_as(same.R), "embeddings": {"Z": torch.zeros(2, N, 24)}}
-        logger.after_step(replace(same, **equal), wait_seconds=0.0)
+        logger.after_step(replace(same, **equal))
     alarms = [(row.step, row.alarm) for row in Run(tmp_path).metrics.alarms]
     assert alarms == [(3, "divergence"), (5, "complete collapse")]
     assert Run(tmp_path).metrics.train[-1].step == 5

@@ -52,7 +52,7 @@ class NullLogger:
     def evaluate_start(self) -> None:
         """Do nothing."""
 
-    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+    def after_step(self, step: Step) -> None:
         """Take part in the checkpoints that are due."""
         if step.step in self.run.checkpoint_steps:
             self.save_checkpoint(step.step)
@@ -148,7 +148,7 @@ class RunLogger:
         if 0 in self.run.score_steps:
             self.score_probe(0)
 
-    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+    def after_step(self, step: Step) -> None:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
         run, k, last = self.run, step.step, step.step == self.run.total
         self.unread_terms.append((k, step.terms))
@@ -168,13 +168,13 @@ class RunLogger:
         if k in run.checkpoint_steps:
             self.save_checkpoint(k)
         if self.pace.tick(sum(self.watch.parts.values())) and not last:
-            self.announce_pace(k - run.start, wait_seconds)
+            self.announce_pace(k - run.start)
         self.progress.show(k)
 
-    def announce_pace(self, steps: int, wait_seconds: float) -> None:
-        """Print how long the run takes, now that it is measured."""
+    def announce_pace(self, steps: int) -> None:
+        """Print how long the run takes, now that it is measured on its first `steps` steps."""
         run, seconds = self.run, self.pace.step_seconds or 0.0
-        waits = min(wait_seconds / (steps * seconds), 1.0)
+        waits = min(run.batches.wait_seconds / (steps * seconds), 1.0)
         is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
         advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)" * is_bound
         self.console.print(
