@@ -2,7 +2,8 @@
 
 import io
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,20 @@ def small_network():
         return nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(2), nn.Flatten()).eval()
 
 
+@dataclass(frozen=True)
+class OfNoLibrary(Model):
+    """A model of a network that timm does not have."""
+
+    make: Callable[[], nn.Module] = nn.Flatten
+
+    def untrained(self, seed=None):
+        return self.make()
+
+
 def score(train, test, preprocess, *, network=small_network, others=(), notify=print, **scoring):
     """Score a network on training and test images."""
-    model, *rest = (Model(n, f(), preprocess, BackboneConfig(), f) for n, f in (("model", network), *others))
+    pairs = (("model", network), *others)
+    model, *rest = (OfNoLibrary(n, make(), preprocess, BackboneConfig(), make=make) for n, make in pairs)
     task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), notify)
     return score_model(model, rest, task, Scoring(**scoring))
 
