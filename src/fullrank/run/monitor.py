@@ -6,7 +6,6 @@ Nothing here changes weights, statistics or the global random state.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float, Real
@@ -16,8 +15,8 @@ from fullrank.evaluation.features import standardize
 from fullrank.evaluation.linear import linear_probe
 from fullrank.evaluation.online import OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
-from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
-from fullrank.images import Images, MemoryImages, Preprocess
+from fullrank.evaluation.spectrum import encoder_spectrum
+from fullrank.images import Device, Images, MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import preprocessed_batches, restore_modes
 from fullrank.objectives import total
@@ -51,13 +50,9 @@ def evaluate_spectra(
         batch_size: number of images per forward pass.
     """
     device = next(method.parameters()).device
-    spectra, features = StreamingEncoderSpectrum(method.projector), []
     with eval_mode(method):
-        for chunk in pixels.split(batch_size):
-            R = method.backbone(preprocess.normalize(chunk.to(device)))
-            features.append(at_least_float32(R))
-            spectra.update(R)
-    return spectra.compute(), torch.cat(features)
+        R = [method.backbone(preprocess.normalize(chunk.to(device))) for chunk in pixels.split(batch_size)]
+        return encoder_spectrum(R, method.projector), torch.cat([at_least_float32(chunk) for chunk in R])
 
 
 def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
@@ -160,8 +155,9 @@ def score_probe(run: TrainingRun) -> OnlineScore:
 
 def _representations(run: TrainingRun, images: Images | MemoryImages) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield representations (n, D_b) and labels (n,) of each batch."""
-    how: dict[str, Any] = {"workers": run.data.decoding.workers, "decode_errors": run.data.decoding.errors}
-    for batch in preprocessed_batches(images, run.preprocess, batch_size=CHUNK, **how):
+    decoding = run.data.decoding
+    device = Device(workers=decoding.workers, batch_size=CHUNK)
+    for batch in preprocessed_batches(images, run.preprocess, device, decoding.errors):
         with run.fabric.autocast():
             R = run.method.backbone(run.preprocess.normalize(batch.pixels.to(run.fabric.device)))
         yield at_least_float32(R), batch.labels.to(run.fabric.device)
