@@ -6,7 +6,6 @@ from typing import NamedTuple
 from fullrank.evaluation.score import MAP, Evaluation
 from fullrank.evaluation.verdict import decide, verdict
 from fullrank.report.summary import RunSummary, look_up, series
-from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 # The feature set that tells whether a run learned anything.
@@ -72,9 +71,9 @@ def is_it_healthy(run: RunSummary) -> Answer:
     if run.alarms:
         last, number = run.alarms[-1], len(run.alarms)
         if last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
-            return Answer("No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
+            return Answer("No", "failed", f"Failed at step {count(last.step)}: {last.message}.")
         raised = f"{number} alarms were raised, the last" if number > 1 else "An alarm was raised"
-        raised += f" at step {count(last.step)}: {alarm_message(last)}."
+        raised += f" at step {count(last.step)}: {last.message}."
     if run.alarms or collapsed:
         return Answer("Look at it", "warning", _join(raised, unfinished, collapsed))
     if unfinished:

@@ -16,7 +16,6 @@ from fullrank.evaluation.score import AUROC, BALANCED, MAIN_METRICS, TOP5, Evalu
 from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
@@ -212,9 +211,9 @@ def alarms(runs: Sequence[RunSummary]) -> list[Table]:
     head, rows = ["step", "epoch", "run", "alarm", "observation", "remedy"], []
     for run in runs:
         for alarm in run.alarms:
-            observed = alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")
+            observed = alarm.message.removeprefix(f"{alarm.alarm}, ")
             row = [count(alarm.step), f"{alarm.epoch:.4g}", run.mark, alarm.alarm, observed]
-            rows.append([*row, mark_flags(alarm_remedy(alarm))])
+            rows.append([*row, mark_flags(alarm.remedy)])
     return [Table(head, rows, "The step of each alarm is marked by ▼ in the figures over the steps.")] if rows else []
 
 
