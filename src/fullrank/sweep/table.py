@@ -1,12 +1,11 @@
 """The result of a sweep: the table with one line for each combination of settings, the figure, and their files."""
 
-import csv
 import io
 import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,7 @@ class SweepResult:
             UserError: a file cannot be written.
         """
         texts = {
-            "rows.jsonl": "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in self.rows),
+            "rows.jsonl": "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in self.rows),
             "table.md": f"{self.title}\n\n{self.markdown()}\n{self.choice()}",
             "table.csv": csv_table(self.rows),
         }
@@ -243,16 +242,15 @@ def to_markdown(table: Table) -> str:
 
 def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
+    import pandas  # takes a second to import
+
     settings = [name for name in settings_of(rows) if name != CHOSEN]
-    file = io.StringIO()
     names = ["cell", *settings, "seed", "status", *names_of(rows), "error"]
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         own = {"cell": row.cell, "seed": row.seed, "status": row.state, "error": row.error}
-        numbers = {name: f"{value:.6g}" for name, value in numbers_of(row).items()}
-        writer.writerow(row.settings | own | numbers)
-    return file.getvalue()
+        lines.append(row.settings | own | {name: f"{value:.6g}" for name, value in numbers_of(row).items()})
+    return pandas.DataFrame(lines, columns=names, dtype=object).to_csv(index=False)
 
 
 def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":
