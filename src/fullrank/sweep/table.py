@@ -127,7 +127,7 @@ def numbers_of(row: Row) -> dict[str, float]:
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the names of the numbers that at least one row has, accuracies first."""
     names = dict.fromkeys(name for row in rows for name in numbers_of(row))
-    return [*(name for name in names if name not in FORMATS), *(name for name in FORMATS if name in names)]
+    return sorted(names, key=lambda name: name in FORMATS)
 
 
 def compared_name(names: Sequence[str]) -> str | None:
@@ -172,14 +172,14 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[
         combination: {row.seed: 100 * numbers_of(row)[name] for row in rows if name in numbers_of(row)}
         for combination, rows in groups.items()
     }
-    means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
-    if len(means) < 2:
+    scores = {combination: found for combination, found in scores.items() if found}
+    if len(scores) < 2:
         return {}
     images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
-    best = max(means, key=lambda combination: means[combination])
+    best = max(scores, key=lambda combination: round(statistics.fmean(scores[combination].values()), 7))
     texts = {best: "best"}
-    for combination in means:
-        gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
+    for combination, found in scores.items():
+        gap = paired_by_seed(found, scores[best], step=100 / images if images else 0.0)
         if combination != best and gap is not None:
             verdict = {None: "undecidable", False: "worse", True: "better"}[gap.exceeds(0.0)]
             interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from fullrank.errors import UserError, exception_line
 from fullrank.objectives import Objective
 from fullrank.testing import checks
@@ -85,5 +83,5 @@ def check(
                 break
             # Now, because a function that cannot be imported is a UserError.
             results += exactness_results(measure_exactness([case], processes=processes)[case.name])
-    tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors(torch.Generator()).items())
+    tensors = ", ".join(f"{key} {tuple(t.shape)}" for key, t in case.random_tensors().items())
     return Report(name=case.name, tensors=tensors, results=tuple(results), seconds=time.perf_counter() - start)

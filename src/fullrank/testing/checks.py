@@ -32,15 +32,11 @@ SAME = 1e-12
 ROUNDING = 1e-9
 
 
-def _tensors(case: ObjectiveCase, **sizes: int) -> dict[str, Tensor]:
-    return case.random_tensors(torch.Generator().manual_seed(0), **sizes)
-
-
 def check_terms(case: ObjectiveCase) -> Results:
     """Check that the objective returns named, finite, differentiable scalars in the precision of the embeddings, and
     that it is pure.
     """
-    tensors = _tensors(case)
+    tensors = case.random_tensors()
     returned: Any = call(case, {name: t.clone().requires_grad_() for name, t in tensors.items()})
     error = form_error(returned)
     yield CheckResult(
@@ -82,7 +78,7 @@ def check_weights(case: ObjectiveCase) -> Results:
     """Check that a hyperparameter with the name of a term is its weight: doubling the weight doubles this term and no
     other.
     """
-    tensors = _tensors(case)
+    tensors = case.random_tensors()
     terms, numbers = terms_of(case, tensors), hyperparameters(case.objective)
     for name in (name for name in numbers if name in terms):
         doubled = terms_of(replace(case, objective=partial(case.objective, **{name: 2 * numbers[name]})), tensors)
@@ -95,7 +91,7 @@ def check_weights(case: ObjectiveCase) -> Results:
 
 def check_gradient_flow(case: ObjectiveCase) -> Results:
     """Check that each view of the embeddings gets a finite gradient, and that targets and state get none."""
-    gradients = value_and_grad(case, _tensors(case)).gradients
+    gradients = value_and_grad(case, case.random_tensors()).gradients
     names, constants = case.embedding_names, case.target_names + case.state_names
     errors = [f"none for a view of {name}" for name in names if not all(view.any() for view in gradients[name])]
     errors += [f"not finite for {name}" for name in names if not gradients[name].isfinite().all()]
@@ -113,7 +109,7 @@ def check_finite_differences(case: ObjectiveCase) -> Results:
     """Check that autograd's gradient equals central differences, in float64; of an objective with stop-gradients, that
     of the function without them.
     """
-    tensors = _tensors(case, N=8, D=4)
+    tensors = case.random_tensors(N=8, D=4)
     points = [tensors[name].detach().clone().requires_grad_() for name in case.embedding_names]
 
     def loss(*embeddings: Tensor) -> Tensor:
@@ -168,7 +164,7 @@ def check_collapse(case: ObjectiveCase) -> Results:
     def gradient(*results: LossAndGradients) -> float:
         return max_abs(result.gradients[name] for result in results for name in case.embedding_names)
 
-    tensors, samples = _tensors(case), case.embedding_names + case.target_names
+    tensors, samples = case.random_tensors(), case.embedding_names + case.target_names
     limit = 100 * max(10.0, gradient(value_and_grad(case, tensors)))  # at random embeddings
     for name, collapse in COLLAPSES.items():
         collapsed = {key: collapse(t) if key in samples else t for key, t in tensors.items()}
@@ -182,7 +178,9 @@ def check_collapse(case: ObjectiveCase) -> Results:
 
 def check_float32(case: ObjectiveCase) -> Results:
     """Check that value and gradient in float32 are close to those in float64."""
-    exact, single = (value_and_grad(case, _tensors(case), dtype=dtype) for dtype in (torch.float64, torch.float32))
+    exact, single = (
+        value_and_grad(case, case.random_tensors(), dtype=dtype) for dtype in (torch.float64, torch.float32)
+    )
     value = abs(single.loss.item() - exact.loss.item()) / max(exact.scale, 1.0)
     pairs = [(single.gradients[name], exact.gradients[name]) for name in case.embedding_names]
     gradient = max(((g - e).norm() / e.norm()).item() for g, e in pairs)
@@ -229,7 +227,7 @@ def relative_changes(case: ObjectiveCase) -> dict[str, float]:
     >>> [name for name, change in relative_changes(objective_case(simclr)).items() if change > ROUNDING]
     ['scale of each dimension', 'shift of each dimension']
     """
-    tensors = _tensors(case)
+    tensors = case.random_tensors()
     before = value_and_grad(case, tensors)
     axes = {name: " ".join("VND"[-t.ndim :]) for name, t in tensors.items()}
     axes |= {name: of_state for name, (of_state, _) in case.state.tensors.items()} if case.state else {}
@@ -257,24 +255,17 @@ def _of_space(matrix: Callable[[int, torch.Generator], Tensor]) -> Transform:
     return apply
 
 
-def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.rand(*shape, generator=generator, dtype=torch.float64) + 0.5
-
-
-def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
+_uniform, _normal = partial(torch.rand, dtype=torch.float64), partial(torch.randn, dtype=torch.float64)
 # Name → transform of the tensors.
 TRANSFORMS: dict[str, Transform] = {
     "order of samples": _of_samples(lambda t, g: t[..., torch.randperm(t.shape[-2], generator=g), :]),
     "order of dimensions": _of_space(lambda D, g: torch.eye(D).double()[torch.randperm(D, generator=g)]),
     "order of views": lambda t, axes, g: t.flip(0) if axes.startswith("V") else t,
-    "rotation": _of_space(lambda D, g: torch.linalg.qr(_normal(g, D, D)).Q),
+    "rotation": _of_space(lambda D, g: torch.linalg.qr(_normal(D, D, generator=g)).Q),
     "scale": _of_samples(lambda t, g: 1.7 * t),
-    "scale of each dimension": _of_samples(lambda t, g: _uniform(g, t.shape[-1]) * t),
-    "shift of each dimension": _of_samples(lambda t, g: t + _normal(g, t.shape[-1])),
-    "scale of each row": _of_samples(lambda t, g: _uniform(g, *t.shape[:-1], 1) * t),
+    "scale of each dimension": _of_samples(lambda t, g: (_uniform(t.shape[-1], generator=g) + 0.5) * t),
+    "shift of each dimension": _of_samples(lambda t, g: t + _normal(t.shape[-1], generator=g)),
+    "scale of each row": _of_samples(lambda t, g: (_uniform(*t.shape[:-1], 1, generator=g) + 0.5) * t),
 }
 
 
@@ -282,7 +273,7 @@ def check_compile(case: ObjectiveCase) -> Results:
     """Check that `torch.compile(fullgraph=True)` accepts the function, and that the compiled function gives the same
     terms.
     """
-    name, tensors = "compiles into one graph", _tensors(case)
+    name, tensors = "compiles into one graph", case.random_tensors()
     if takes_generator(case.objective):
         yield CheckResult(name, None, "not tested: torch.compile accepts no generator")
         return
@@ -305,7 +296,7 @@ def check_host_sync(case: ObjectiveCase) -> Results:
     """
     sync = ""
     with FakeTensorMode() as mode, _no_shape_checks():
-        fake = {name: mode.from_tensor(t) for name, t in _tensors(case).items()}
+        fake = {name: mode.from_tensor(t) for name, t in case.random_tensors().items()}
         points = [fake[name].requires_grad_() for name in case.embedding_names]
         try:
             torch.autograd.grad(loss_of(case, fake), points)

@@ -42,7 +42,7 @@ def frossl_case(views: int) -> ObjectiveCase:
 
 def measure_seconds(case: ObjectiveCase, *, N: int, D: int) -> float:
     """Return the median time of loss and gradient in seconds, without the first call."""
-    tensors = case.random_tensors(torch.Generator().manual_seed(0), N=N, D=D)
+    tensors = case.random_tensors(N=N, D=D)
     tensors = {name: t.float().requires_grad_(name in case.embedding_names) for name, t in tensors.items()}
     points = [tensors[name] for name in case.embedding_names]
     return median(timeit.repeat(lambda: torch.autograd.grad(loss_of(case, tensors), points), repeat=6, number=1)[1:])
