@@ -197,15 +197,15 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
 
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     good = Cell("good", tiny, {}, KNN)
-    for bad, message in (
-        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 256 training images"),
-        (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
-        (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
-        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "two data sets are both called 'digits'"),
-        (Cell("good", tiny, {}, KNN), "two cells have the same name"),
+    for cells, message in (
+        ([good, Cell("bad", replace(tiny, batch_size=5000), {}, KNN)], r"only 256 training images.* \(cell bad\)"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",)))], "unknown probe 'kn'"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),)))], "no file or folder"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",)))], "two data sets are both called 'digits'"),
+        ([good, good], "two cells have the same name"),
     ):
         with pytest.raises(UserError, match=message):
-            sweep_of([good, bad], tmp_path / "sweep")
+            sweep_of(cells, tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep" / "good").mkdir(parents=True)
     (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")
