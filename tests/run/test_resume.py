@@ -104,8 +104,8 @@ def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
 ):
     path, after_step = tmp_path / "a run", RunLogger.after_step
 
-    def interrupted(self, step, **keywords):
-        after_step(self, step, **keywords)
+    def interrupted(self, step):
+        after_step(self, step)
         if step.step == 9:
             signal.raise_signal(signum)
 

@@ -27,7 +27,7 @@ class Splits:
 
 
 def train_and_test(
-    source: str | Path, reading: Reading = USUAL, *, seed: int = 0, validation: float = 0.0, subset: int = 0
+    source: str | Path | Images, reading: Reading = USUAL, *, seed: int = 0, validation: float = 0.0, subset: int = 0
 ) -> Splits:
     """Return the training and the test images.
 
@@ -39,7 +39,7 @@ def train_and_test(
     (`reduce_training`).
 
     Args:
-        source: The source URI, see `open_images`.
+        source: The source URI, see `open_images`, or opened images, of which a fifth is held out.
         reading: How to read it, with the names of the splits.
         seed: Seed of the held-out fifth.
         validation: Share of the training images that is held out for validation; 0 for none.
@@ -51,6 +51,8 @@ def train_and_test(
     >>> train_and_test("digits").statement
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
+    if isinstance(source, Images):
+        return hold_out_test(source, seed=seed, validation=validation, subset=subset)
     splits, reduction = open_images(source, reading), {"validation": validation, "subset": subset}
     found = _matching_splits(splits, TRAIN) or list(splits)
     if reading.train is None and len(found) > 1 and found[0].lower() not in TRAIN:
