@@ -58,6 +58,22 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         return run()  # again, to print the help on the terminal
 
 
+def flag_words(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the name of each flag, without hyphens, with the words after it.
+
+    >>> flag_words(["digits", "--objective", "frossl", "vicreg", "--batch-size=64", "--trust"])
+    [('objective', ['frossl', 'vicreg']), ('batch_size', ['64']), ('trust', [])]
+    """
+    found: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if flag.startswith("--"):
+            found.append((flag[2:].replace("-", "_"), [value] if equals else []))
+        elif found:
+            found[-1][1].append(argument)
+    return found
+
+
 def check_arguments(arguments: Sequence[str], *, command: str) -> None:
     """Check that no value is empty or has a zero byte: an empty path would be the working directory.
 
