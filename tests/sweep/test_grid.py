@@ -73,38 +73,23 @@ def score(cell, accuracy):
     )
 
 
-def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again():
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(validation):
+    def with_validation(values):
+        return replace(build(values), data=DataConfig(source="digits", validation=validation))
+
     axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]}
-    plan = grid_plan(axes, build, seeds=(0, 1), evaluate=EvaluationPlan(), chosen="optimizer.lr")
+    plan = grid_plan(axes, with_validation, seeds=(0, 1), chosen="optimizer.lr")
     choices = plan([])
-    assert len(choices) == 4
-    assert {cell.recipe.seed for cell in choices} == {2}
-    assert all(cell.recipe.data.validation == 0.1 and cell.settings[STAGE] == CHOICE for cell in choices)
-    accuracy: dict[tuple, float] = {
-        ("frossl", 0.1): 0.5,
-        ("frossl", 0.3): 0.6,
-        ("vicreg", 0.1): 0.7,
-        ("vicreg", 0.3): 0.2,
-    }
-    rows = [score(cell, accuracy[cell.settings["objective"], cell.settings["optimizer.lr"]]) for cell in choices]
+    found = {(cell.recipe.seed, cell.recipe.data.validation, cell.settings[STAGE]) for cell in choices}
+    assert found == {(2, validation or 0.1, CHOICE)}
+    rows = [score(cell, accuracy) for cell, accuracy in zip(choices, (0.5, 0.6, 0.7, 0.2), strict=True)]
     assert plan(rows[:3]) == choices  # nothing is chosen before all values are known
     cells = plan(rows)
     assert cells[:4] == choices
-    final = [
-        (cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation)
-        for cell in cells[4:]
-    ]
-    assert final == [("frossl", 0.3, 0, 0.0), ("frossl", 0.3, 1, 0.0), ("vicreg", 0.1, 0, 0.0), ("vicreg", 0.1, 1, 0.0)]
-
-
-def test_the_runs_that_are_compared_are_never_scored_on_the_images_of_the_choice():
-    def with_validation(values):
-        return replace(build(values), data=DataConfig(source="digits", validation=0.3))
-
-    plan = grid_plan({"optimizer.lr": [0.1, 0.3]}, with_validation, evaluate=EvaluationPlan(), chosen="optimizer.lr")
-    choices = plan([])
-    (final,) = plan([score(cell, 0.5) for cell in choices])[2:]
-    assert [cell.recipe.data.validation for cell in (*choices, final)] == [0.3, 0.3, 0.0]
+    compared = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed) for cell in cells[4:]]
+    assert compared == [("frossl", 0.3, 0), ("frossl", 0.3, 1), ("vicreg", 0.1, 0), ("vicreg", 0.1, 1)]
+    assert all(cell.recipe.data.validation == 0.0 for cell in cells[4:])
 
 
 def test_a_choice_at_the_edge_of_its_values_is_marked():

@@ -104,20 +104,10 @@ def test_a_report_ends_early_without_a_gradient_and_keeps_exceptions():
         check(directclr)
 
 
-def test_a_whole_report():
-    progress = []
-    report = check(broken_losses.correct, name="mine:correct", processes=(), progress=progress.append)
-    assert report.passed
-    assert (report.name, report.tensors) == ("mine:correct", "Z (3, 12, 5)")
-    assert [progress[0], progress[-1]] == ["terms", "free embeddings"]
-    assert len({result.name for result in report.results}) == len(report.results)
-    assert "mine:correct passes" in str(report)
-
-
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_only_alignment_lowers_the_effective_rank_of_free_embeddings(name):
-    case = objective_case(OBJECTIVES[name], hyper={"d0": 24} if "directclr" in name else None)
-    spectra = optimize_free_embeddings(case, N=96, steps=150, learning_rate=0.03)
+    case = objective_case(OBJECTIVES[name], hyper={"d0": 12} if "directclr" in name else None)
+    spectra = optimize_free_embeddings(case, N=48, D=16, steps=75, learning_rate=0.06)
     growth = spectra.after.effective_rank() / spectra.before.effective_rank()
     assert growth < 1 if name in ("simsiam", "byol") else growth > 1.3
 
@@ -125,7 +115,7 @@ def test_only_alignment_lowers_the_effective_rank_of_free_embeddings(name):
 def test_tensors_have_the_shapes_of_their_names(monkeypatch):
     def shapes(objective):
         case = objective_case(objective)
-        return {name: tuple(t.shape) for name, t in case.random_tensors(torch.Generator(), N=7, D=4).items()}
+        return {name: tuple(t.shape) for name, t in case.random_tensors(N=7, D=4).items()}
 
     def hidden(Z, H):
         return {"product": (Z * H).mean()}

@@ -1,12 +1,11 @@
 """The result of a sweep: the table with one line for each combination of settings, the figure, and their files."""
 
-import csv
 import io
 import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,7 @@ class SweepResult:
             UserError: a file cannot be written.
         """
         texts = {
-            "rows.jsonl": "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in self.rows),
+            "rows.jsonl": "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in self.rows),
             "table.md": f"{self.title}\n\n{self.markdown()}\n{self.choice()}",
             "table.csv": csv_table(self.rows),
         }
@@ -128,7 +127,7 @@ def numbers_of(row: Row) -> dict[str, float]:
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the names of the numbers that at least one row has, accuracies first."""
     names = dict.fromkeys(name for row in rows for name in numbers_of(row))
-    return [*(name for name in names if name not in FORMATS), *(name for name in FORMATS if name in names)]
+    return sorted(names, key=lambda name: name in FORMATS)
 
 
 def compared_name(names: Sequence[str]) -> str | None:
@@ -173,14 +172,14 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[
         combination: {row.seed: 100 * numbers_of(row)[name] for row in rows if name in numbers_of(row)}
         for combination, rows in groups.items()
     }
-    means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
-    if len(means) < 2:
+    scores = {combination: found for combination, found in scores.items() if found}
+    if len(scores) < 2:
         return {}
     images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
-    best = max(means, key=lambda combination: means[combination])
+    best = max(scores, key=lambda combination: round(statistics.fmean(scores[combination].values()), 7))
     texts = {best: "best"}
-    for combination in means:
-        gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
+    for combination, found in scores.items():
+        gap = paired_by_seed(found, scores[best], step=100 / images if images else 0.0)
         if combination != best and gap is not None:
             verdict = {None: "undecidable", False: "worse", True: "better"}[gap.exceeds(0.0)]
             interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
@@ -243,16 +242,15 @@ def to_markdown(table: Table) -> str:
 
 def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
+    import pandas  # takes a second to import
+
     settings = [name for name in settings_of(rows) if name != CHOSEN]
-    file = io.StringIO()
     names = ["cell", *settings, "seed", "status", *names_of(rows), "error"]
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         own = {"cell": row.cell, "seed": row.seed, "status": row.state, "error": row.error}
-        numbers = {name: f"{value:.6g}" for name, value in numbers_of(row).items()}
-        writer.writerow(row.settings | own | numbers)
-    return file.getvalue()
+        lines.append(row.settings | own | {name: f"{value:.6g}" for name, value in numbers_of(row).items()})
+    return pandas.DataFrame(lines, columns=names, dtype=object).to_csv(index=False)
 
 
 def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":

@@ -95,8 +95,9 @@ class ObjectiveCase:
             state = self.next_state(self.tensors(X + X_mean, T + T_mean, state))
         return state
 
-    def random_tensors(self, generator: torch.Generator, *, N: int = 12, D: int = 5) -> dict[str, Tensor]:
+    def random_tensors(self, *, N: int = 12, D: int = 5, seed: int = 0) -> dict[str, Tensor]:
         """Return random tensors by name, in float64."""
+        generator = torch.Generator().manual_seed(seed)
         X, T = torch.randn(2, self.views, N, D, generator=generator, dtype=torch.float64)
         return self.tensors(X, T, self.sample_state(generator, D=D))
 
@@ -112,7 +113,7 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
 
     >>> from fullrank.objectives import vicreg
     >>> case = objective_case(vicreg)
-    >>> case.name, case.views, {name: tuple(t.shape) for name, t in case.random_tensors(torch.Generator()).items()}
+    >>> case.name, case.views, {name: tuple(t.shape) for name, t in case.random_tensors().items()}
     ('vicreg', 2, {'Z': (2, 12, 5)})
     """
     name = name or getattr(objective, "__name__", type(objective).__name__)
@@ -136,7 +137,7 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:
     """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
-    name, tensors = case.embedding_names[0], case.random_tensors(torch.Generator())
+    name, tensors = case.embedding_names[0], case.random_tensors()
     if tensors[name].ndim < 3:
         return True
     try:
