@@ -19,7 +19,6 @@ ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
 DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
 ANYWHERE = Device()
 
-
 # The network of weights that say by themselves what they belong to.
 UNKNOWN = BackboneConfig(name="unknown")
 
