@@ -157,6 +157,11 @@ class Evaluation:
         return main_score(self.scores)
 
     @property
+    def guess(self) -> str:
+        """What guessing is: the most frequent class, or equal scores for several labels an image."""
+        return "equal scores" if any(score.metric == MAP for score in self.scores) else "majority class"
+
+    @property
     def headlines(self) -> tuple[Score, ...]:
         """The scores that tables list: without balanced accuracy and AUROC, which belong to the results by class."""
         return tuple(score for score in self.scores if score.metric not in (BALANCED, AUROC))
@@ -247,8 +252,7 @@ def _score_table(evaluation: Evaluation) -> Table:
     shown = evaluation.headlines
     cells = {(score.name, score.features): _cell(score) for score in shown}
     if evaluation.chance is not None:
-        guess = "equal scores" if any(score.positives for score in shown) else "majority class"
-        cells |= {(guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
+        cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
     table = _table("%", cells)
     table.title, table.title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
     repeated = sorted({score.n for score in shown if score.sd is not None})

@@ -3,7 +3,7 @@
 from math import isfinite, isinf, sqrt
 from typing import NamedTuple
 
-from fullrank.evaluation.score import MAP, Evaluation
+from fullrank.evaluation.score import Evaluation
 from fullrank.evaluation.verdict import decide, verdict
 from fullrank.report.summary import RunSummary, look_up, series
 from fullrank.run.spectrum_history import LOCATIONS
@@ -190,14 +190,9 @@ def _headline(run: RunSummary) -> str:
         return ""
     same = (other for other in evaluation.scores if other.name == score.name and other is not score)
     others = [f"{other.features} {percent(other.value)}" for other in same]
-    others += [f"{guessing(evaluation)} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
+    others += [f"{evaluation.guess} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
     where = f"{score.metric.capitalize()}{' on ' if evaluation.data else ''}{evaluation.data}, {score.name}"
     return f"{where}: {percent(score.value)}" + (f" ({', '.join(others)})." if others else ".")
-
-
-def guessing(evaluation: Evaluation) -> str:
-    """Return what guessing is: the most frequent class, or equal scores for several labels an image."""
-    return "equal scores" if any(score.metric == MAP for score in evaluation.scores) else "majority class"
 
 
 def _collapsed(run: RunSummary) -> str:

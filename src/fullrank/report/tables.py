@@ -13,7 +13,7 @@ import torch
 from markupsafe import Markup, escape
 
 from fullrank.evaluation.score import AUROC, FILE, MAIN_METRICS, TOP5, Evaluation, Score
-from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
+from fullrank.report.answers import count, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
 from fullrank.run.spectrum_history import LOCATIONS
@@ -281,7 +281,7 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     tables = []
     for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
         found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
-        guess = guessing(next(iter(found.values())))
+        guess = next(iter(found.values())).guess
         shown = [(i, score) for i, each in found.items() for score in each.scores if score.metric in SHOWN_METRICS]
         features = dict.fromkeys(score.features for _, score in shown)
         probes = [*dict.fromkeys(score.name for _, score in shown)]
