@@ -23,6 +23,7 @@ from fullrank.sweep import Cell, EvaluationPlan, Jobs, identify, jobs, read_row,
 
 QUIET = Console(quiet=True)
 KNN = EvaluationPlan(probes=("knn",))
+NOTHING = EvaluationPlan(probes=())
 HERE = Jobs(cluster="debug")
 FRAGILE = """
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_one_failed_job_does_not_end_the_others_and_the_next_call_goes_on(tiny, 
     import_function("fragile_objective:fragile")
     (tmp_path / "fail").touch()
     folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5)
-    found = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
+    found = [Cell("own", recipe, {}, NOTHING), Cell("frossl", tiny, {}, NOTHING)]
     own, frossl = sweep_of(found, folder, Jobs(parallel=2))
     assert (own.status, frossl.status) == ("failed", "done")
     assert "the cable was pulled" in own.error
@@ -186,7 +187,9 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)
     cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
-    rows = sweep_of(cells(cpu, 2), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1))
+    rows = sweep_of(
+        cells(cpu, 2, NOTHING), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1)
+    )
     assert [row.status for row in rows] == ["done", "done"]
     (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
     text = batch.read_text()

@@ -45,7 +45,6 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    check_arguments(arguments, command=command)
     run = functools.partial(tyro.cli, what, args=list(arguments), prog=f"fullrank {command}", **options)
     output = io.StringIO()
     with warnings.catch_warnings(action="ignore"):  # about types that tyro cannot check; pydantic does
@@ -72,20 +71,6 @@ def flag_words(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
         elif found:
             found[-1][1].append(argument)
     return found
-
-
-def check_arguments(arguments: Sequence[str], *, command: str) -> None:
-    """Check that no value is empty or has a zero byte: an empty path would be the working directory.
-
-    Raises:
-        UserError: one is.
-    """
-    for i, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if not argument or "\0" in argument or (equals and not value and flag.startswith("--")):
-            where = repr(flag) if flag.startswith("--") else f"argument {i + 1}"
-            remedy = f"is a variable of the shell not set? See fullrank {command} --help"
-            raise UserError(f"{where} is empty or has a zero byte, expected a value; {remedy}")
 
 
 def one_line(box: str) -> str:

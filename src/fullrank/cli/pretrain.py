@@ -37,7 +37,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from fullrank.cli.flags import check_arguments, flag_words, parse
+from fullrank.cli.flags import flag_words, parse
 from fullrank.cli.main import usage
 from fullrank.distributed import rank
 from fullrank.errors import UserError
@@ -143,7 +143,6 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     Raises:
         UserError: a flag or value is wrong, or there is no such recipe.
     """
-    check_arguments(arguments, command="pretrain")
     source, words = arguments[0], {name: "".join(values[:1]) for name, values in flag_words(arguments)}
     if source.startswith("-") and "resume" not in words:
         expected = f"for example: fullrank pretrain digits {source} …"

@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from fullrank.cli.flags import check_arguments, flag_words, parse
+from fullrank.cli.flags import flag_words, parse
 from fullrank.cli.main import usage
 from fullrank.config import config
 from fullrank.errors import UserError
@@ -76,7 +76,6 @@ def run(arguments: Sequence[str]) -> None:
         print(usage(__doc__), end="\n\n")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
         return
-    check_arguments(arguments, command="sweep")
     recipe, flags = arguments[0], read_values(arguments[1:])
     own = [word for name, words in flags.items() if name in OWN for word in (f"--{name}", *words)]
     options = parse(SweepOptions, own, command="sweep")

@@ -60,8 +60,8 @@ def sweep(
         Interrupted: SIGINT, SIGTERM or SIGHUP; the runs have written checkpoints.
     """
     console = console or stderr()
-    options = {"seeds": seeds, "choose": choose, "evaluate": evaluate, "trust": trust}
-    plan, folder = sweep_plan(recipe, grid, changes, out=out, console=console, **options)
+    options = {"seeds": seeds, "out": out, "choose": choose, "evaluate": evaluate, "trust": trust, "console": console}
+    plan, folder = sweep_plan(recipe, grid, changes, **options)
     result = SweepResult(folder, run_sweep(plan, folder, jobs, only=only, console=console))
     if only is None:
         console.print(f"written: {', '.join(map(str, result.write()))}")
@@ -76,12 +76,12 @@ def sweep_plan(
     grid: Mapping[str, Sequence[Any]],
     changes: Mapping[str, Any],
     *,
-    out: str | Path | None = None,
+    seeds: int | Sequence[int],
+    out: str | Path | None,
+    choose: str | None,
+    evaluate: EvaluationPlan,
+    trust: bool | Collection[str],
     console: Console,
-    seeds: int | Sequence[int] = 1,
-    choose: str | None = None,
-    evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
-    trust: bool | Collection[str] = False,
 ) -> tuple[Plan, Path]:
     """Return the plan of a sweep and its folder; the arguments are those of `sweep`.
 

@@ -68,13 +68,7 @@ class SweepResult:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        return to_markdown(to_table(result_columns(self.rows)))
-
-    def choice(self) -> str:
-        """Return the runs on which a setting was chosen, with the choices, as Markdown; an empty text without any."""
-        if not (columns := choice_columns(self.rows)):
-            return ""
-        return f"\nThe choice, on held-out training images:\n\n{to_markdown(to_table(columns))}\n"
+        return to_markdown(result_columns(self.rows))
 
     def __rich_console__(self, *_: Any) -> Iterator[Any]:
         yield Text(f"{self.title}: mean ± standard deviation (number of seeds)", "bold")
@@ -87,9 +81,11 @@ class SweepResult:
         Raises:
             UserError: a file cannot be written.
         """
+        choice = choice_columns(self.rows)
+        chosen = f"\nThe choice, on held-out training images:\n\n{to_markdown(choice)}\n" if choice else ""
         texts = {
             "rows.jsonl": "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in self.rows),
-            "table.md": f"{self.title}\n\n{self.markdown()}\n{self.choice()}",
+            "table.md": f"{self.title}\n\n{self.markdown()}\n{chosen}",
             "table.csv": csv_table(self.rows),
         }
         for name, text in texts.items():
@@ -218,14 +214,7 @@ def choice_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def to_table(columns: Mapping[str, Sequence[str]]) -> Table:
-    r"""Return a table with the lines of Markdown, without the columns that have no text; a narrow terminal folds cells.
-
-    >>> print(to_markdown(to_table({"objective": ["frossl", "a|b"], "seconds": ["2", "3"], "failed runs": ["", ""]})))
-    | objective | seconds |
-    |-----------|---------|
-    | frossl    | 2       |
-    | a\|b      | 3       |
-    """
+    """Return a table with the lines of Markdown, without the columns that have no text; a terminal folds long cells."""
     filled = {title: texts for title, texts in columns.items() if any(texts)}
     table = Table(*(Column(Text(title), overflow="fold") for title in filled), box=box.MARKDOWN)
     for line in zip(*filled.values(), strict=True):
@@ -233,10 +222,17 @@ def to_table(columns: Mapping[str, Sequence[str]]) -> Table:
     return table
 
 
-def to_markdown(table: Table) -> str:
-    """Return a table as text, in which nothing is folded."""
+def to_markdown(columns: Mapping[str, Sequence[str]]) -> str:
+    r"""Return a table as Markdown, in which nothing is folded.
+
+    >>> print(to_markdown({"objective": ["frossl", "a|b"], "seconds": ["2", "3"], "failed runs": ["", ""]}))
+    | objective | seconds |
+    |-----------|---------|
+    | frossl    | 2       |
+    | a\|b      | 3       |
+    """
     file = io.StringIO()
-    Console(file=file, width=MAX_WIDTH).print(table)
+    Console(file=file, width=MAX_WIDTH).print(to_table(columns))
     return file.getvalue().strip()
 
 
@@ -253,7 +249,7 @@ def csv_table(rows: Sequence[Row]) -> str:
     return pandas.DataFrame(lines, columns=names, dtype=object).to_csv(index=False)
 
 
-def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":
+def accuracy_figure(rows: Sequence[Row], title: str) -> "matplotlib.figure.Figure | None":
     """Return the figure of the accuracy of the online classifier over the epochs, or None if no run has any. A band is
     ± the standard deviation over the seeds.
     """
@@ -274,7 +270,7 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
         ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
     most = max(map(len, groups.values()))
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
-    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
+    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     names = ", ".join(name for name, _ in next(iter(groups)))
     ax.legend(title=names or None, title_fontsize=8, ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)
