@@ -10,7 +10,7 @@ from fullrank.cli.sweep import read_values, value_of
 from fullrank.errors import UserError
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
-from fullrank.sweep import EvaluationPlan, Row
+from fullrank.sweep import EvaluationPlan, Row, collect_rows
 from fullrank.sweep.grid import CHOICE, STAGE, cell_names, combinations, grid_plan, seeds_of
 from fullrank.sweep.table import choice_columns
 from fullrank.training.config import OptimizerConfig
@@ -69,7 +69,8 @@ def score(cell, accuracy):
         status="done",
         settings=dict(cell.settings),
         data="digits",
-        scores={"digits": {"linear": accuracy}},
+        scores={"digits": {"knn": 1 - accuracy, "linear": accuracy}},
+        evaluate=EvaluationPlan(probes=("knn", "linear")),  # another sweep has asked for kNN
     )
 
 
@@ -90,6 +91,13 @@ def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(
     compared = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed) for cell in cells[4:]]
     assert compared == [("frossl", 0.3, 0), ("frossl", 0.3, 1), ("vicreg", 0.1, 0), ("vicreg", 0.1, 1)]
     assert all(cell.recipe.data.validation == 0.0 for cell in cells[4:])
+
+
+def test_of_equal_scores_the_first_value_wins_whichever_run_ends_first(tmp_path):
+    plan = grid_plan({"optimizer.lr": [0.1, 0.3]}, build, chosen="optimizer.lr")
+    slow, fast = plan([])
+    _, cells = collect_rows(plan, tmp_path, [score(fast, 0.5), score(slow, 0.5)])
+    assert [cell.recipe.optimizer.lr for cell in cells[2:]] == [0.1]
 
 
 def test_a_choice_at_the_edge_of_its_values_is_marked():

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ from torchvision.transforms.v2.functional import to_pil_image
 from fullrank.config import Count, config
 from fullrank.errors import UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
-from fullrank.files import atomic_write
+from fullrank.files import write_json
 from fullrank.images import as_images
 from fullrank.images.pixel_values import to_8_bits
 from fullrank.images.reading import Device
@@ -88,8 +87,7 @@ def update_neighbours(
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
         return
-    with atomic_write(model.path / NEIGHBOURS, overwrite=True) as draft:
-        draft.write_text(json.dumps(asdict(rows)) + "\n", "utf-8")
+    write_json(model.path / NEIGHBOURS, asdict(rows))
 
 
 def find_rows(model: Model, test: Any, *, source: str, device: Device | None = None) -> NeighbourRows:

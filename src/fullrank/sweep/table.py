@@ -71,7 +71,7 @@ class SweepResult:
         return to_markdown(result_columns(self.rows))
 
     def __rich_console__(self, *_: Any) -> Iterator[Any]:
-        yield Text(f"{self.title}: mean ± standard deviation (number of seeds)", "bold")
+        yield Text(f"{self.title}, mean ± standard deviation (number of seeds)", "bold")
         yield to_table(result_columns(self.rows))
 
     def write(self) -> list[Path]:

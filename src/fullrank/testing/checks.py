@@ -230,7 +230,7 @@ def relative_changes(case: ObjectiveCase) -> dict[str, float]:
     tensors = case.random_tensors()
     before = value_and_grad(case, tensors)
     axes = {name: " ".join("VND"[-t.ndim :]) for name, t in tensors.items()}
-    axes |= {name: of_state for name, (of_state, _) in case.state.tensors.items()} if case.state else {}
+    axes |= {name: of_state for name, (of_state, _) in case.state.tensors.items()}
     changes = {}
     for name, move in TRANSFORMS.items():  # with the same random numbers for each tensor
         moved = {key: move(t, axes[key], torch.Generator().manual_seed(1)) for key, t in tensors.items()}
