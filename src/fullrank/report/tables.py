@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from markupsafe import Markup, escape
 
-from fullrank.evaluation.score import AUROC, BALANCED, MAIN_METRICS, TOP5, Evaluation, Score
+from fullrank.evaluation.score import AUROC, FILE, MAIN_METRICS, TOP5, Evaluation, Score
 from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
@@ -325,27 +325,18 @@ def by_class(runs: Sequence[RunSummary]) -> list[tuple[Markup, Table, Score]]:
 def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
     """Return the results by class of the main probe, and of the networks that were trained with the labels."""
     lowest = set(sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES])
-    heads = {
-        name: f"average precision, {name} (n = {main.positives[name]})" if main.positives else f"recall, {name}"
-        for name in main.per_class
-        if name in lowest
-    }
-    rows: dict[str, dict[str, str]] = {name: {} for name in (BALANCED, AUROC, *heads.values())}
-    for score in evaluation.scores:
-        if (score.probe, score.settings) == (main.probe, main.settings) or score.probe in ("supervised", "finetune"):
-            column = f"{score.features}, fine-tuned" if score.probe == "finetune" else score.features
-            if score.metric in (BALANCED, AUROC):
-                rows[score.metric][column] = two_lines(*score_text(score))
-            for name, head in heads.items() if score.metric in MAIN_METRICS else ():
-                rows[head][column] = percent(score.per_class.get(name))
+    results = evaluation.by_class([name for name in main.per_class if name in lowest])
+    rows = {row: {column: _result(value) for column, value in values.items()} for row, values in results.items()}
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
     caption += "Small: 95 % intervals."
-    if len(heads) < len(main.per_class):
-        caption += (
-            f" The {len(heads)} of {len(main.per_class)} classes with the lowest values; the rest: evaluation.json."
-        )
-    return by_row("", {head: cells for head, cells in rows.items() if cells}, caption)
+    if len(lowest) < len(main.per_class):
+        caption += f" The {len(lowest)} of {len(main.per_class)} classes with the lowest values; the rest: {FILE}."
+    return by_row("", rows, caption)
+
+
+def _result(value: Score | float) -> str:
+    return two_lines(*score_text(value)) if isinstance(value, Score) else percent(value)
 
 
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:
