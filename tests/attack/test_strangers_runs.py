@@ -93,7 +93,7 @@ CODE = {
     "hyper": {"weight": 2.0},
 }
 READ = {
-    "evaluate": lambda attack, run: attack("evaluate", run, "--probes", "knn"),
+    "evaluate": lambda attack, run: attack("evaluate", run, "--probes", "knn", "--no-baselines"),
     "export": lambda attack, run: attack("export", run, "--out", "a.safetensors"),
     "report": lambda attack, run: attack("report", run, "--out", "report.html"),
     "Run": lambda attack, run: (Run(run).recipe, Run(run).recipe.fingerprint),

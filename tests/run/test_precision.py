@@ -93,8 +93,8 @@ def test_the_choice_changes_neither_the_method_nor_the_random_state(tiles):
 
 
 def test_a_run_keeps_the_choice_on_a_machine_without_tiles(small, tiles, monkeypatch, tmp_path, power_cut):
-    recipe = replace(small, epochs=1, machine=replace(small.machine, accelerator="cpu"))
-    with power_cut(after=6):
+    recipe = replace(small, batch_size=512, epochs=1, machine=replace(small.machine, accelerator="cpu"))
+    with power_cut(after=1):
         pretrain(recipe, out=tmp_path / "run")
     monkeypatch.setattr(precision, "has_bfloat16_tiles", lambda: False)
     assert resumed_recipe(tmp_path / "run", recipe).machine.precision == "bf16-mixed"  # 'auto' equals every choice

@@ -89,7 +89,7 @@ def test_double_precision_reaches_the_objective(small, train, monkeypatch):
         return terms(self, embeddings)
 
     monkeypatch.setattr(JointEmbedding, "terms", record_dtype)
-    run = train(replace(small, epochs=1, machine=replace(small.machine, precision="64-true")))
+    run = train(replace(small, epochs=1, batch_size=512, machine=replace(small.machine, precision="64-true")))
     assert seen == {torch.float64}
     assert run.checkpoint().weights()["backbone.conv1.weight"].dtype == torch.float64
 
@@ -112,15 +112,15 @@ def test_a_disk_that_is_full_at_the_preview_is_one_line_and_the_run_goes_on(smal
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "write_preview", full)
         with pytest.raises(UserError, match=r"no space left for .*free some space"):
-            fullrank.pretrain(replace(small, epochs=1), out=tmp_path / "run", console=QUIET)
+            fullrank.pretrain(replace(small, epochs=1, batch_size=512), out=tmp_path / "run", console=QUIET)
     fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
     assert (tmp_path / "run" / "views.png").exists()
 
 
 def test_an_overwritten_run_is_removed_at_the_first_checkpoint(small, copy):
     (copy / "evaluation.json").write_text("{}")
-    fullrank.pretrain(replace(small, epochs=1), out=copy, overwrite=True, console=QUIET)
-    assert Run(copy).checkpoint().step == 11
+    fullrank.pretrain(replace(small, epochs=1, batch_size=512), out=copy, overwrite=True, console=QUIET)
+    assert Run(copy).checkpoint().step == 2
     assert not (copy / "evaluation.json").exists()
     assert not copy.with_name("copy.old").exists()
 
