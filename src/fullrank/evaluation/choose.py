@@ -15,7 +15,6 @@ from fullrank.evaluation.bootstrap import units
 from fullrank.evaluation.choice import DECISIVE, MEASURES, Candidate, Choice, LabelledOrder, Sample
 from fullrank.evaluation.evaluate import load_different, score_networks
 from fullrank.evaluation.features import Network
-from fullrank.evaluation.neighbours import open_parts
 from fullrank.evaluation.outcomes import judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import ACCURACY
@@ -25,7 +24,7 @@ from fullrank.images.reading import Device, Reading
 from fullrank.models import Model
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
-from fullrank.models.model_images import Data
+from fullrank.models.model_images import Data, open_parts
 from fullrank.recipes.photos import build_view
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank.views.config import CropConfig

@@ -23,12 +23,11 @@ from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, SupervisedPr
 from fullrank.evaluation.score import Evaluation, add_evaluation
 from fullrank.evaluation.task import AnyImages, Notify, Task, file_of, labelled_rows, open_task, silent
 from fullrank.evaluation.verdict import verdict
-from fullrank.files import atomic_write
 from fullrank.images import MemoryImages, Preprocess
 from fullrank.images.pixel_values import same_form
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load, resolve_device
-from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
+from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hub_folder
 from fullrank.models.features import preprocessed_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
@@ -94,7 +93,7 @@ def finetune(
         raise UserError(f"seeds is {seeds}, expected at least 1")
     given = FinetuneProtocol(**protocol)
     if out is not None:
-        check_folder(Path(out), overwrite=overwrite)
+        check_folder(Path(out), (WEIGHTS, CONFIG, CARD, CLASSIFIER), overwrite=overwrite)
     loaded = load(model)
     path, options = file_of(loaded, store=store), {"several": False, "elsewhere": labelled is not None}
     task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, **options)
@@ -127,34 +126,14 @@ def finetune(
         about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "init"))
         about |= {"name": f"{Path(loaded.name).name.partition('@')[0]}-finetuned"}
         tuned = replace(loaded, backbone=network.cpu().eval(), classes=tuple(task.splits.train.classes), **about)
-        write_network(tuned, head, Path(out), overwrite=overwrite, notify=notify)
+        tensors = {"weight": head.weight.detach().cpu(), "bias": head.bias.detach().cpu()}
+        extra = {CLASSIFIER: save(tensors, {"classes": json.dumps(tuned.classes)})}
+        write_hub_folder(tuned, out, overwrite=overwrite, notify=notify, classes=len(head.bias), extra=extra)
+        what = f"the classifier of {len(head.bias)} classes on features of file:{Path(out) / WEIGHTS}"
+        notify(f"{Path(out) / CLASSIFIER}: {what}")
     if path:
         add_evaluation(path, evaluation)
     return evaluation
-
-
-def check_folder(folder: Path, *, overwrite: bool) -> None:
-    """Check before the work that the folder can take the network.
-
-    Raises:
-        UserError: it is a file, or has one of the files already.
-    """
-    if folder.is_file():
-        raise UserError(f"{folder} is a file, expected a folder; give another name")
-    if taken := [name for name in (WEIGHTS, CONFIG, CARD, CLASSIFIER) if (folder / name).exists() and not overwrite]:
-        remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
-        raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
-
-
-def write_network(model: Model, head: nn.Linear, folder: Path, *, overwrite: bool, notify: Notify) -> None:
-    """Write a fine-tuned network as a folder that timm and `load` understand, with its classifier in a file of its
-    own.
-    """
-    write_hub_folder(model, folder, overwrite=overwrite, notify=notify, classes=len(head.bias))
-    tensors = {"weight": head.weight.detach().cpu().contiguous(), "bias": head.bias.detach().cpu().contiguous()}
-    with atomic_write(folder / CLASSIFIER, overwrite=overwrite) as file:
-        file.write_bytes(save(tensors, {"classes": json.dumps(model.classes)}))
-    notify(f"{folder / CLASSIFIER}: the classifier of {len(head.bias)} classes on features of file:{folder / WEIGHTS}")
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from fullrank.errors import UserError
 
-# Features of more dimensions are scaled, and not rotated: their principal axes would cost more than they save.
-LARGEST_COVARIANCE = 4096
-
 
 class Logistic(NamedTuple):
     """A fitted classifier.
@@ -70,10 +67,7 @@ class LogisticRegression:
             self.width, self.columns = int(classes[-1]) + 1, classes if len(classes) > 2 else classes[1:]
             self.target = self.target if len(classes) > 2 else self.target[:, None].double()
         self.present = y.unique() if y.ndim == 1 else self.columns
-        self.mean, self.axes = X.mean(0).double(), None
-        if min(n, D) > LARGEST_COVARIANCE:
-            self.variance = X.var(0, correction=0).double()
-            return
+        self.mean = X.mean(0).double()
         # the solution lies in the span of the centred features, which has few dimensions for few images
         centred = X - X.mean(0)
         span = torch.linalg.qr(centred.mT).Q if n < D else None
@@ -119,12 +113,10 @@ class LogisticRegression:
         curvature = ((p * (1 - p)).mean(0) * (C / (C - 1) if softmax else 1)).clamp_min(1e-3)  # (C,)
         least = torch.finfo(X.dtype).eps * self.variance.max().clamp_min(1e-12)
         scale = (curvature * self.variance.clamp_min(least)[:, None] + penalty).rsqrt()  # (axes, C)
-        rotated = W if self.axes is None else self.axes.mT @ W
-        phi = torch.cat([rotated / scale, (b * curvature.sqrt())[None]])
+        phi = torch.cat([self.axes.mT @ W / scale, (b * curvature.sqrt())[None]])
 
         def unwhitened(phi: Tensor) -> tuple[Tensor, Tensor]:
-            along = scale * phi[:-1]
-            return along if self.axes is None else self.axes @ along, phi[-1] / curvature.sqrt()
+            return self.axes @ (scale * phi[:-1]), phi[-1] / curvature.sqrt()
 
         @torch.enable_grad()
         def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:

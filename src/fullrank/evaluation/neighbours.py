@@ -25,14 +25,14 @@ from fullrank.errors import UserError, printable
 from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.task import AnyImages, Notify, silent
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors, Preprocess, as_images, open_images
+from fullrank.images import DecodeErrors, Preprocess, as_images
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.pixel_values import to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
-from fullrank.models import Model, load, resolve_device
+from fullrank.models import load, resolve_device
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
-from fullrank.models.model_images import Data, resolve_source
+from fullrank.models.model_images import Data, open_parts
 
 # Side of the thumbnails that are compared, in pixels.
 SIDE = 16
@@ -137,32 +137,29 @@ class Neighbours:
         usual_label. duplicates: a row for each pair, with correlation and equal. queries, if there are any: a row for
         each query and neighbour.
         """
-
-        def texts(values: Sequence[str | None], rows: Any) -> pa.Array:
-            return pa.array([values[i] for i in rows], pa.string())  # the type also of an empty column
-
-        names, everything = self.names, range(len(self))
-        images: dict[str, Any] = {"name": names, "split": self.splits, "label": texts(self.labels, everything)}
-        images |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
-        images |= {"neighbour_names": [[names[i] for i in row] for row in self.indices]}
-        images |= {"outlier_score": self.outlier_score, "usual_label": [self.usual_label(i)[0] for i in everything]}
-        images["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
-        duplicates: dict[str, Any] = {}
+        about: dict[str, Any] = {"name": self.names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
+        images = pa.table(about)
+        pairs: dict[str, Any] = {}
         for side, place in (("first", 0), ("second", 1)):
-            rows = [pair[place] for pair in self.duplicates]
-            duplicates[side] = pa.array(rows, pa.int64())
-            duplicates |= {f"{side}_name": texts(names, rows), f"{side}_split": texts(self.splits, rows)}
-        duplicates["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
-        duplicates["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
-        tables = {"images": pa.table(images), "duplicates": pa.table(duplicates)}
+            rows = pa.array([pair[place] for pair in self.duplicates], pa.int64())
+            chosen = images.take(rows)
+            pairs |= {side: rows, f"{side}_name": chosen["name"], f"{side}_split": chosen["split"]}
+        pairs["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
+        pairs["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
+        about |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
+        about |= {"neighbour_names": [[self.names[i] for i in row] for row in self.indices]}
+        about |= {
+            "outlier_score": self.outlier_score,
+            "usual_label": [self.usual_label(i)[0] for i in range(len(self))],
+        }
+        about["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
+        tables = {"images": pa.table(about), "duplicates": pa.table(pairs)}
         if self.queries:
             asked, indices, similarities = self.queries
             rows, k = indices.ravel(), indices.shape[1]
-            answers: dict[str, Any] = {"query": np.repeat(asked, k), "rank": np.tile(np.arange(1, k + 1), len(indices))}
-            answers |= {"row": rows, "name": texts(names, rows), "split": texts(self.splits, rows)}
-            tables["queries"] = pa.table(
-                answers | {"label": texts(self.labels, rows), "similarity": similarities.ravel()}
-            )
+            answers = {"query": np.repeat(asked, k), "rank": np.tile(np.arange(1, k + 1), len(indices)), "row": rows}
+            answers |= {name: images.take(rows)[name] for name in images.column_names}
+            tables["queries"] = pa.table(answers | {"similarity": similarities.ravel()})
         return tables
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
@@ -294,23 +291,6 @@ def neighbours(
         queries=None if asked is None else (asked[0], *_search(X, k, asked[1])),
         skipped=tuple(errors.reasons),
     )
-
-
-def open_parts(
-    model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
-) -> tuple[str, dict[str, AnyImages]]:
-    """Return the name of the source and its splits, all or the one with this name."""
-    if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
-        chosen: dict[str, AnyImages] = {name: as_images(part) for name, part in data.items() if split in (None, name)}
-        if not chosen:
-            raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")
-        return "memory", chosen
-    source, config = resolve_source(model, data, reading)
-    if not isinstance(source, AnyImages):
-        return str(source), dict(open_images(source, config.reading, split=split))
-    if split is not None:
-        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
-    return getattr(source, "source", "memory"), {"all": source}
 
 
 def _search(

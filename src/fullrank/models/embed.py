@@ -19,7 +19,7 @@ from fullrank.methods import feature_dim
 from fullrank.models.features import embedded_batches, join
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
-from fullrank.models.model_images import Data, one_split, resolve_source
+from fullrank.models.model_images import Data, one_split
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
 
@@ -61,7 +61,7 @@ def embed(
     if out is not None:
         check_suffix(out, SUFFIXES)  # before the work
     loaded = load(model)
-    images = one_split(*resolve_source(loaded, data, reading), split)
+    images = one_split(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
     batches = embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors)
     if out is None:

@@ -5,7 +5,7 @@ for the Hugging Face hub.
 import copy
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ def write_hub_folder(
     overwrite: bool = False,
     notify: Callable[[str], Any] = lambda line: None,
     classes: int = 0,
+    extra: Mapping[str, bytes] = {},
 ) -> Path:
     """Write the backbone as a folder that timm loads: `timm.create_model("local-dir:FOLDER", pretrained=True)`.
 
@@ -143,27 +144,38 @@ def write_hub_folder(
         folder: the folder; other files in it are kept.
         overwrite: replace existing files.
         notify: receives a line that says how to load the model.
-        classes: the number of classes of a classifier that the caller puts beside the weights; 0: there is none.
+        classes: the number of classes of a classifier beside the weights; 0: there is none.
+        extra: further files.
 
     Raises:
         UserError: a file exists or cannot be written.
     """
     folder = Path(folder)
-    files = {WEIGHTS: safetensors_of(model), CARD: model_card(model, classes=classes).encode(errors="backslashreplace")}
+    card = model_card(model, classes=classes).encode(errors="backslashreplace")
+    files = {WEIGHTS: safetensors_of(model), CARD: card, **extra}
     said = f"fullrank.load('file:{folder / WEIGHTS}'); timm cannot build this network alone, see {folder / CARD}"
     if model.is_plain:  # the configuration is last: a folder without it is incomplete for timm
         files[CONFIG] = (json.dumps(timm_config(model), indent=2) + "\n").encode()
         said = f"timm.create_model('local-dir:{folder}', pretrained=True)"
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file, expected a folder; give another name")
-    if not overwrite and (taken := [name for name in files if (folder / name).exists()]):
-        remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
-        raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
+    check_folder(folder, files, overwrite=overwrite)
     for name, content in files.items():
         with atomic_write(folder / name, overwrite=overwrite) as draft:
             draft.write_bytes(content)
     notify(f"{folder}: {said}")
     return folder
+
+
+def check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None:
+    """Check that a folder can take files with these names.
+
+    Raises:
+        UserError: it is a file, or has one of the files already.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, expected a folder; give another name")
+    if not overwrite and (taken := [name for name in names if (folder / name).exists()]):
+        remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
+        raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
 
 
 def safetensors_of(model: Model) -> bytes:

@@ -1,5 +1,6 @@
 """The images that a function of a MODEL reads: those that the user names, or else those of its run."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,27 +107,46 @@ def held_out_images(
     """
     source, config = resolve_source(model, data, reading)
     if split is not None or isinstance(source, Images | MemoryImages):
-        return one_split(source, config, split)
+        return one_split(model, data, split, reading)
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
     return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
-def one_split(source: Any, config: DataConfig, split: str | None) -> Images | MemoryImages:
+def one_split(
+    model: Any, data: Data | None, split: str | None = None, reading: Reading | None = None
+) -> Images | MemoryImages:
     """Return the split with this name, or all images of a source that has one split; opened images are returned
     unchanged.
     """
-    if isinstance(source, Images | MemoryImages):
-        if split is not None:
-            raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
-        if not len(source):
-            raise UserError("the data holds no images; give at least one")
-        return source
-    splits = open_images(source, config.reading, split=split)
-    if len(splits) > 1:
-        names = ", ".join(splits)
-        raise UserError(f"{source} has the splits {names}; choose one with --split (split='{next(iter(splits))}')")
-    return next(iter(splits.values()))
+    source, parts = open_parts(model, data, split, reading)
+    if len(parts) > 1:
+        names = ", ".join(parts)
+        raise UserError(f"{source} has the splits {names}; choose one with --split (split='{next(iter(parts))}')")
+    return next(iter(parts.values()))
+
+
+def open_parts(
+    model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
+) -> tuple[str, dict[str, Images | MemoryImages]]:
+    """Return the name of the source and its splits, all or the one with this name; `data` may be a dictionary of
+    splits.
+    """
+    if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
+        chosen: dict[str, Images | MemoryImages] = {
+            name: as_images(part) for name, part in data.items() if split in (None, name)
+        }
+        if not chosen:
+            raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")
+        return MEMORY, chosen
+    source, config = resolve_source(model, data, reading)
+    if not isinstance(source, Images | MemoryImages):
+        return str(source), dict(open_images(source, config.reading, split=split))
+    if split is not None:
+        raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")
+    if not len(source):
+        raise UserError("the data holds no images; give at least one")
+    return getattr(source, "source", MEMORY), {"all": source}
 
 
 def resolve_source(model: Any, data: Data | None, reading: Reading | None = None) -> tuple[Any, DataConfig]:
