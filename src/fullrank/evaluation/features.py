@@ -17,7 +17,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation.outcomes import Target
 from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
 from fullrank.evaluation.task import AnyImages, Task
-from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, fits, load_images
+from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, load_images
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes, verify_frozen
 from fullrank.views import AugmentationParams, MultiViewTransform
@@ -208,7 +208,7 @@ def keep_decoded(images: AnyImages, preprocess: Preprocess, **decoding: Any) -> 
     images = as_images(images)
     info = dataset_info(images)
     try:
-        if info.uniform and fits(info, MEMORY):
+        if info.uniform and info.bytes_in_memory() <= MEMORY:
             return load_images(images, channels=preprocess.channels, decoding=preprocess.decoding(**decoding))
     except MixedSizesError:  # of images that were not in the sample
         pass

@@ -26,7 +26,7 @@ from fullrank.evaluation.task import AnyImages, Notify, Task, describe, file_of,
 from fullrank.evaluation.verdict import verdict
 from fullrank.files import atomic_write
 from fullrank.images import MemoryImages, Preprocess
-from fullrank.images.pixel_values import same_form
+from fullrank.images.preprocess import same_form
 from fullrank.images.reading import Device, Reading
 from fullrank.methods import build_backbone
 from fullrank.models import Model, load

@@ -26,7 +26,7 @@ from fullrank.evaluation.task import AnyImages, Notify, how, silent
 from fullrank.files import atomic_write
 from fullrank.images import Preprocess, as_images, open_images
 from fullrank.images.memory import given_images, read_pixels
-from fullrank.images.pixel_values import same_form, to_8_bits, to_16_bits
+from fullrank.images.preprocess import same_form, to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load
 from fullrank.models.features import preprocessed_batches, verify_frozen

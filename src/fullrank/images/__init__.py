@@ -3,24 +3,24 @@ disk, streamed.
 """
 
 from fullrank.images.dataloaders import Steps, batch_indices, dataloader
-from fullrank.images.dataset_info import DatasetInfo, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images.dataset_info import DatasetInfo, Fingerprint, channel_statistics, dataset_info, find_bit_depth
 from fullrank.images.decode import decode
 from fullrank.images.decode_errors import DecodeErrors, Decoding, ImageDecodeError
-from fullrank.images.load import Batch, MemoryImages, MixedSizesError, iterate_batches, load_images
+from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
 from fullrank.images.memory import as_images
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import Device, Reading
 from fullrank.images.source import Images
 from fullrank.images.source_uri import open_images
 from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import hold_out_test, train_and_test
+from fullrank.images.train_test import train_and_test
 
 __all__ = [
-    "Batch",
     "DatasetInfo",
     "DecodeErrors",
     "Decoding",
     "Device",
+    "Fingerprint",
     "ImageDecodeError",
     "Images",
     "MemoryImages",
@@ -36,8 +36,6 @@ __all__ = [
     "dataset_info",
     "decode",
     "find_bit_depth",
-    "fits",
-    "hold_out_test",
     "iterate_batches",
     "load_images",
     "open_images",

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import Batch, DecodeErrors, Images, MemoryImages, Preprocess, as_images, iterate_batches
+from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, iterate_batches
 from fullrank.models.weights import hash_weights
 
 
@@ -101,15 +101,14 @@ def stream_features(
             empty = False
             with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
-            several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[part.indices]
-            yield Features(X, part.labels.cpu(), part.names, part.indices, tuple(images.classes), several)
+            yield Features(X, part.labels.cpu(), list(part.names), part.indices, part.classes, part.multi_labels)
     if empty:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
 
 
 def preprocessed_batches(
     images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
-) -> Iterator[Batch]:
+) -> Iterator[MemoryImages]:
     """Yield batches of preprocessed pixels, with `workers` and `decode_errors`; images in memory that fit the
     network as they are stay on their device.
     """
@@ -119,8 +118,7 @@ def preprocessed_batches(
         yield from iterate_batches(as_images(images), preprocess, batch_size=batch_size, decoding=how)
         return
     for rows in torch.arange(len(images)).split(batch_size):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        yield Batch(images.pixels[part], images.labels[part], list(images.names[part]), rows)
+        yield images.subset(rows.numpy())
 
 
 @contextmanager

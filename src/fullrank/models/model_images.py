@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError
-from fullrank.images import Images, MemoryImages, as_images, hold_out_test, open_images, train_and_test
-from fullrank.images.fingerprint import Fingerprint
+from fullrank.images import Fingerprint, Images, MemoryImages, as_images, open_images, train_and_test
 from fullrank.images.labels import TRAIN
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import MEMORY
@@ -64,10 +63,9 @@ def choose_splits(
         if reading.train or reading.test:
             raise UserError("opened images have no named splits; give a source, or leave out the names of splits")
         source = as_images(source)
-        splits = hold_out_test(source, **reduction)
     else:
         source = absolute_source(source)  # so that `photos` and `./photos` are the same data set
-        splits = train_and_test(source, config.reading, **reduction)
+    splits = train_and_test(source, config.reading, **reduction)
     # Scores on validation images must not replace scores on test images, nor scores of probes with fewer images those
     # with all, nor scores on other images in memory those on these
     name = f"{splits.test.source}, {len(splits.test):,} images" if validation else name_data(splits.train, splits.test)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fullrank.errors import UserError, suggest
-from fullrank.images import DatasetInfo, Images, dataset_info, hold_out_test, train_and_test
+from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.catalog import ENTRIES, RECIPES
 from fullrank.recipes.fields import plain_fields, with_fields
@@ -131,11 +131,7 @@ def paths_beside(path: str) -> list[str]:
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
-    reduction: Any = {"validation": wanted.data.validation, "subset": wanted.data.subset}
-    if isinstance(source, Images):
-        name, splits = source.source, hold_out_test(source, **reduction)
-    else:
-        name, splits = str(source), train_and_test(str(source), wanted.data.reading, **reduction)
+    splits = train_and_test(source, wanted.data.reading, validation=wanted.data.validation, subset=wanted.data.subset)
     info = dataset_info(splits.train)
     size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)
     channels, backbone = given.get("data.channels", info.channels), given.get("backbone.name")
@@ -143,7 +139,7 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
         channels = given.get("data.channels") or start_channels(info.channels, start)
         size, backbone = size or min(start.size, LARGEST_START), start.backbone.name
     info = replace(info, channels=channels)
-    return photos_recipe(name, info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
+    return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
 def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = lambda line: None) -> Recipe:

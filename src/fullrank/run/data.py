@@ -14,14 +14,11 @@ from torch import Tensor
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation.task import why_not_scorable
-from fullrank.images import DecodeErrors, Decoding, Images, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
-from fullrank.images.fingerprint import Fingerprint
-from fullrank.images.load import Batch as ImageBatch
+from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth
 from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
-from fullrank.images.pixel_values import same_form
-from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import hold_out_test, train_and_test
+from fullrank.images.preprocess import same_form
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
@@ -31,7 +28,7 @@ from fullrank.views import MultiViewTransform
 # The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).
 Batch = tuple[list[Tensor], Tensor]
 # Makes a pass over labelled images in order.
-Pass = Callable[[], Iterable[ImageBatch]]
+Pass = Callable[[], Iterable[MemoryImages]]
 Notify = Callable[[str], Any]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
@@ -156,11 +153,8 @@ def _open_splits(
 ) -> tuple[Recipe, MemoryImages | Images, Images]:
     """Return the recipe with the bit depth of the images, the training images, and the test images."""
     spec = recipe.data
-    options: Any = {"seed": recipe.split_seed, "validation": spec.validation, "subset": spec.subset}
-    if images is not None:
-        splits = hold_out_test(images, **options)
-    else:
-        splits = train_and_test(spec.source, spec.reading, **options)
+    source, seed = spec.source if images is None else images, recipe.split_seed
+    splits = train_and_test(source, spec.reading, seed=seed, validation=spec.validation, subset=spec.subset)
     check_num_images(recipe, len(splits.train))
     depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
     for line in (splits.statement, *depth.notes):
@@ -183,8 +177,8 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
             f"the images have {info.channels} channels, but the recipe expects {spec.channels}; give --data.channels "
             f"{info.channels} (with colour jitter and grayscale off, --views.0.jitter.saturation 0 …), or convert them"
         )
-    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
-    resized = size is not None and fits(info, MEMORY_BUDGET, size=size)
+    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and info.bytes_in_memory() <= MEMORY_BUDGET
+    resized = size is not None and info.bytes_in_memory(size) <= MEMORY_BUDGET
     (w, h), (W, H) = info.minimum, info.maximum
     on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
     if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):
@@ -211,7 +205,7 @@ def _load_held_out(recipe: Recipe, test: Images, samples: int, decoding: Decodin
     return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
 
 
-def _batches(recipe: Recipe, images: Images, decoding: Decoding) -> Iterator[ImageBatch]:
+def _batches(recipe: Recipe, images: Images, decoding: Decoding) -> Iterator[MemoryImages]:
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
     return iterate_batches(images, build_preprocess(recipe), decoding=replace(decoding, workers=workers))
 

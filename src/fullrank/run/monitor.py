@@ -17,8 +17,7 @@ from fullrank.evaluation.linear import linear_probe
 from fullrank.evaluation.online import OnlineProbe, OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
-from fullrank.images import Preprocess
-from fullrank.images.load import Batch
+from fullrank.images import MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import restore_modes
 from fullrank.objectives import total
@@ -28,6 +27,7 @@ from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
 CHUNK = 256  # number of images whose views are in memory at the same time
+Batches = Iterable[MemoryImages]
 HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training
 
 
@@ -143,7 +143,7 @@ def held_out_loss(method: Method, embeddings: dict[str, Tensor], batch_size: int
 
 
 def score_online(
-    method: Method, probe: OnlineProbe, batches: Iterable[Batch], preprocess: Preprocess, fabric: Fabric
+    method: Method, probe: OnlineProbe, batches: Batches, preprocess: Preprocess, fabric: Fabric
 ) -> OnlineScore:
     """Return the accuracies of the online probe on the representations of images, with the running statistics."""
     with eval_mode(method):
@@ -151,7 +151,7 @@ def score_online(
 
 
 def score_labelled(
-    method: Method, train: Iterable[Batch], test: Iterable[Batch], preprocess: Preprocess, fabric: Fabric, *, seed: int
+    method: Method, train: Batches, test: Batches, preprocess: Preprocess, fabric: Fabric, *, seed: int
 ) -> OnlineScore:
     """Return the accuracies of the linear probe of `fullrank evaluate`, trained and scored on labelled images."""
     with eval_mode(method):
@@ -166,7 +166,7 @@ def score_labelled(
 
 
 def _representations(
-    method: Method, batches: Iterable[Batch], preprocess: Preprocess, fabric: Fabric
+    method: Method, batches: Batches, preprocess: Preprocess, fabric: Fabric
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield representations (n, D_b) and labels (n,) of each batch."""
     for batch in batches:
