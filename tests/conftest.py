@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,10 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+
+sys.path.append(str(Path(__file__).parent))  # other processes import process_group.py from this folder
+
+from process_group import in_float64, run_script
 
 
 @pytest.fixture
@@ -34,6 +39,13 @@ def randn(rng):
 def orthonormal(randn):
     """`orthonormal(n, D)`: a matrix with centred, orthonormal columns."""
     return lambda n, D: torch.linalg.qr(torch.cat([torch.ones(n, 1, dtype=torch.float64), randn(n, D)], 1)).Q[:, 1:]
+
+
+@pytest.fixture
+def double_precision():
+    """Float64 by default, and a fixed seed."""
+    with in_float64():
+        yield
 
 
 @pytest.fixture
@@ -162,23 +174,14 @@ def assert_same():
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """`together(script, world)`: the results of several processes; each runs `script RANK WORLD FOLDER`, which saves
-    FOLDER/RANK.pt."""
+    """`together(script, world)`: what `main(fabric)` of the script returns in each of several processes."""
+    from fullrank.images.parallel import process_context
 
     def run_together(script, world=2):
         folder = tmp_path_factory.mktemp("together")
-        commands = [[sys.executable, script, str(rank), str(world), folder] for rank in range(world)]
-        processes = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in commands
-        ]
-        try:
-            outputs = [process.communicate(timeout=300)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
+        with ProcessPoolExecutor(world, mp_context=process_context()) as pool:
+            for done in [pool.submit(run_script, script, rank, world, folder) for rank in range(world)]:
+                done.result()
         return [torch.load(folder / f"{rank}.pt") for rank in range(world)]
 
     return run_together

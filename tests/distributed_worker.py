@@ -1,15 +1,10 @@
-"""The computations that must not depend on the number of processes: run in one process, or in each of several.
+"""The computations that must not depend on the number of processes, on one process or on each of several.
 
-`python distributed_worker.py RANK WORLD_SIZE FOLDER` writes FOLDER/RANK.pt.
 The processes have different data: the second half of each batch has another mean and scale.
 """
 
-import sys
-from pathlib import Path
-
 import timm
 import torch
-import torch.distributed as dist
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -119,7 +114,7 @@ def exchange_decode_errors():
     return decode_errors.attempts, decode_errors.failed, decode_errors.reasons
 
 
-def compute_all():
+def main(fabric=None):
     moments = Moments.from_embeddings(local_part(data(10, 4, dim=0))).all_reduce()
     numbers = torch.arange(24.0).view(2, 4, 3)
     return {
@@ -137,11 +132,3 @@ def compute_all():
         "all_reduce_max": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
         "decode_errors": exchange_decode_errors(),
     }
-
-
-if __name__ == "__main__":
-    rank_index, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank_index, world_size=world)
-    torch.save(compute_all(), folder / f"{rank_index}.pt")
-    dist.destroy_process_group()

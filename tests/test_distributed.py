@@ -23,6 +23,7 @@ from fullrank.distributed import (
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
 from fullrank.testing import measure_exactness, objective_case
+from process_group import in_float64
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 LAYERS = [
@@ -45,7 +46,8 @@ def two(together):
 @pytest.fixture(scope="module")
 def one():
     """The results of one process."""
-    return runpy.run_path(str(WORKER))["compute_all"]()
+    with in_float64():
+        return runpy.run_path(str(WORKER))["main"]()
 
 
 @pytest.fixture(scope="module")

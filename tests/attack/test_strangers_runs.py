@@ -211,6 +211,7 @@ def test_a_backbone_loads_no_file(backbone, pickled, edit, run):
     stored = json.loads((run.path / "recipe.json").read_text())["backbone"] | values
     preprocess = json.dumps({"channels": 1, "size": 8, "mean": [0.5], "std": [0.5]})
     metadata = {"name": stored["name"], "arguments": json.dumps(stored["arguments"]), "stem": stored["stem"]}
+    metadata |= {"last_residual": "true", "classes": "[]"}
     weights = load_file(run.checkpoint().path / "model.safetensors")
     save_file(weights, "evil.safetensors", metadata | {"preprocess": preprocess})
     assert python(fullrank.load, "file:evil.safetensors")

@@ -54,7 +54,7 @@ class Constant(nn.Module):
 
 
 def model(name, network):
-    return Model(name, network, Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig(), untrained=nn.Flatten)
+    return Model(name, network, Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig())
 
 
 STABLE, CHAOS = model("stable", Brightness()), model("<chaos>", Chaos())

@@ -15,7 +15,7 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import accuracy
-from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, Course, learning_rate_factor, random_network
+from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, Course, learning_rate_factor
 from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.evaluation.task import Task
 from fullrank.images import Device, open_images
@@ -125,7 +125,7 @@ def test_fine_tuning_repeats_and_leaves_the_model_alone(run, sixty):
     first, again = (fullrank.finetune(model, sixty, store=False, **FAST) for _ in range(2))
     assert first == again
     torch.testing.assert_close(dict(model.backbone.state_dict()), before, rtol=0, atol=0)
-    zero, one = (random_network(model, seed).state_dict() for seed in (0, 1))
+    zero, one = (model.untrained(seed).state_dict() for seed in (0, 1))
     assert {name: tensor.shape for name, tensor in zero.items()} == {n: t.shape for n, t in before.items()}
     assert not torch.equal(zero["conv1.weight"], one["conv1.weight"])
 

@@ -16,7 +16,7 @@ from fullrank.images import Preprocess, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
 
-FLAT = Model("flat", nn.Flatten(), Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig(), untrained=nn.Flatten)
+FLAT = Model("flat", nn.Flatten(), Preprocess(1, 8, (0.0,), (1.0,)), BackboneConfig())
 """A model whose features are the pixels."""
 
 

@@ -53,7 +53,7 @@ def test_images_of_8_and_16_bits_mix(folder):
 
 
 def test_a_model_receives_every_value_of_images_in_memory(folder):
-    model = Model("pixels", nn.Flatten(), Preprocess(1, 16, (0.0,), (1.0,)), BackboneConfig(), nn.Flatten)
+    model = Model("pixels", nn.Flatten(), Preprocess(1, 16, (0.0,), (1.0,)), BackboneConfig())
     for images in (folder, load_images(folder, channels=1), [STEPS + np.uint16(256 * k) for k in range(4)]):
         assert np.array_equal(values(model.features(images)[3].reshape(16, 16)), STEPS + 768)
 

@@ -1,15 +1,9 @@
-"""Three steps of every method and projector on a small network, in one process (imported) or in each of several ones.
+"""Three steps of every method and projector on a small network, on one process or on each of several."""
 
-`python methods_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
-"""
-
-import sys
 from functools import partial
-from pathlib import Path
 from typing import get_args
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from fullrank.distributed import convert_sync_batchnorm, rank_slice
@@ -113,14 +107,5 @@ def train(name, fabric):
     }
 
 
-def train_all(fabric):
+def main(fabric):
     return {name: train(name, fabric) for name in CASES}
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from process_group import join
-
-    fabric, found = join()
-    torch.save(train_all(fabric), found)
-    dist.destroy_process_group()

@@ -22,6 +22,7 @@ from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
+from process_group import in_float64
 
 WORKER = Path(__file__).with_name("methods_worker.py")
 table = runpy.run_path(str(WORKER))
@@ -189,12 +190,8 @@ def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
 
 @pytest.fixture(scope="module")
 def one():
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        return table["train_all"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
-    finally:
-        torch.set_default_dtype(default)
+    with in_float64():
+        return table["main"](Fabric(accelerator="cpu", devices=1, precision="64-true"))
 
 
 @pytest.fixture(scope="module")

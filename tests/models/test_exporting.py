@@ -33,7 +33,7 @@ def vit():
 
 def model_of(backbone):
     spec, preprocess = BackboneConfig(name="resnet18", arguments=ARGUMENTS), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
-    return Model("a", backbone, preprocess, spec, untrained=lambda: backbone)
+    return Model("a", backbone, preprocess, spec)
 
 
 def test_plain_timm_loads_the_weights(tmp_path):

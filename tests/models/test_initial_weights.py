@@ -74,9 +74,8 @@ def test_a_run_starts_with_the_backbone_of_another_run(run, quick, tmp_path):
     for words in ("the projector is random", "BatchNorm: the running statistics", recipe.init_hash[:12]):
         assert words in text
     assert continued.environment["init"]
-    assert model.initial is not None
     assert equal(model.initial().state_dict(), source)
-    assert fullrank.load(run.path).initial is None
+    assert fullrank.load(run.path).init is None
     assert not equal(model.untrained().state_dict(), source)
 
 

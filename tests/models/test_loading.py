@@ -108,7 +108,7 @@ def test_a_timm_model_has_pretrained_weights_and_its_preprocessing(monkeypatch):
         requested[name] = pretrained
         return create(name, pretrained=False, **keywords)
 
-    monkeypatch.setattr("fullrank.models.outside.model_info", lambda *arguments, **keywords: None)
+    monkeypatch.setattr("fullrank.models.loading.model_info", lambda *arguments, **keywords: None)
     monkeypatch.setattr(timm, "create_model", offline)
     model = fullrank.load("timm:test_resnet")
     assert requested == {"test_resnet": True}
@@ -130,7 +130,7 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
         pytest.fail("timm repeats the request")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("fullrank.models.outside.model_info", no_network)
+    monkeypatch.setattr("fullrank.models.loading.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
     with pytest.raises(
         UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"

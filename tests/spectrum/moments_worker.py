@@ -1,12 +1,8 @@
-"""Merge the moments of several processes with unequal parts of the embeddings, and save the spectrum. Arguments: RANK
-WORLD FOLDER."""
-
-import sys
-from pathlib import Path
+"""The spectrum of moments that several processes merge, each with a part of the embeddings of its own size."""
 
 import torch
-import torch.distributed as dist
 
+from fullrank.distributed import rank
 from fullrank.spectrum import Moments, Spectrum
 
 CUTS = (0, 41, 47, 150, 200)
@@ -19,18 +15,13 @@ def embeddings():
     )
 
 
-if __name__ == "__main__":
-    rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
-    part = embeddings()[CUTS[rank] : CUTS[rank + 1]]
+def main(fabric):
+    part = embeddings()[CUTS[rank()] : CUTS[rank() + 1]]
     moments = Moments.from_batches(part.split(7)).all_reduce()
     spectrum = Spectrum.from_moments(moments)
-    result = {
+    return {
         "n": spectrum.n,
         "eigenvalues": spectrum.eigenvalues,
         "singular_values": spectrum.singular_values,
         "rounding": moments.rounding,
     }
-    torch.save(result, folder / f"{rank}.pt")
-    dist.destroy_process_group()

@@ -12,7 +12,7 @@ from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
 from fullrank.sweep import EvaluationPlan, Row
 from fullrank.sweep.grid import CHOICE, STAGE, cell_names, combinations, grid_plan, seeds_of
-from fullrank.sweep.table import choices_text
+from fullrank.sweep.table import choice_columns
 from fullrank.training.config import OptimizerConfig
 
 NAMES = ("objective", "optimizer.lr", "projector.widths", "hyper.invariance")
@@ -109,10 +109,10 @@ def test_the_runs_that_are_compared_are_never_scored_on_the_images_of_the_choice
 
 def test_a_choice_at_the_edge_of_its_values_is_marked():
     axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.2, 0.3]}
-    cells = grid_plan(axes, build, chosen="optimizer.lr")([])
-    rows = [score(cell, accuracy) for cell, accuracy in zip(cells, (0.1, 0.2, 0.3, 0.1, 0.4, 0.2), strict=True)]
-    marks = [line.split("|")[-2].strip() for line in choices_text(rows).splitlines()[5:]]
-    assert marks == ["", "", "yes, the largest of 3", "", "yes", ""]
+    plan = grid_plan(axes, build, chosen="optimizer.lr")
+    rows = [score(cell, accuracy) for cell, accuracy in zip(plan([]), (0.1, 0.2, 0.3, 0.1, 0.4, 0.2), strict=True)]
+    rows += [score(cell, 0.5) for cell in plan(rows)[6:]]
+    assert choice_columns(rows)["chosen"] == ["", "", "yes, the largest of 3", "", "yes", ""]
 
 
 def test_a_diverged_value_is_not_chosen_and_a_failed_one_prevents_the_choice():

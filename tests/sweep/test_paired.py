@@ -20,7 +20,7 @@ def test_interval_equals_paired_t_test(n):
 
 def test_one_pair_is_undecidable():
     gap = paired_difference([0.9], [0.1])
-    assert (gap.sd, gap.half_width, gap.is_positive(), gap.is_within(1.0)) == (None, math.inf, None, None)
+    assert (gap.sd, gap.half_width, gap.exceeds(0.0), gap.is_within(1.0)) == (None, math.inf, None, None)
     assert gap.format(" points", scale=100.0) == "+80.00 points, n = 1"
 
 

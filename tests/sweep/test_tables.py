@@ -3,22 +3,15 @@
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from fullrank.errors import UserError
-from fullrank.sweep import OnlineScore, Row
-from fullrank.sweep.table import (
-    accuracy_figure,
-    comparisons,
-    csv_table,
-    group_rows,
-    markdown_table,
-    print_table,
-    table_cells,
-)
+from fullrank.sweep import OnlineScore, Row, SweepResult
+from fullrank.sweep.table import accuracy_figure, comparisons, csv_table, group_rows, result_columns
 
 
 def row(objective, seed, accuracy, **changes):
@@ -44,10 +37,9 @@ ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)] + [
 
 
 def test_the_table_has_mean_deviation_and_number_of_seeds():
-    titles, lines = table_cells(ROWS)
-    assert titles[:3] == ["objective", "online %", "linear %"]
-    assert [line[2] for line in lines] == ["81.0 ± 1.0 (3)", "71.1 ± 1.1 (3)"]
-    assert markdown_table(ROWS).count("\n") == 3
+    columns = result_columns(ROWS)
+    assert list(columns)[:3] == ["objective", "online %", "linear %"]
+    assert columns["linear %"] == ["81.0 ± 1.0 (3)", "71.1 ± 1.1 (3)"]
 
 
 def compare(rows):
@@ -77,39 +69,30 @@ def test_of_equal_means_the_first_is_the_best():
     assert compare(rows).startswith("undecidable (+0.0")
 
 
-def printed(rows, width, terminal):
+def printed(rows, width):
     file = io.StringIO()
-    print_table(rows, "sweep", Console(file=file, width=width, force_terminal=terminal, color_system=None))
+    Console(file=file, width=width).print(SweepResult(Path(), rows))
     return file.getvalue()
 
 
-def test_no_cell_of_the_printed_table_is_cut():
-    rows = [
-        replace(each, settings={"objective": f"my_long_module_name:{each.objective}"}, cpu_seconds=1.5) for each in ROWS
-    ]
-    for width, terminal in ((80, False), (300, True)):
-        text = printed(rows, width, terminal)
+def test_no_cell_of_the_table_is_cut():
+    rows = [replace(each, settings={"objective": f"my_long_module_name:{each.objective}"}) for each in ROWS]
+    for text in (printed(rows, 300), SweepResult(Path(), rows).markdown()):
         assert "my_long_module_name:vicreg" in text
         assert "worse (-9.9 ± 0.2)" in text
-    assert "…" not in printed(rows, 80, True)
+    assert "…" not in printed(rows, 60)
 
 
 def test_a_diverged_and_a_failed_run_are_counted_and_not_averaged():
-    rows = [
-        *ROWS,
-        row("vicreg", 3, 0.0, status="failed", diverged=True),
-        row("vicreg", 4, 0.0, status="failed", error="killed"),
-    ]
-    _, lines = table_cells(rows)
-    assert lines[1][2] == "71.1 ± 1.1 (3)"
-    assert lines[1][-1].endswith("1 diverged; 1 failed")
+    failed = [row("vicreg", 3, 0.0, status="failed", diverged=True), row("vicreg", 4, 0.0, status="failed")]
+    columns = result_columns([*ROWS, *failed])
+    assert columns["linear %"][1] == "71.1 ± 1.1 (3)"
+    assert columns["failed runs"] == ["", "1 diverged; 1 failed"]
 
 
 def test_runs_of_different_images_never_stand_in_one_table():
-    other = row("vicreg", 4, 0.5, images="b2")
-    for function in (markdown_table, csv_table, accuracy_figure):
-        with pytest.raises(UserError, match=r"would mix the data sets digits \(a1\)|have the same images|digits"):
-            function([*ROWS, other])
+    with pytest.raises(UserError, match=r"would mix the data sets digits \(a1\)"):
+        SweepResult(Path(), [*ROWS, row("vicreg", 4, 0.5, images="b2")])
 
 
 def test_csv_has_one_line_for_each_run_with_full_numbers():

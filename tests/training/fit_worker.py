@@ -1,13 +1,6 @@
-"""Three steps of `fit` on data that differ between processes: imported by one process, or run by each of several.
-
-`python fit_worker.py RANK WORLD FOLDER` writes FOLDER/RANK.pt.
-"""
-
-import sys
-from pathlib import Path
+"""Three steps of `fit` on data that differ between processes, on one process or on each of several."""
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from fullrank.distributed import convert_sync_batchnorm, rank_slice
@@ -62,16 +55,10 @@ def train(fabric, *, batchnorm=True, micro_batch=0, random=False, clip_norm=0.0)
     return {"steps": steps, "weights": {name: tensor.clone() for name, tensor in bare.state_dict().items()}}
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from process_group import join
-
-    fabric, found = join()
-    runs = {
+def main(fabric):
+    return {
         "undivided": train(fabric),
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),  # two micro-batches of 3
         "random": train(fabric, random=True),
         "clipped": train(fabric, batchnorm=False, micro_batch=4, clip_norm=CLIP),
     }
-    torch.save(runs, found)
-    dist.destroy_process_group()

@@ -15,6 +15,7 @@ from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, b
 from fullrank.methods.projectors import ProjectorConfig, build_projector
 from fullrank.objectives import OBJECTIVES, vicreg
 from fullrank.training import OptimizerConfig, build_optimizer, fit
+from process_group import in_float64
 
 WORKER = Path(__file__).with_name("fit_worker.py")
 
@@ -152,15 +153,12 @@ def two_processes(together):
 @pytest.fixture(scope="module")
 def here():
     """Name → the three steps of `fit_worker` in this process, on the whole batch without micro-batches."""
-    default, train = torch.get_default_dtype(), runpy.run_path(str(WORKER))["train"]
-    torch.set_default_dtype(torch.float64)
-    try:
+    train = runpy.run_path(str(WORKER))["train"]
+    with in_float64():
         fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
         numbers = {"undivided": {}, "random": {"random": True}, "divided without BatchNorm": {"batchnorm": False}}
         numbers["clipped"] = {"batchnorm": False, "clip_norm": runpy.run_path(str(WORKER))["CLIP"]}
         return {name: train(fabric, **each) for name, each in numbers.items()}
-    finally:
-        torch.set_default_dtype(default)
 
 
 @pytest.mark.ddp

@@ -15,17 +15,9 @@ from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.training.micro_batches import forward_micro_batches, split_views
 
+pytestmark = pytest.mark.usefixtures("double_precision")
 N, D = 12, 5
 MULTI_CROP = [name for name, f in OBJECTIVES.items() if tensor_names(f)[0] in ("Z", "S") and required_views(f) is None]
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    torch.set_default_dtype(torch.float64)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")

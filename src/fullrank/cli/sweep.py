@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
 from fullrank.cli.flags import check_arguments, parse
 from fullrank.config import config
@@ -17,8 +19,9 @@ from fullrank.errors import UserError
 from fullrank.recipes import Recipe, to_dict
 from fullrank.recipes.recipe import flatten
 from fullrank.run.terminal import stderr
-from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, run_sweep
-from fullrank.sweep.sweeping import finish, sweep_plan
+from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, sweep
+from fullrank.sweep.sweeping import sweep_plan
+from fullrank.sweep.table import MAX_WIDTH
 
 USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
 
@@ -83,18 +86,17 @@ def run(arguments: Sequence[str]) -> None:
     console = stderr()
     given = {"seeds": options.seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
     code = [word for words in flags.values() for word in words if ":" in word]
-    plan, name = sweep_plan(recipe, grid, changes, console=console, trust=code, **given)
-    folder = options.out or Path("sweeps") / name
+    given |= {"out": options.out, "trust": code, "console": console}
     kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]
     command = shlex.join(["fullrank", "sweep", recipe, *kept])
     if options.list:
-        list_cells(plan, folder, command)
+        list_cells(*sweep_plan(recipe, grid, changes, **given), command)
         return
     jobs = options.jobs if options.cell is None else replace(options.jobs, cluster="debug")
-    rows = run_sweep(plan, folder, jobs, only=options.cell, console=console)
+    result = sweep(recipe, grid, jobs=jobs, only=options.cell, **given, **changes)
     if options.cell is None:
-        finish(rows, folder, f"sweep of {name}", console)
-    require_success(rows, command)
+        Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(result)
+    require_success(result.rows, command)
 
 
 def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from fullrank.images import DecodeErrors
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model
 from fullrank.models.features import preprocessed_batches, verify_frozen
-from fullrank.models.model import HasPath, ModelLike, with_depth
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 from fullrank.recipes.photos import build_view
 from fullrank.views import MultiViewTransform, ViewConfig
@@ -78,7 +77,7 @@ def choose(
     >>> choose(["timm-untrained:test_resnet", "timm-untrained:test_vit"], noise).names
     ['timm-untrained:test_resnet', 'timm-untrained:test_vit']
     """
-    if isinstance(models, str | Path | HasPath | Model) or len(models) < 2:
+    if isinstance(models, ModelLike) or len(models) < 2:
         raise UserError("choose compares models; give two or more: choose(['runs/a', 'runs/b'], data)")
     if images < LEAST:
         raise UserError(f"images is {images}, expected at least {LEAST}")

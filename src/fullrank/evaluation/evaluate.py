@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from fullrank.evaluation.verdict import verdict
 from fullrank.images import Preprocess
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load
-from fullrank.models.model import HasPath, ModelLike, with_depth
+from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 
 # Labels per class of the few-shot curve of `labelled`.
@@ -85,7 +84,7 @@ def evaluate(
     if labelled is not None and choices.protocols.few_shot.labels == FewShotProtocol.labels:
         few_shot = replace(choices.protocols.few_shot, labels=CURVE)
         choices = replace(choices, protocols=replace(choices.protocols, few_shot=few_shot))
-    if isinstance(against, str | Path | HasPath | Model):
+    if isinstance(against, ModelLike):
         raise UserError("against is one model, expected a list of models: against=[model]")
     loaded, *others = load_different([model, *against])
     task = open_task(loaded, data if labelled is None else labelled, choices, reading, device, notify)
@@ -177,7 +176,7 @@ def networks_of(model: Model, others: Sequence[Model], task: Task, choices: Scor
 
     preprocess, suffix = preprocess_of(model), "" if choices.dimensions == ":" else f"[{choices.dimensions}]"
     yield Network(f"backbone{suffix}", model.backbone, preprocess, choices.selected)
-    if choices.baselines and model.initial is not None:
+    if choices.baselines and model.init is not None:
         yield Network("initial weights", model.initial(), preprocess)
     for other in others:
         yield Network(other.name, other.backbone, preprocess_of(other))

@@ -28,7 +28,6 @@ from fullrank.files import atomic_write
 from fullrank.images import MemoryImages, Preprocess
 from fullrank.images.preprocess import same_form
 from fullrank.images.reading import Device, Reading
-from fullrank.methods import build_backbone
 from fullrank.models import Model, load
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.models.features import preprocessed_batches
@@ -101,11 +100,11 @@ def finetune(
     task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, several=False)
     path = file_of(loaded, store=store)
     task, loaded = describe(task, loaded, elsewhere=labelled is not None), with_depth(loaded, task.splits.train)
-    course, initial = Course.of(task, loaded, given), loaded.initial
+    course = Course.of(task, loaded, given)
     starts: dict[str, Callable[[int], nn.Module]] = {"backbone": lambda _: deepcopy(loaded.backbone)}
-    if initial is not None:
-        starts["initial weights"] = lambda _: initial()
-    starts[RANDOM] = lambda number: random_network(loaded, number)
+    if loaded.init is not None:
+        starts["initial weights"] = lambda _: loaded.initial()
+    starts[RANDOM] = loaded.untrained
     trained: dict[str, list[Prediction]] = {name: [] for name in starts}
     first: list[Any] = []
     for number in range(seed, seed + seeds):
@@ -126,20 +125,13 @@ def finetune(
     evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
     if out is not None:
         network, head = first
-        about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "initial"))
+        about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "init"))
         about |= {"name": f"{Path(loaded.name).name.partition('@')[0]}-finetuned"}
         tuned = replace(loaded, backbone=network.cpu().eval(), classes=tuple(task.splits.train.classes), **about)
         write_network(tuned, head, Path(out), overwrite=overwrite, notify=notify)
     if path:
         add_evaluation(path, evaluation)
     return evaluation
-
-
-def random_network(model: Model, seed: int) -> nn.Module:
-    """Build the network of a model with random weights, others for each seed; torch's global generator is unchanged."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return build_backbone(model.spec, channels=model.preprocess.channels)
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:

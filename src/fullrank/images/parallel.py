@@ -45,7 +45,7 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         collate_fn=_identity,
         worker_init_fn=_exit_with_parent,
         pin_memory=torch.cuda.is_available(),
-        multiprocessing_context=_multiprocessing_context(),
+        multiprocessing_context=process_context(),
         generator=torch.Generator(),  # otherwise the loader draws a number from the global generator
     )
     with nullcontext() if b"__main__" in pickled else hidden_main():
@@ -120,9 +120,10 @@ def _exit_with_parent(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _multiprocessing_context() -> Any:
+def process_context() -> Any:
+    """Return the context of new processes: forks of a server, which imports the library once for all of them."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "fullrank.images"])  # imported once instead of once per worker
+    context.set_forkserver_preload(["fullrank.images"])
     return context

@@ -2,6 +2,7 @@
 recipe.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig
-from fullrank.models.loading import load, parse_model
-from fullrank.models.model import HasPath, Model, first_convolutions
-from fullrank.models.outside import describes_network
+from fullrank.models.loading import describes_network, load, parse_model
+from fullrank.models.model import Model, first_convolutions
 from fullrank.models.weights import Weights, convert_by_timm, hash_weights, is_counter, listing, not_fitting, shape_of
 from fullrank.recipes import Recipe, build_encoder
 from fullrank.recipes.rules import Start, normalization_for
@@ -28,7 +28,7 @@ SIZE_ARGUMENTS = ("img_size", "dynamic_img_size")
 MIN_SHARE = 0.5
 
 
-def read_start(model: str | Path | HasPath, fields: Mapping[str, Any] = MappingProxyType({})) -> Start:
+def read_start(model: str | os.PathLike, fields: Mapping[str, Any] = MappingProxyType({})) -> Start:
     """Load a MODEL, and return what a recipe takes over from it.
 
     Args:
@@ -44,7 +44,7 @@ def read_start(model: str | Path | HasPath, fields: Mapping[str, Any] = MappingP
         parts = {"name": given} if given else {}
         parts |= {key.removeprefix("backbone."): fields[key] for key in fields if key.startswith("backbone.")}
         given = from_json(BackboneConfig, parts, "backbone") if "name" in parts else None
-    text = str(model.path if isinstance(model, HasPath) else model)
+    text = os.fspath(model)
     loaded, (kind, name, _) = _load_with(text, given), parse_model(text)
     names = {"run": f"{Path(name).absolute()}@{loaded.step}", "file": f"file:{Path(name).absolute()}"}
     arguments = {name: value for name, value in loaded.spec.arguments.items() if name not in SIZE_ARGUMENTS}

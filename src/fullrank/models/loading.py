@@ -1,23 +1,41 @@
-"""`load`: the MODEL that a user names (a run, a model of timm or the hub, a file of weights) as a frozen backbone.
+"""`load`: the MODEL that a user names (a run, a model of timm or of the hub, a file of weights) as a frozen backbone.
 
-Here are runs and the files of `fullrank export`; `outside` has models of timm, of the hub and of other libraries.
+Nothing of a stranger's file is executed: a file of weights has tensors and texts, and the network is one of timm's.
 """
 
+import contextlib
+import math
 import os
 import re
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import timm
+import timm.data
+from huggingface_hub import model_info, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors import safe_open
 from torch import nn
 
+from fullrank.config import from_json
 from fullrank.errors import UserError, suggest
+from fullrank.files import parse_json, read_text
+from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, at_size
-from fullrank.models.model import HasPath, Model, ModelLike
-from fullrank.models.outside import class_names, load_file, load_hub, load_timm
-from fullrank.models.weights import Weights, check_finite, read_weights, summarize
-from fullrank.recipes import Recipe, build_encoder, build_preprocess, read_recipe
+from fullrank.methods.backbones import check_name
+from fullrank.models.model import Model, ModelLike, build_untrained, checked, first_convolutions, timm_preprocess
+from fullrank.models.weights import (
+    Weights,
+    check_finite,
+    find_naming,
+    load_outside_weights,
+    load_weights,
+    read_weights,
+    summarize,
+)
+from fullrank.recipes import build_encoder, build_preprocess, read_recipe
 from fullrank.recipes.resolve import paths_beside
 from fullrank.training import Checkpoint, list_checkpoints
 
@@ -28,6 +46,11 @@ SCHEMES = ("timm", "timm-untrained", "hf-hub", "file")
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w][\w./-]*)?", re.ASCII)
 # The weights that a run with `init` began with, in its directory.
 INITIAL = "initial.safetensors"
+# The files of a model of the hub; the preferred weights first.
+HUB_CONFIG, HUB_WEIGHTS = "config.json", ("model.safetensors", "pytorch_model.bin")
+MAX_CHANNELS = 1024
+# The metadata by which a file of `fullrank export` names its network.
+DESCRIPTION = {"name", "arguments", "stem", "last_residual", "preprocess", "classes"}
 
 
 def load(
@@ -73,7 +96,7 @@ timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH
     given = {name: value for name, value in given.items() if value is not None}
     if isinstance(model, Model):
         return model
-    text = str(model.path if isinstance(model, HasPath) else model)
+    text = os.fspath(model)
     kind, name, step = parse_model(text)
     if kind == "file":
         return load_file(Path(name), **given)
@@ -140,22 +163,21 @@ def load_run(path: Path, step: int | None = None, *, name: str | None = None) ->
     recipe, checkpoint = read_recipe(path / "recipe.json"), find_checkpoint(path, step)
     encoder, weights = build_encoder(recipe), checkpoint.weights()
     check_finite(weights, checkpoint.path, f"use an earlier checkpoint, {path}@STEP, or train again with a lower rate")
-    for part in ("backbone", "projector"):
-        own = {name.removeprefix(f"{part}."): each for name, each in weights.items() if name.startswith(f"{part}.")}
-        _fill(getattr(encoder, part), own, f"checkpoint {checkpoint.path} does not match {path / 'recipe.json'}")
+    parts = nn.ModuleDict({"backbone": encoder.backbone, "projector": encoder.projector}).eval()
+    own = {name: tensor for name, tensor in weights.items() if name.partition(".")[0] in parts}
+    load_weights(parts, own, f"checkpoint {checkpoint.path} does not match {path / 'recipe.json'}")
     with_init = recipe.init and (path / INITIAL).exists()
     return Model(
         name=name or str(path),
-        backbone=encoder.backbone.eval(),
+        backbone=encoder.backbone,
         preprocess=build_preprocess(recipe),
         spec=at_size(recipe.backbone, [view.size for view in recipe.views]),
-        untrained=partial(_build_backbone, recipe),
-        projector=encoder.projector.eval(),
+        projector=encoder.projector,
         recipe=recipe,
         step=checkpoint.step,
         path=path if step is None else None,
-        classes=class_names(checkpoint.meta().get("classes")),
-        initial=partial(_build_backbone, recipe, path / INITIAL) if with_init else None,
+        classes=from_json(tuple[str, ...], checkpoint.meta().get("classes", []), f"classes in {checkpoint.path}"),
+        init=path / INITIAL if with_init else None,
     )
 
 
@@ -176,16 +198,168 @@ def find_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
     return found[max(found) if step is None else step]
 
 
-def _build_backbone(recipe: Recipe, file: Path | None = None) -> nn.Module:
-    """Build the backbone of a run with its random weights, or with those of a file."""
-    backbone = build_encoder(recipe).backbone
-    if file is not None:
-        _fill(backbone, read_weights(file)[0], f"{file} does not match the recipe of its run")
-    return backbone
+def load_timm(name: str, *, pretrained: bool) -> Model:
+    """Load a timm model with its own preprocessing, and with its pretrained weights or with random ones, which are
+    equal at each call and need no internet.
+
+    Raises:
+        UserError: timm has no such model or no weights for it, or they cannot be downloaded.
+    """
+    check_name(name)
+    spec = BackboneConfig(name=name)
+    if not pretrained:
+        network = build_untrained(spec, 3)
+    elif not timm.is_model_pretrained(name):
+        remedy = f"{suggest(name, timm.list_pretrained())}; timm-untrained:{name} has random weights"
+        raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){remedy}")
+    else:
+        cfg = timm.get_pretrained_cfg(name)
+        try:
+            if cfg is not None and cfg.hf_hub_id is not None:
+                _cached(cfg.hf_hub_id)
+            network = timm.create_model(name, pretrained=True, num_classes=0)
+        except Exception as error:  # the hub raises exceptions of many types
+            raise UserError(
+                f"the weights of timm:{name} are not available ({summarize(error)}); "
+                "connect to the internet once so that they are cached, or give a RUN or file:PATH"
+            ) from error
+    preprocess = timm_preprocess(timm.data.resolve_model_data_config(network))
+    return Model(f"timm:{name}" if pretrained else f"timm-untrained:{name}", network.eval(), preprocess, spec)
 
 
-def _fill(network: nn.Module, weights: Weights, what: str) -> None:
+def load_hub(name: str) -> Model:
+    """Load a model of the hub whose config.json names a network of timm, as `timm.models.push_to_hf_hub` writes it.
+
+    A model.safetensors of `fullrank export` describes its own network, so that another stem is built too.
+
+    Raises:
+        UserError: the model does not exist, cannot be downloaded, or names no network of timm.
+    """
+    model, what = f"hf-hub:{name}", f"config.json of hf-hub:{name}"
+    described, file = _hub_files(name)
+    if describes_network(file):
+        return replace(load_file(file), name=model)
     try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise UserError(f"{what} ({summarize(error)}); restore these files, or make them again") from error
+        config = parse_json(read_text(described))
+        arguments = {k: v for k, v in config.get("model_args", {}).items() if k not in ("num_classes", "in_chans")}
+        spec = from_json(BackboneConfig, {"name": config["architecture"], "arguments": arguments}, what)
+        check_name(spec.name)
+        usual = timm.get_pretrained_cfg(spec.name)
+        cfg = (usual.to_dict() if usual else {}) | config.get("pretrained_cfg", {})
+        preprocess = timm_preprocess(timm.data.resolve_data_config(pretrained_cfg=cfg))
+    except Exception as error:  # a stranger's file
+        remedy = "give a model of timm, or file:PATH with the weights of another"
+        raise UserError(f"{what} describes no network of timm ({summarize(error)}); {remedy}") from error
+    network = build_untrained(spec, preprocess.channels)
+    weights, metadata = read_weights(file)
+    note = load_outside_weights(network, weights, model, metadata.get("entry", ""))
+    return Model(model, network.eval(), preprocess, spec, note=note)
+
+
+def _hub_files(name: str) -> tuple[Path, Path]:
+    """Return the config.json and the weights of a model of the hub: from the cache, or downloaded."""
+    repository, _, revision = name.partition("@")
+    wanted: Any = {"revision": revision or None, "allow_patterns": [HUB_CONFIG, *HUB_WEIGHTS]}
+    try:
+        for folder in (_cached(repository, **wanted), None):
+            folder = folder or Path(snapshot_download(repository, **wanted))
+            weights = next((folder / file for file in HUB_WEIGHTS if (folder / file).exists()), None)
+            if weights and (folder / HUB_CONFIG).exists():
+                return folder / HUB_CONFIG, weights
+        raise FileNotFoundError(f"it has no {HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}, as timm's models have")
+    except Exception as error:  # the hub raises exceptions of many types
+        raise UserError(
+            f"hf-hub:{name} is not available ({summarize(error)}); check the name, connect to the internet once "
+            "so that it is cached, or give file:PATH"
+        ) from error
+
+
+def _cached(repository: str, **wanted: Any) -> Path | None:
+    """Return the folder of a model of the hub that is cached; else ask the hub once whether it has the model.
+
+    Without internet, a download would be tried again and again.
+    """
+    try:
+        return Path(snapshot_download(repository, local_files_only=True, **wanted))
+    except LocalEntryNotFoundError:
+        model_info(repository, revision=wanted.get("revision"), timeout=10)
+        return None
+
+
+def load_file(path: Path, **given: Any) -> Model:
+    """Load a file of `fullrank export`, whose metadata describes backbone and preprocessing, or weights of another
+    library, for which `given` has the arguments of `load_outside`.
+
+    Raises:
+        UserError: the file is damaged, does not match its network, or needs or refuses a description.
+    """
+    weights, metadata = read_weights(path)
+    if not metadata.keys() >= DESCRIPTION:
+        if "backbone" in given:
+            return load_outside(path, weights, metadata.get("entry", ""), **given)
+        raise UserError(
+            f"{path} does not name its network; expected a file of `fullrank export`, or the name of a timm model: "
+            "--backbone.name resnet50 (backbone='resnet50' in Python)"
+        )
+    if given:
+        raise UserError(f"{path} describes its own network, so {', '.join(given)} must be left out")
+    what = f"metadata of {path}"
+    values = {name: from_json(Any, metadata[name], f"{what}, {name}") for name in ("arguments", "last_residual")}
+    spec = from_json(BackboneConfig, {"name": metadata["name"], "stem": metadata["stem"], **values}, what)
+    preprocess = checked(from_json(Preprocess, metadata["preprocess"], f"{what}, preprocess"), what)
+    classes = from_json(tuple[str, ...], metadata["classes"], f"{what}, classes")
+    backbone = build_untrained(spec, preprocess.channels)
+    load_weights(backbone, weights, f"the weights in {path} do not match its metadata")
+    return Model(f"file:{path}", backbone.eval(), preprocess, spec, classes=classes)
+
+
+def describes_network(path: Path) -> bool:
+    """Return whether a file names its network, as the files of `fullrank export` do."""
+    with contextlib.suppress(Exception), safe_open(path, "pt") as file:  # else a damaged file, or one of torch.save
+        return (file.metadata() or {}).keys() >= DESCRIPTION
+    return False
+
+
+def load_outside(
+    path: Path,
+    weights: Weights,
+    entry: str,
+    *,
+    backbone: BackboneConfig | str,
+    channels: int | None = None,
+    size: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Model:
+    """Build a network and load the weights of another library into it; for the arguments see `fullrank.load`."""
+    spec = BackboneConfig(name=backbone) if isinstance(backbone, str) else backbone
+    shown = shown_by(weights, build_untrained(spec, channels or 3))
+    channels, sizes = channels or shown.get("channels", 3), [each for each in (size, shown.get("size")) if each]
+    spec = at_size(spec, sizes[:1]) if sizes else spec
+    network = build_untrained(spec, channels)
+    usual = timm.data.resolve_model_data_config(network)
+    for name, values in (("mean", mean), ("std", std)):
+        own = usual[name] if len(usual[name]) == channels else [sum(usual[name]) / len(usual[name])] * channels
+        usual[name] = own if values is None else values
+    S: Any = size if size is not None else spec.arguments.get("img_size", usual["input_size"][-1])
+    preprocess = timm_preprocess(usual | {"input_size": (channels, S, S), "crop_pct": 1.0})
+    note = load_outside_weights(network, weights, str(path), entry)
+    note += f"; images of {S} px, mean {preprocess.mean}, std {preprocess.std} (--size, --mean, --std)"
+    return Model(f"file:{path}", network.eval(), preprocess, spec, note=note)
+
+
+def shown_by(weights: Weights, network: nn.Module) -> dict[str, int]:
+    """Return what a file of weights shows: the first convolution the channels of its images, and position embeddings of
+    √n × √n patches their size. (A recipe that starts with the file has no other place for them.)
+    """
+    wanted, shown = network.state_dict(), {}
+    names = find_naming(wanted, weights)[1]
+    for name in first_convolutions(network):
+        found = weights.get(names.get(name, ""))
+        if found is not None and found.ndim == 4 and found.shape[1] <= MAX_CHANNELS:
+            shown["channels"] = found.shape[1]
+    found, patches = weights.get(names.get("pos_embed", "")), getattr(network, "patch_embed", None)
+    if found is not None and patches is not None and found.ndim == 3 and found.shape != wanted["pos_embed"].shape:
+        n = found.shape[1] - (wanted["pos_embed"].shape[1] - patches.num_patches)
+        shown["size"] = math.isqrt(max(n, 0)) * patches.patch_size[0]
+    return shown

@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,8 +17,10 @@ from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.preprocess import same_form
 from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.models.weights import load_weights, read_weights
 from fullrank.recipes import Recipe
 from fullrank.recipes.assembling import check_normalization
+from fullrank.training.seeding import seeded
 
 
 @dataclass(frozen=True)
@@ -28,28 +31,26 @@ class Model:
         name: The MODEL, as the user wrote it.
         backbone: Maps normalised float32 images (n, C, S, S) to features (n, D).
         spec: The arguments with which timm builds the backbone.
-        untrained: Builds the same network with random weights; for a run, those from which a run without `init` starts.
         projector: The projector of a run.
         recipe: The recipe of a run.
         step: The step of the checkpoint of a run.
         path: The run directory, if the model is the newest checkpoint of a run; scores of others are not stored in it.
         classes: The names of the classes of the images that a run was trained on, () if they are unknown.
         note: Which weights of another library were found, under which names, and which were not used.
-        initial: Builds the same network with the weights of the `init` of a run; None for other models.
+        init: The file of the weights with which the backbone of a run began, if its recipe has an `init`.
     """
 
     name: str
     backbone: nn.Module
     preprocess: Preprocess
     spec: BackboneConfig
-    untrained: Callable[[], nn.Module]
     projector: nn.Module | None = None
     recipe: Recipe | None = None
     step: int | None = None
     path: Path | None = None
     classes: tuple[str, ...] = ()
     note: str = ""
-    initial: Callable[[], nn.Module] | None = None
+    init: Path | None = None
 
     @torch.inference_mode()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:
@@ -71,6 +72,18 @@ class Model:
             parts.append(self.backbone(self.preprocess.normalize(torch.stack(pixels).to(device))))
         return torch.cat(parts)
 
+    def untrained(self, seed: int | None = None) -> nn.Module:
+        """Build the same network with random weights; by default those from which a run without `init` starts."""
+        own = self.recipe.seed if self.recipe else 0
+        return build_untrained(self.spec, self.preprocess.channels, own if seed is None else seed)
+
+    def initial(self) -> nn.Module:
+        """Build the same network with the weights of `init`."""
+        assert self.init is not None, "the model is of a run with an init"
+        backbone = self.untrained()
+        load_weights(backbone, read_weights(self.init)[0], f"{self.init} does not match the recipe of its run")
+        return backbone
+
     @property
     def is_plain(self) -> bool:
         """Whether `timm.create_model` alone builds the network."""
@@ -84,16 +97,8 @@ class Model:
         return {"name": self.spec.name, "stem": self.spec.stem, **spec, **preprocess}
 
 
-@runtime_checkable
-class HasPath(Protocol):
-    """A `Run`."""
-
-    @property
-    def path(self) -> Path: ...
-
-
-# A MODEL (see `load`), a `Run`, or a loaded model.
-ModelLike = str | Path | HasPath | Model
+# A MODEL (see `load`), the path of a run or a `Run`, or a loaded model.
+ModelLike = str | os.PathLike | Model
 
 
 def with_depth(model: Model, *images: Images | MemoryImages) -> Model:
@@ -129,10 +134,9 @@ def device_of(network: nn.Module) -> torch.device:
     return next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
 
 
-def build_untrained(spec: BackboneConfig, channels: int) -> nn.Module:
-    """Build the network with random weights, equal at each call; torch's global generator is unchanged."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+def build_untrained(spec: BackboneConfig, channels: int, seed: int = 0) -> nn.Module:
+    """Build the network with random weights, a function of the seed; torch's global generator is unchanged."""
+    with seeded(seed):
         return build_backbone(spec, channels=channels)
 
 

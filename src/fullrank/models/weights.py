@@ -94,6 +94,18 @@ def check_finite(weights: Weights, source: Any, remedy: str) -> None:
             )
 
 
+def load_weights(network: nn.Module, weights: Weights, what: str) -> None:
+    """Load all tensors of a network by their names.
+
+    Raises:
+        UserError: a tensor is absent, or has another shape; `what` says which files do not match.
+    """
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UserError(f"{what} ({summarize(error)}); restore these files, or make them again") from error
+
+
 def load_outside_weights(network: nn.Module, weights: Weights, what: str, entry: str = "") -> str:
     """Load weights into a network, and return a line that says under which prefix they were found and what was not
     used.

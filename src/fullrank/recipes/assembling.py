@@ -1,13 +1,11 @@
 """Build method, views and preprocessing from a recipe, and check the values of the recipe."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-import torch
 from torch import Tensor
 
 from fullrank.errors import UserError
@@ -16,6 +14,7 @@ from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, 
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.recipes.user_code import find_builder, find_objective, imported_function
+from fullrank.training.seeding import seeded
 from fullrank.views import MultiViewTransform
 
 
@@ -39,6 +38,7 @@ def assemble(recipe: Recipe, method: Method | None = None) -> Assembly:
     Raises:
         UserError: the recipe cannot run; the message names the field to change.
 
+    >>> import torch
     >>> from fullrank.recipes import DataConfig
     >>> parts = assemble(Recipe(data=DataConfig(channels=1, mean=(0.5,), std=(0.25,))))
     >>> images = torch.zeros(4, 1, 40, 40, dtype=torch.uint8)
@@ -64,7 +64,7 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
     """
     objective = find_objective(recipe.objective)
     build = find_builder(recipe.method_builder, recipe.objective)
-    with _seeded(recipe):
+    with seeded(recipe.seed):
         views = sum(view.count for view in recipe.views)
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
@@ -85,11 +85,12 @@ def build_encoder(recipe: Recipe) -> Encoder:
     Raises:
         UserError: timm does not know the backbone or cannot build it, or the builder returns no method.
 
+    >>> import torch
     >>> encoder = build_encoder(Recipe())
     >>> torch.equal(encoder.projector[0].weight, build_method(Recipe()).projector[0].weight)
     True
     """
-    with _seeded(recipe):
+    with seeded(recipe.seed):
         return _make_encoder(recipe)
 
 
@@ -103,14 +104,6 @@ def _make_encoder(
     freeze(backbone, frozen)
     D_b = feature_dim(backbone)
     return Encoder(backbone, build_projector(recipe.projector, D_b, seed=recipe.seed), recipe.projector.dimensions(D_b))
-
-
-@contextmanager
-def _seeded(recipe: Recipe) -> Iterator[None]:
-    """Seed torch's CPU generator by the recipe inside the context, and restore its state afterwards."""
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(recipe.seed)  # torch.manual_seed would seed the GPUs' generators too
-        yield
 
 
 def build_transform(recipe: Recipe) -> MultiViewTransform:

@@ -1,6 +1,9 @@
 """The style of all figures: colours and dashes of runs, settings of matplotlib."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fullrank.files import atomic_write
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -44,3 +47,16 @@ def subplots(
     with rc_context(MATPLOTLIB_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def save_figure(figure: "matplotlib.figure.Figure", path: Path) -> list[Path]:
+    """Write a figure as PATH.svg and PATH.png, replacing existing files, and return the two paths.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    paths = [path.with_name(f"{path.name}.{suffix}") for suffix in ("svg", "png")]
+    for file, metadata in zip(paths, ({"Date": None}, None), strict=True):  # without the date, equal figures are equal
+        with atomic_write(file, overwrite=True) as draft:
+            figure.savefig(draft, format=file.suffix[1:], bbox_inches="tight", metadata=metadata)
+    return paths

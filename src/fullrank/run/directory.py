@@ -47,6 +47,9 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         object.__setattr__(self, "path", as_path(path, "run"))
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     @property
     def recipe(self) -> Recipe:
         """The complete recipe."""

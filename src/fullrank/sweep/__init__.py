@@ -4,8 +4,8 @@ from fullrank.sweep.cell import run_cell
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, choose, edge_of_grid
 from fullrank.sweep.jobs import Jobs
 from fullrank.sweep.row import OnlineScore, Row, identify, read_row, require_same_images
-from fullrank.sweep.sweeping import SweepResult, collect_rows, list_cells, require_success, run_sweep, sweep
-from fullrank.sweep.table import mean_sd
+from fullrank.sweep.sweeping import collect_rows, list_cells, require_success, run_sweep, sweep
+from fullrank.sweep.table import SweepResult, mean_sd
 
 # fmt: off
 __all__ = [

@@ -11,6 +11,7 @@ from fullrank.distributed import rank
 from fullrank.errors import UserError, pick
 from fullrank.evaluation import PROBES, evaluate
 from fullrank.evaluation.task import why_not_scorable
+from fullrank.files import write_json
 from fullrank.images.train_test import Splits, train_and_test
 from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run
 from fullrank.run import Run
@@ -19,7 +20,7 @@ from fullrank.run.environment import source_digests
 from fullrank.run.pretrain import pretrain
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.grid import Cell
-from fullrank.sweep.row import EvaluationPlan, OnlineScore, Row, identify, read_row, write_row
+from fullrank.sweep.row import ROW, EvaluationPlan, OnlineScore, Row, identify, read_row
 
 # The fields of environment.json that a row keeps.
 PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
@@ -40,14 +41,13 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
         UserError: the folder of the cell holds another run, or a mistake that training would report.
         Interrupted: SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
     """
-    path, row = folder / cell.name, _row_of(cell, folder)
-    if row is None:
-        row = _train(cell, path, console)
-    if rank() == 0 and not _is_complete(row, cell):  # the first of the processes that torchrun has started
-        plan = row.evaluate.union(cell.evaluate)  # another sweep has measured other probes
-        row = replace(row, evaluate=plan, **_scores(cell, path, plan, console))
-    if rank() == 0:
-        write_row(path, row)
+    path = folder / cell.name
+    row = _final_row(cell, path) or _train(cell, path, console)
+    if rank() == 0:  # the first of the processes that torchrun has started
+        if not row.has(cell.evaluate):
+            plan = row.evaluate.union(cell.evaluate)  # another sweep has measured other probes
+            row = replace(row, evaluate=plan, **_scores(cell, path, plan, console))
+        write_json(path / ROW, row.to_json())
     return row
 
 
@@ -55,22 +55,26 @@ def existing_row(cell: Cell, folder: Path) -> Row | None:
     """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code, with
     at least the cell's evaluation; else None.
     """
-    row = _row_of(cell, folder)
-    return row if row and _is_complete(row, cell) else None
+    row = _final_row(cell, folder / cell.name)
+    return row if row and row.has(cell.evaluate) else None
 
 
-def _row_of(cell: Cell, folder: Path) -> Row | None:
+def _final_row(cell: Cell, path: Path) -> Row | None:
     """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code."""
-    row = read_row(folder / cell.name)
-    if row is None or not row.is_final:
-        return None
+    row = read_row(path)
+    if row and row.is_final and row.fingerprint == cell.recipe.fingerprint and not _difference(row, cell):
+        return replace(row, cell=cell.name, settings=dict(cell.settings))
+    return None
+
+
+def _difference(row: Row, cell: Cell) -> str:
+    """Return how a run was trained that has other images or code than a cell, or an empty text."""
     new = new_row(cell)
-    same = (row.fingerprint, row.images, row.code) == (new.fingerprint, new.images, new.code)
-    return replace(row, cell=cell.name, settings=new.settings) if same else None
-
-
-def _is_complete(row: Row, cell: Cell) -> bool:
-    return row.diverged or row.evaluate.covers(cell.evaluate)
+    if row.images != new.images:
+        return f"on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({new.images})"
+    if row.code != new.code:
+        return f"with another version of {', '.join(new.code)}: the source file has changed since"
+    return ""
 
 
 def new_row(cell: Cell, **fields: Any) -> Row:
@@ -181,10 +185,5 @@ def _check_folder(cell: Cell, path: Path) -> None:
         resumed_recipe(path, cell.recipe)
     except UserError as error:
         raise UserError(f"{error}; give another {FOLDER}") from error
-    row, new, wrong = read_row(path), new_row(cell), ""
-    if row and row.images != new.images:
-        wrong = f"on other images ({row.data} {row.images}) than those of {cell.recipe.data.source} ({new.images})"
-    elif row and row.code != new.code:
-        wrong = f"with another version of {', '.join(new.code)}: the source file has changed since"
-    if wrong:
-        raise UserError(f"{path} was trained {wrong}; give another {FOLDER}")
+    if (row := read_row(path)) and (difference := _difference(row, cell)):
+        raise UserError(f"{path} was trained {difference}; give another {FOLDER}")

@@ -92,11 +92,8 @@ def grid_plan(
         hint = suggest(chosen, list(axes))
         raise UserError(f"--choose {chosen} needs at least two values of --{chosen}, and one of --probes{hint}")
     for name, values in axes.items():
-        if (
-            isinstance(values, str)
-            or not isinstance(values, Sequence)
-            or len(set(map(repr, values))) < max(len(values), 1)
-        ):
+        is_list = isinstance(values, Sequence) and not isinstance(values, str)
+        if not is_list or not values or len(set(map(repr, values))) < len(values):
             raise UserError(f"--{name} is {values!r:.60}, expected a list of different values, such as [1, 2]")
     combos = combinations(axes)
     recipes = [build(values) for values in combos]
@@ -106,43 +103,32 @@ def grid_plan(
         if recipe in recipes[:i]:
             raise UserError(f"{names[recipes.index(recipe)]} and {names[i]} are the same recipe; remove one")
 
-    def final(i: int) -> list[Cell]:
+    def compared(i: int) -> list[Cell]:
         recipe = recipes[i] if chosen is None else _with_validation(recipes[i], 0.0)
         prefix = f"{names[i]}-" if names[i] else ""
         return [Cell(f"{prefix}seed{seed}", replace(recipe, seed=seed), settings[i], evaluate) for seed in seeds]
 
     if chosen is None:
-        cells = [cell for i in range(len(combos)) for cell in final(i)]
+        cells = [cell for i in range(len(combos)) for cell in compared(i)]
         return lambda rows: cells
-    first = [
-        Cell(
-            f"choice-{name}",
-            replace(_with_validation(recipe, recipe.data.validation or VALIDATION), seed=max(seeds) + 1),
-            {**values, STAGE: CHOICE, CHOSEN: chosen},
-            EvaluationPlan(probes=evaluate.probes[:1]),
-        )
-        for name, recipe, values in zip(names, recipes, settings, strict=True)
-    ]
+    choices = []
+    for name, recipe, values in zip(names, recipes, settings, strict=True):
+        recipe = replace(_with_validation(recipe, recipe.data.validation or VALIDATION), seed=max(seeds) + 1)
+        marked = {**values, STAGE: CHOICE, CHOSEN: chosen}
+        choices.append(Cell(f"choice-{name}", recipe, marked, EvaluationPlan(probes=evaluate.probes[:1])))
 
     def plan(rows: Sequence[Row]) -> list[Cell]:
-        ended = [row for row in rows if row.settings.get(STAGE) == CHOICE]
-        best = made_choices(ended) if len(ended) == len(first) else {}
+        tried = [row for row in rows if row.settings.get(STAGE) == CHOICE]
+        best = choose(tried, chosen, lambda row: row.score(evaluate.probes[0])) if len(tried) == len(choices) else {}
         picked = [i for i, values in enumerate(settings) if best.get(others_of(values, chosen)) == values[chosen]]
-        return [*first, *(cell for i in picked for cell in final(i))]
+        return [*choices, *(cell for i in picked for cell in compared(i))]
 
     return plan
 
 
-def made_choices(rows: Sequence[Row]) -> dict[tuple[Setting, ...], Setting]:
-    """Return the choice of the runs of the first stage: the other settings → the chosen value."""
-    chosen, probe = str(rows[0].settings[CHOSEN]), rows[0].evaluate.probes[0]
-    others = [name for name in rows[0].settings if name not in (chosen, STAGE, CHOSEN)]
-    return choose(rows, chosen, others, lambda row: row.score(probe))
-
-
-def others_of(settings: Mapping[str, Setting], chosen: str) -> tuple[Setting, ...]:
-    """Return the values of a run's settings besides the one that is chosen."""
-    return tuple(value for name, value in settings.items() if name not in (chosen, STAGE, CHOSEN))
+def others_of(settings: Mapping[str, Setting], key: str) -> tuple[Setting, ...]:
+    """Return the values of a run's settings besides one of them, and without the marks of the first stage."""
+    return tuple(value for name, value in settings.items() if name not in (key, STAGE, CHOSEN))
 
 
 def as_setting(value: Any) -> Setting:
@@ -217,34 +203,29 @@ def with_marks(recipe: Recipe) -> Recipe:
     return replace(recipe, probe=replace(recipe.probe, epochs=recipe.probe.epochs or marks))
 
 
-def choose(
-    rows: Iterable[Row], key: str, group: Sequence[str], score: Callable[[Row], float | None]
-) -> dict[tuple[Setting, ...], Setting]:
-    """Return the value of the setting `key` with the best mean score, for each combination of the settings in `group`.
+def choose(rows: Iterable[Row], key: str, score: Callable[[Row], float | None]) -> dict[tuple[Setting, ...], Setting]:
+    """Return the value of the setting `key` with the best mean score, for each combination of the other settings.
 
     A value at which a run diverged is not chosen. A combination has no choice if a run failed for another reason, or if
     all of its values diverged. Of equal scores, the first value wins.
 
     Args:
-        rows: the rows of all values, done or failed; rows without the setting `key` are ignored.
+        rows: the rows of all values, done or failed.
         key: name of the setting to choose.
-        group: names of the settings for each combination of which one value is chosen.
         score: the score of a row, higher is better; None if the row has none.
 
     Returns:
-        A dict: the values of the settings in `group`, as a tuple → the chosen value of `key`.
+        A dict: the values of the other settings, as a tuple → the chosen value of `key`.
 
     >>> def row(lr, accuracy):
     ...     return Row(cell=f"{lr}", recipe="digits", objective="frossl", seed=9, status="done", data="digits",
     ...                settings={"objective": "frossl", "optimizer.lr": lr}, scores={"digits": {"linear": accuracy}})
-    >>> choose([row(0.1, 0.5), row(0.3, 0.7)], "optimizer.lr", ["objective"], lambda row: row.score("linear"))
+    >>> choose([row(0.1, 0.5), row(0.3, 0.7)], "optimizer.lr", lambda row: row.score("linear"))
     {('frossl',): 0.3}
     """
     found: dict[tuple[Setting, ...], dict[Setting, list[Row]]] = {}
     for row in rows:
-        if key in row.settings:
-            values = found.setdefault(tuple(row.settings.get(name, "") for name in group), {})
-            values.setdefault(row.settings[key], []).append(row)
+        found.setdefault(others_of(row.settings, key), {}).setdefault(row.settings[key], []).append(row)
     choices: dict[tuple[Setting, ...], Setting] = {}
     for combination, values in found.items():
         scores = {

@@ -24,10 +24,6 @@ class PairedDifference:
         """Half the width of the 95 % interval of the mean, t(0.975, n − 1) · sd/√n; infinite for n = 1."""
         return math.inf if self.sd is None else float(stats.t.ppf(0.975, self.n - 1)) * self.sd / self.n**0.5
 
-    def is_positive(self) -> bool | None:
-        """Return whether the difference is positive; None if the interval contains 0."""
-        return self.exceeds(0.0)
-
     def exceeds(self, bound: float) -> bool | None:
         """Return whether the difference is above `bound`; None if the interval contains it."""
         return None if abs(self.mean - bound) <= self.half_width else self.mean > bound

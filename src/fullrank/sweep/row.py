@@ -15,7 +15,7 @@ import numpy as np
 
 from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
-from fullrank.files import read_text, write_json
+from fullrank.files import read_text
 from fullrank.images import Images, open_images
 from fullrank.images.dataset_info import COMPARED, evenly_spaced
 from fullrank.images.decode_errors import ImageDecodeError
@@ -136,9 +136,13 @@ class Row:
         return self.is_done or self.diverged
 
     @property
-    def last_online(self) -> float | None:
-        """The last accuracy of the online classifier, None if it was not scored."""
-        return self.online[-1].accuracy if self.online else None
+    def state(self) -> str:
+        """done, failed or diverged."""
+        return "diverged" if self.diverged else self.status
+
+    def has(self, plan: EvaluationPlan) -> bool:
+        """Return whether everything in a plan is measured, or never can be."""
+        return self.diverged or self.evaluate.covers(plan)
 
     def score(self, probe: str, data: str = "") -> float | None:
         """Return the accuracy of a probe on a data set, by default the run's own; None if it was not measured."""
@@ -160,7 +164,7 @@ class Row:
         'done, 3 s'
         """
         if not self.is_done:
-            return f"{'diverged' if self.diverged else 'failed'}: {self.error}"
+            return f"{self.state}: {self.error}"
         scores = [f"{probe} {100 * share:.1f} %" for probe, share in self.scores.get(self.data, {}).items()]
         return ", ".join(["done", *scores, f"{self.seconds:.0f} s"])
 
@@ -176,11 +180,6 @@ def read_row(run: Path) -> Row | None:
         return from_json(Row, read_text(path), str(path)) if path.exists() else None
     except (OSError, ValueError) as error:  # UserError is a ValueError
         raise UserError(f"{path} is damaged ({error}); remove it, and the next call measures it again") from error
-
-
-def write_row(run: Path, row: Row) -> None:
-    """Write the row of a run directory, atomically."""
-    write_json(run / ROW, row.to_json())
 
 
 def require_same_images(rows: Iterable[Row], what: str = "the table") -> None:

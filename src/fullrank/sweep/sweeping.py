@@ -3,8 +3,7 @@ list of cells. The same call goes on where it was stopped.
 """
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +19,7 @@ from fullrank.sweep.cell import check_cells, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
 from fullrank.sweep.jobs import Jobs, run_cells
 from fullrank.sweep.row import Row, read_row
-from fullrank.sweep.table import MOST_REPORTED, final_rows, markdown_table, print_table, write_results
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """The rows of a sweep and its folder.
-
-    Attributes:
-        rows: The rows of all cells, also of those that failed and of those that only served a choice.
-    """
-
-    folder: Path
-    rows: list[Row]
-
-    @property
-    def final(self) -> list[Row]:
-        """The rows of the result that are done."""
-        return [row for row in final_rows(self.rows) if row.is_done]
-
-    @property
-    def failed(self) -> list[Row]:
-        """The rows of the cells that failed, and that the next call tries again."""
-        return [row for row in self.rows if not row.is_final]
-
-    def markdown(self) -> str:
-        """Return the table as Markdown."""
-        return markdown_table(self.rows)
+from fullrank.sweep.table import MOST_REPORTED, SweepResult
 
 
 def sweep(
@@ -58,6 +31,7 @@ def sweep(
     choose: str | None = None,
     evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
     jobs: Jobs = Jobs(),  # noqa: B008  frozen
+    only: str | None = None,
     trust: bool | Collection[str] = False,
     console: Console | None = None,
     **changes: Any,
@@ -76,6 +50,7 @@ def sweep(
             images.
         evaluate: the probes after training, and other labelled data sets on which they are scored too.
         jobs: where the runs are started, and how many at the same time.
+        only: run the known cell with this name or number, counted from 0, and no other, and write no table.
         trust: whether code that the recipe names is imported, as in `fullrank.pretrain`.
         console: where to print; None: standard error.
         **changes: fields of every run, as in `fullrank.pretrain`: `data="photos"`, `epochs=3`.
@@ -86,21 +61,14 @@ def sweep(
     """
     console = console or stderr()
     options = {"seeds": seeds, "choose": choose, "evaluate": evaluate, "trust": trust}
-    plan, name = sweep_plan(recipe, grid, changes, console=console, **options)
-    folder = Path("sweeps") / name if out is None else as_path(out, "out")
-    rows = run_sweep(plan, folder, jobs, console=console)
-    write_results(rows, folder, f"{name}: {', '.join(grid) or 'seeds'}")
-    return SweepResult(folder, rows)
-
-
-def finish(rows: Sequence[Row], folder: Path, title: str, console: Console) -> None:
-    """Write the files of the result, and print the table to standard output, unless no cell is done."""
-    if any(row.is_done for row in rows):
-        paths = write_results(rows, folder, title)
-        print_table(rows, f"{title}: mean ± standard deviation (number of seeds)", Console())
-        console.print(f"written: {', '.join(map(str, paths))}")
-        if (done := sum(row.is_done for row in final_rows(rows))) > MOST_REPORTED:
-            console.print(f"report.html compares the first {MOST_REPORTED} of {done} runs; the tables have all")
+    plan, folder = sweep_plan(recipe, grid, changes, out=out, console=console, **options)
+    result = SweepResult(folder, run_sweep(plan, folder, jobs, only=only, console=console))
+    if only is None:
+        console.print(f"written: {', '.join(map(str, result.write()))}")
+        if len(result.final) > MOST_REPORTED:
+            found = f"the first {MOST_REPORTED} of {len(result.final)} runs"
+            console.print(f"report.html compares {found}; the tables have all")
+    return result
 
 
 def sweep_plan(
@@ -108,13 +76,14 @@ def sweep_plan(
     grid: Mapping[str, Sequence[Any]],
     changes: Mapping[str, Any],
     *,
+    out: str | Path | None = None,
     console: Console,
     seeds: int | Sequence[int] = 1,
     choose: str | None = None,
     evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
     trust: bool | Collection[str] = False,
-) -> tuple[Plan, str]:
-    """Return the plan of a sweep and the name of its recipe; the arguments are those of `sweep`.
+) -> tuple[Plan, Path]:
+    """Return the plan of a sweep and its folder; the arguments are those of `sweep`.
 
     Raises:
         UserError: a value is wrong.
@@ -132,7 +101,7 @@ def sweep_plan(
     plan = grid_plan(grid, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)
     for line in lines:
         console.print(line)
-    return plan, plan([])[0].recipe.name
+    return plan, Path("sweeps") / plan([])[0].recipe.name if out is None else as_path(out, "out")
 
 
 @open_once()
@@ -166,7 +135,8 @@ def run_sweep(
     """
     console, rows = console or stderr(), dict[str, Row]()
     while True:
-        cells = _known_cells(plan, folder, rows)
+        found, cells = collect_rows(plan, folder, rows.values())
+        rows.update((row.cell, row) for row in found)
         cells = cells if only is None else [_find_cell(cells, only)]
         missing = [cell for cell in cells if cell.name not in rows]
         if len({cell.name.casefold() for cell in cells}) < len(cells):
@@ -191,25 +161,18 @@ def run_sweep(
             raise Interrupted(stop.signum, f"{stop}: {done}, {remedy}") from None
 
 
-def _known_cells(plan: Plan, folder: Path, rows: dict[str, Row]) -> list[Cell]:
-    """Return all cells that a plan knows, and add the rows in the folder to `rows`, in the order of the cells, which
-    the plan takes: the first of two equal scores is that of the first cell.
+def collect_rows(plan: Plan, folder: Path, rows: Iterable[Row] = ()) -> tuple[list[Row], list[Cell]]:
+    """Return the given rows and those in the folder, without running anything, and all cells that are known then.
+
+    The plan gets the rows in the order of the cells: the first of two equal scores is that of the first cell.
     """
+    known = {row.cell: row for row in rows}
     while True:
-        cells = list(plan(list(rows.values())))
-        found = {cell.name: rows.get(cell.name) or existing_row(cell, folder) for cell in cells}
-        before = len(rows)
-        rows.clear()
-        rows |= {name: row for name, row in found.items() if row}
-        if len(rows) == before:
-            return cells
-
-
-def collect_rows(plan: Plan, folder: Path) -> tuple[list[Row], list[Cell]]:
-    """Return the rows that exist, without running anything, and all cells that are known."""
-    rows: dict[str, Row] = {}
-    cells = _known_cells(plan, folder, rows)
-    return list(rows.values()), cells
+        cells = list(plan(list(known.values())))
+        found = [known.get(cell.name) or existing_row(cell, folder) for cell in cells]
+        before, known = list(known), {row.cell: row for row in found if row}
+        if list(known) == before:
+            return list(known.values()), cells
 
 
 def list_cells(plan: Plan, folder: Path, command: str) -> None:
@@ -219,7 +182,7 @@ def list_cells(plan: Plan, folder: Path, command: str) -> None:
     to run.
     """
     rows, cells = collect_rows(plan, folder)
-    states = {row.cell: "diverged" if row.diverged else row.status for row in rows}
+    states = {row.cell: row.state for row in rows}
     for number, cell in enumerate(cells):
         missing = "unfinished" if (folder / cell.name).is_dir() else "to run"
         print(f"{number}\t{states.get(cell.name, missing)}\t{command} --cell {shlex.quote(cell.name)}")

@@ -5,20 +5,22 @@ import io
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from fullrank.files import atomic_write, write_text
+from fullrank.files import write_text
 from fullrank.report import write_report
-from fullrank.report.plot_style import COLORS, subplots
+from fullrank.report.plot_style import COLORS, save_figure, subplots
 from fullrank.run.directory import is_run
-from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid, made_choices, others_of
+from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid
 from fullrank.sweep.paired import paired_by_seed
 from fullrank.sweep.row import Row, Setting, require_same_images
 
@@ -30,8 +32,75 @@ MAX_WIDTH = 1000  # of a table that is not printed to a terminal
 MOST_REPORTED = 60
 # The numbers of a run that are no accuracies, and how a table prints them.
 FORMATS: dict[str, dict[str, Any]] = {"effective rank": {}, "seconds": {"digits": 0}, "CPU seconds": {"digits": 0}}
-OTHERS = tuple(FORMATS)
 Combination = tuple[tuple[str, Setting], ...]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The rows of a sweep and its folder; rich prints the table.
+
+    Attributes:
+        rows: The rows of all cells, also of those that failed and of those that only served a choice.
+
+    Raises:
+        UserError: the rows are of several data sets.
+    """
+
+    folder: Path
+    rows: list[Row]
+
+    def __post_init__(self) -> None:
+        require_same_images(row for row in self.rows if row.is_done)
+
+    @property
+    def final(self) -> list[Row]:
+        """The rows of the result that are done."""
+        return [row for row in final_rows(self.rows) if row.is_done]
+
+    @property
+    def failed(self) -> list[Row]:
+        """The rows of the cells that failed, and that the next call tries again."""
+        return [row for row in self.rows if not row.is_final]
+
+    @property
+    def title(self) -> str:
+        """The recipe, and the settings in which the cells differ."""
+        return f"{self.rows[0].recipe}: {', '.join(settings_of(final_rows(self.rows))) or 'seeds'}"
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        return to_markdown(to_table(result_columns(self.rows)))
+
+    def choice(self) -> str:
+        """Return the runs on which a setting was chosen, with the choices, as Markdown; an empty text without any."""
+        if not (columns := choice_columns(self.rows)):
+            return ""
+        return f"\nThe choice, on held-out training images:\n\n{to_markdown(to_table(columns))}\n"
+
+    def __rich_console__(self, *_: Any) -> Iterator[Any]:
+        yield Text(f"{self.title}: mean ± standard deviation (number of seeds)", "bold")
+        yield to_table(result_columns(self.rows))
+
+    def write(self) -> list[Path]:
+        """Write rows.jsonl, table.md, table.csv, accuracy.svg and .png, and report.html, and return the paths of those
+        that were written.
+
+        Raises:
+            UserError: a file cannot be written.
+        """
+        texts = {
+            "rows.jsonl": "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in self.rows),
+            "table.md": f"{self.title}\n\n{self.markdown()}\n{self.choice()}",
+            "table.csv": csv_table(self.rows),
+        }
+        for name, text in texts.items():
+            write_text(self.folder / name, text)
+        paths = [self.folder / name for name in texts]
+        if figure := accuracy_figure(self.rows, self.title):
+            paths += save_figure(figure, self.folder / "accuracy")
+        if runs := [run for row in self.final if is_run(run := self.folder / row.cell)]:
+            paths.append(write_report(runs[:MOST_REPORTED], self.folder / "report.html"))
+        return paths
 
 
 def final_rows(rows: Sequence[Row]) -> list[Row]:
@@ -39,11 +108,16 @@ def final_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.settings.get(STAGE) != CHOICE]
 
 
+def settings_of(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the settings of any row."""
+    return list(dict.fromkeys(name for row in rows for name in row.settings))
+
+
 def numbers_of(row: Row) -> dict[str, float]:
-    """Return the numbers of a run by name, none of a run that failed: accuracies, as shares, and `OTHERS`."""
+    """Return the numbers of a run by name, none of a run that failed: accuracies, as shares, and those of `FORMATS`."""
     if not row.is_done:
         return {}
-    found = {"online": row.last_online}
+    found = {"online": row.online[-1].accuracy if row.online else None}
     for data, scores in sorted(row.scores.items(), key=lambda item: item[0] != row.data):
         found |= {probe if data == row.data else f"{probe} on {data}": share for probe, share in scores.items()}
     found |= {"effective rank": row.effective_rank.get("backbone")}
@@ -54,7 +128,7 @@ def numbers_of(row: Row) -> dict[str, float]:
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the names of the numbers that at least one row has, accuracies first."""
     names = dict.fromkeys(name for row in rows for name in numbers_of(row))
-    return [*(name for name in names if name not in OTHERS), *(name for name in OTHERS if name in names)]
+    return [*(name for name in names if name not in FORMATS), *(name for name in FORMATS if name in names)]
 
 
 def compared_name(names: Sequence[str]) -> str | None:
@@ -64,7 +138,7 @@ def compared_name(names: Sequence[str]) -> str | None:
     >>> compared_name(["online", "fractions 1 %", "linear on MNIST", "linear", "seconds"])
     'linear'
     """
-    accuracies = [name for name in names if name not in OTHERS]
+    accuracies = [name for name in names if name not in FORMATS]
     linear = ("linear", "linear-sgd", "linear-imagenet")
     return min(accuracies, key=lambda name: (name not in linear, name == "online"), default=None)
 
@@ -108,124 +182,86 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[
     for combination in means:
         gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
         if combination != best and gap is not None:
-            verdict = {None: "undecidable", False: "worse", True: "better"}[gap.is_positive()]
+            verdict = {None: "undecidable", False: "worse", True: "better"}[gap.exceeds(0.0)]
             interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
             texts[combination] = f"{verdict} ({round(gap.mean, 7) + 0.0:+.1f}{interval})"
     return texts
 
 
-def table_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return the titles and the lines of the table.
-
-    Raises:
-        UserError: the rows are of several data sets.
-    """
+def result_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the columns of the table of a sweep by their titles; a line is a combination of settings."""
     rows = final_rows(rows)
-    require_same_images(row for row in rows if row.is_done)
     groups, names = group_rows(rows), names_of(rows)
-    settings = list(dict.fromkeys(name for row in rows for name in row.settings))
-    score = compared_name(names)
-    compared = comparisons(groups, score) if score else {}
-    lines = []
-    for combination, found in groups.items():
-        numbers = [numbers_of(row) for row in found]
-        failures = Counter(_status(row) for row in found if not row.is_done)
-        notes = [compared.get(combination, ""), *(f"{count} {what}" for what, count in sorted(failures.items()))]
-        columns = [[number[name] for number in numbers if name in number] for name in names]
-        formats = [FORMATS.get(name, {"scale": 100.0}) for name in names]
-        means = [mean_sd(values, **form) for values, form in zip(columns, formats, strict=True)]
-        lines.append(
-            [*(str(found[0].settings.get(name, "")) for name in settings), *means, "; ".join(filter(None, notes))]
-        )
-    titles = [name if name in OTHERS else f"{name} %" for name in names]
-    last = f"{score} against the best" if compared else "failed runs"
-    if not any(line[-1] for line in lines):
-        last, lines = None, [line[:-1] for line in lines]
-    return [*settings, *titles, *([last] if last else [])], lines
+    columns = {name: [str(dict(combination).get(name, "")) for combination in groups] for name in settings_of(rows)}
+    for name in names:
+        values = [[numbers_of(row)[name] for row in found if name in numbers_of(row)] for found in groups.values()]
+        form = FORMATS.get(name, {"scale": 100.0})
+        columns[name if name in FORMATS else f"{name} %"] = [mean_sd(numbers, **form) for numbers in values]
+    if score := compared_name(names):
+        compared = comparisons(groups, score)
+        columns[f"{score} against the best"] = [compared.get(combination, "") for combination in groups]
+    failures = [Counter(row.state for row in found if not row.is_done) for found in groups.values()]
+    columns["failed runs"] = ["; ".join(f"{n} {state}" for state, n in sorted(count.items())) for count in failures]
+    return columns
 
 
-def print_table(rows: Sequence[Row], title: str, console: Console) -> None:
-    """Print the table: in a narrow terminal long cells are folded; nothing is cut. Files and pipes get wide lines."""
-    titles, lines = table_cells(rows)
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in titles:
-        table.add_column(name, overflow="fold")
-    for line in lines:
-        table.add_row(*map(Text, line))
-    (console if console.is_terminal else Console(file=console.file, width=MAX_WIDTH)).print(table)
+def choice_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the columns of the runs on which a setting was chosen, with the choices; none without such runs."""
+    tried = [row for row in rows if row.settings.get(STAGE) == CHOICE]
+    if not tried:
+        return {}
+    chosen, compared = str(tried[0].settings[CHOSEN]), [row.settings for row in final_rows(rows)]
+    plain = [{name: value for name, value in row.settings.items() if name not in (STAGE, CHOSEN)} for row in tried]
+    columns = result_columns([replace(row, settings=values) for row, values in zip(tried, plain, strict=True)])
+    edges = [edge_of_grid(values[chosen], [each[chosen] for each in plain]) for values in plain]
+    marks = [", the ".join(filter(None, ("yes", edge))) for edge in edges]
+    return columns | {"chosen": [mark if each in compared else "" for each, mark in zip(plain, marks, strict=True)]}
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
-    """Return the table as Markdown.
+def to_table(columns: Mapping[str, Sequence[str]]) -> Table:
+    r"""Return a table with the lines of Markdown, without the columns that have no text; a narrow terminal folds cells.
 
-    >>> own = {"settings": {"objective": "frossl"}, "seconds": 2.0}
-    >>> print(markdown_table([Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done", **own)]))
+    >>> print(to_markdown(to_table({"objective": ["frossl", "a|b"], "seconds": ["2", "3"], "failed runs": ["", ""]})))
     | objective | seconds |
-    |---|---|
-    | frossl | 2 (1) |
+    |-----------|---------|
+    | frossl    | 2       |
+    | a\|b      | 3       |
     """
-    return format_markdown(*table_cells(rows))
+    filled = {title: texts for title, texts in columns.items() if any(texts)}
+    table = Table(*(Column(Text(title), overflow="fold") for title in filled), box=box.MARKDOWN)
+    for line in zip(*filled.values(), strict=True):
+        table.add_row(*(Text(cell.replace("|", "\\|")) for cell in line))
+    return table
 
 
-def format_markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; a bar in a cell does not end it."""
-    escaped = [[cell.replace("|", "\\|") for cell in line] for line in [titles, *lines]]
-    head, *body = [f"| {' | '.join(line)} |" for line in escaped]
-    return "\n".join([head, "|" + "---|" * len(titles), *body])
+def to_markdown(table: Table) -> str:
+    """Return a table as text, in which nothing is folded."""
+    file = io.StringIO()
+    Console(file=file, width=MAX_WIDTH).print(table)
+    return file.getvalue().strip()
 
 
 def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
-    require_same_images(row for row in rows if row.is_done)
-    settings = dict.fromkeys(name for row in rows for name in row.settings if name != CHOSEN)
+    settings = [name for name in settings_of(rows) if name != CHOSEN]
     file = io.StringIO()
     names = ["cell", *settings, "seed", "status", *names_of(rows), "error"]
     writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        own = {"cell": row.cell, "seed": row.seed, "status": _status(row), "error": row.error}
+        own = {"cell": row.cell, "seed": row.seed, "status": row.state, "error": row.error}
         numbers = {name: f"{value:.6g}" for name, value in numbers_of(row).items()}
         writer.writerow(row.settings | own | numbers)
     return file.getvalue()
 
 
-def _status(row: Row) -> str:
-    return "diverged" if row.diverged else row.status
-
-
-def choices_text(rows: Sequence[Row]) -> str:
-    """Return a Markdown table of the runs on which a setting was chosen, with each choice, or an empty string."""
-    found = [row for row in rows if row.settings.get(STAGE) == CHOICE]
-    if not found:
-        return ""
-    best, chosen, probe = made_choices(found), str(found[0].settings[CHOSEN]), found[0].evaluate.probes[0]
-    names, tried = (
-        [name for name in found[0].settings if name not in (STAGE, CHOSEN)],
-        {r.settings[chosen] for r in found},
-    )
-    lines = []
-    for row in found:
-        value, score = row.settings[chosen], row.score(probe)
-        text = _status(row) if score is None or row.diverged else f"{100 * score:.1f}"
-        edge = edge_of_grid(value, tried)
-        mark = f"yes, the {edge}" if edge else "yes"
-        is_best = best.get(others_of(row.settings, chosen)) == value
-        lines.append([*(str(row.settings[name]) for name in names), text, mark if is_best else ""])
-    table = format_markdown([*names, f"{probe} % on validation images", "chosen"], lines)
-    return f"\nThe choice, with seed {found[0].seed}, on held-out training images:\n\n{table}\n"
-
-
 def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":
     """Return the figure of the accuracy of the online classifier over the epochs, or None if no run has any. A band is
     ± the standard deviation over the seeds.
-
-    Raises:
-        UserError: the rows are of several data sets.
     """
     rows = [row for row in final_rows(rows) if row.is_done and row.online]
     if not rows:
         return None
-    require_same_images(rows, "the figure")
     groups = group_rows(rows)
     figure, axes = subplots(width=7.5, height=4.2)
     ax = axes[0, 0]
@@ -245,34 +281,3 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
     names = ", ".join(name for name, _ in next(iter(groups)))
     ax.legend(title=names or None, title_fontsize=8, ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)
     return figure
-
-
-def write_results(rows: Sequence[Row], folder: Path, title: str) -> list[Path]:
-    """Write rows.jsonl, table.md, table.csv, accuracy.svg and .png, and report.html, and return the paths of those that
-    were written.
-
-    Args:
-        rows: the rows of a sweep, done or failed.
-        folder: the folder of the sweep.
-        title: title of the figure.
-
-    Raises:
-        UserError: the rows are of several data sets, or a file cannot be written.
-    """
-    texts = {
-        "rows.jsonl": "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in rows),
-        "table.md": f"{title}\n\n{markdown_table(rows)}\n{choices_text(rows)}",
-        "table.csv": csv_table(rows),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    paths = [folder / name for name in texts]
-    if figure := accuracy_figure(rows, title):
-        for suffix, metadata in (("svg", {"Date": None}), ("png", None)):
-            paths.append(folder / f"accuracy.{suffix}")
-            with atomic_write(paths[-1], overwrite=True) as draft:
-                figure.savefig(draft, format=suffix, bbox_inches="tight", metadata=metadata)
-    runs = [folder / row.cell for row in final_rows(rows) if row.is_done and is_run(folder / row.cell)]
-    if runs:
-        paths.append(write_report(runs[:MOST_REPORTED], folder / "report.html"))
-    return paths

@@ -15,6 +15,7 @@ from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
+from fullrank.training.seeding import seeded
 
 # Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines
 # equal the normalised embeddings.
@@ -78,8 +79,7 @@ class ObjectiveCase:
         """Return the state before the first batch; `size` is the number of rows of a queue."""
         if self.state is None:
             return {}
-        with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             return self.state.initial(V=self.views, D=D, K=D, size=size)
 
     def next_state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

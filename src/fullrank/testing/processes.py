@@ -6,7 +6,6 @@ that communicates with other processes, keeps state, or draws random numbers fro
 """
 
 import math
-import multiprocessing
 import pickle
 import tempfile
 import warnings
@@ -23,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fullrank.distributed import all_reduce_sum, convert_sync_batchnorm, gather, rank_slice, world_size
 from fullrank.errors import UserError, exception_line
-from fullrank.images.parallel import hidden_main
+from fullrank.images.parallel import hidden_main, process_context
 from fullrank.testing.case import LossAndGradients, ObjectiveCase, max_abs, terms_of
 from fullrank.testing.report import CheckResult, required
 
@@ -86,11 +85,10 @@ def measure_exactness(
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         remedy = "define it with `def` at the top level of a module"
         raise UserError(f"other processes cannot import the function ({exception_line(error)}); {remedy}") from error
-    context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as folder,
         hidden_main(),
-        ProcessPoolExecutor(sizes[-1], mp_context=context) as pool,
+        ProcessPoolExecutor(sizes[-1], mp_context=process_context()) as pool,
     ):
         futures = [pool.submit(run_steps, task, folder, rank) for rank in range(sizes[-1])]
         try:

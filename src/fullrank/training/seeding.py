@@ -1,5 +1,10 @@
 """Seeds: a hash of (seed, step, …), so that random numbers are a function of the step and of nothing before it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
 
 def mix(*words: int) -> int:
     """Hash integers to 32 bits, the part of a seed that torch's CPU generator uses.
@@ -17,3 +22,18 @@ def mix(*words: int) -> int:
         h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
         h ^= h >> 16
     return h
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's CPU generator inside the context, and restore its state afterwards.
+
+    >>> with seeded(0):
+    ...     first = torch.rand(())
+    >>> with seeded(0):
+    ...     torch.equal(torch.rand(()), first)
+    True
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs' generators too
+        yield

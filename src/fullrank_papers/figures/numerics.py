@@ -112,7 +112,7 @@ def check_higher(
 ) -> Verdict:
     """Return the verdict on the claim that a is higher than b: the interval of their paired differences is above 0."""
     gap = paired_difference(a, b)
-    return verdict(gap.format(unit, scale=scale), gap.is_positive(), **values)
+    return verdict(gap.format(unit, scale=scale), gap.exceeds(0.0), **values)
 
 
 def holds_for_all(verdicts: Iterable[bool | None]) -> bool | None:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from fullrank.errors import UserError, pick
-from fullrank.files import atomic_write
+from fullrank.report.plot_style import save_figure
 from fullrank.run.environment import platform_info
 from fullrank.sweep import Jobs, Plan, Row, collect_rows, require_same_images, run_sweep
 from fullrank_papers.figures.figure import FIGURES, Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign
@@ -69,11 +69,7 @@ class Result:
         Raises:
             UserError: the folder cannot be written.
         """
-        drawing, paths = self.draw(), [self.path(folder, suffix) for suffix in (".svg", ".png")]
-        for path, metadata in zip(paths, ({"Date": None}, None), strict=True):
-            with atomic_write(path, overwrite=True) as draft:
-                drawing.savefig(draft, format=path.suffix[1:], bbox_inches="tight", metadata=metadata)
-        return paths
+        return save_figure(self.draw(), self.path(folder, ""))
 
     def write(self, path: Path) -> None:
         """Write the result as JSON."""

@@ -133,7 +133,7 @@ def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float
     """Return the best learning rate of each method whose choice is complete: every rate of the grid has a row."""
     choices = [row for row in rows if row.settings.get("stage") == "choice"]
     tried = {(row.settings["method"], row.settings[RATE]) for row in choices}
-    found = choose(choices, RATE, ["method"], lambda row: row.score("linear"))
+    found = choose(choices, RATE, lambda row: row.score("linear"))
     return {str(name): float(rate) for (name,), rate in found.items() if all((name, each) in tried for each in rates)}
 
 
@@ -290,7 +290,7 @@ def check_leads(
     found = {name: gaps[name] for name in others if name in gaps}
     if not found:
         return NO_PAIR, None
-    name, signs = min(found, key=lambda each: found[each].mean), [gap.is_positive() for gap in found.values()]
+    name, signs = min(found, key=lambda each: found[each].mean), [gap.exceeds(0.0) for gap in found.values()]
     counts = f"ahead of {signs.count(True)} of {len(others)}, behind {signs.count(False)}"
     text = f"{counts}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
     return text, holds_for_all(gaps[name].exceeds(bound) if name in gaps else None for name in others)

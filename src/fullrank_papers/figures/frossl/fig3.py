@@ -261,7 +261,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     swept = f"{rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else f"{rows['frossl']['steps'][-1]} steps"
     long = rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS
     rates_text = ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
-    earlier = [paired_difference([float(half[name])], [float(half["frossl"])]).is_positive() for name in PAPERS[1:]]
+    earlier = [paired_difference([float(half[name])], [float(half["frossl"])]).exceeds(0.0) for name in PAPERS[1:]]
 
     def all_metrics(kind: str, names: Sequence[str]) -> Verdict:
         best = {key: is_best(rows, kind, key, names) for key in METRICS}
@@ -304,7 +304,7 @@ def is_best(rows: Rows, kind: str, key: str, names: Sequence[str]) -> bool | Non
     decide.
     """
     first, *others = scores(rows, kind, key, names)
-    return holds_for_all(paired_difference(first, other).is_positive() for other in others)
+    return holds_for_all(paired_difference(first, other).exceeds(0.0) for other in others)
 
 
 def count_wins(rows: Rows, kind: str, key: str, names: Sequence[str]) -> int:

@@ -77,7 +77,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     finals, size = values_of(runs, c.probe_accuracy), c.describe_runs(runs)
     first, last = (compare(runs, values, *METHODS) for values in (values_of(runs, online_accuracy(1.0)), finals))
     means = " and ".join(f"{100 * fmean(finals[name].values()):.1f}" for name in METHODS if name in finals)
-    ahead = (first.format(" points", scale=100.0), first.is_positive()) if first else (c.NO_PAIR, None)
+    ahead = (first.format(" points", scale=100.0), first.exceeds(0.0)) if first else (c.NO_PAIR, None)
     similar: tuple[str, bool | None] = (c.NO_PAIR, None)
     if last:
         similar = f"{last.format(' points', scale=100.0)}; {means}", last.is_within(SIMILAR)

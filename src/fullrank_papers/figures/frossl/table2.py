@@ -59,7 +59,7 @@ def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None
     """Return whether the paired difference has the sign of the paper's; None if its interval contains 0 or one of the
     two is missing.
     """
-    positive = gap.is_positive() if gap else None
+    positive = gap.exceeds(0.0) if gap else None
     return None if positive is None or paper is None else positive == (paper > 0)
 
 
@@ -82,7 +82,7 @@ def markdown(rows: Rows) -> str:
             ),
             "ours, linear, %": c.describe_accuracies(accuracy.get(name, {}), diverged.get(name, 0)),
             "FroSSL − method": format_gap(gap),
-            "FroSSL ahead": MARKS[gap.is_positive()] if gap else "",
+            "FroSSL ahead": MARKS[gap.exceeds(0.0)] if gap else "",
         }
         if ordered:
             paper = paper_gap(column, name)
@@ -122,7 +122,7 @@ def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) ->
     """Return paper | ours ± sd (n) | whether FroSSL is ahead as text."""
     parts = [f"paper {PAPER.get(name, {}).get(column or '', '–')}", c.mean_and_deviation(accuracy.get(name, {})) or "–"]
     if gap := compare(runs, accuracy, "frossl", name) if name != "frossl" else None:
-        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "undecided"}[gap.is_positive()])
+        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "undecided"}[gap.exceeds(0.0)])
     return " | ".join(parts)
 
 
@@ -132,7 +132,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     shown = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
     leads = c.leads(runs, accuracy)
     logs = leads.get("nologs")
-    noticeable, positive = (logs.format(" points", scale=100.0), logs.is_positive()) if logs else (c.NO_PAIR, None)
+    noticeable, positive = (logs.format(" points", scale=100.0), logs.exceeds(0.0)) if logs else (c.NO_PAIR, None)
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
     decidable, (competitive, holds) = at_papers_size(runs), c.check_leads(leads, shown, -COMPETITIVE)
     limit = c.limit(*DATASETS[column], runs)

@@ -61,7 +61,7 @@ def markdown(rows: Rows) -> str:
             line[f"epoch {epoch:g}, %"] = c.describe_accuracies(values, 0 if k else diverged.get(name, 0))
         line[f"area to epoch {end:g}, %"] = c.mean_and_deviation(areas.get(name, {}))
         line["FroSSL − method"] = format_gap(gaps.get(name))
-        line["FroSSL ahead"] = MARKS[gaps[name].is_positive()] if name in gaps else ""
+        line["FroSSL ahead"] = MARKS[gaps[name].exceeds(0.0)] if name in gaps else ""
         for each, found in milestones.items():
             line[f"seconds to {100 * each:.0f} %"] = c.mean_and_deviation(found.get(name, {}), scale=1.0, digits=0)
         papers = f"paper, STL-10, epochs {' '.join(f'{epoch:g}' for epoch in PAPER_MARKS)}"
