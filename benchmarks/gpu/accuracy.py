@@ -25,7 +25,7 @@ from benchmarks.gpu.parts import Options, Part, Result, Results
 from benchmarks.gpu.training import on_device, synchronize, tiny
 from fullrank.evaluation import accuracy, extract_features, gradient_probe, knn, standardize
 from fullrank.evaluation.protocol import SgdProtocol
-from fullrank.images import MemoryImages, load_images, train_and_test
+from fullrank.images import Device, MemoryImages, load_images, train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.models import load
 from fullrank.recipes import RECIPES, Recipe
@@ -162,7 +162,7 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
     """Return the accuracies of the probes on the frozen backbone of a checkpoint."""
     model = load(f"{run.path}@{step}")
     images = images_of("digits" if options.smoke else str(options.data), run.recipe.data.channels)
-    train, test = (extract_features(model.backbone, each, model.preprocess, device=options.device) for each in images)
+    train, test = (extract_features(model.backbone, each, model.preprocess, Device()) for each in images)
     X, y, X_test, y_test = (tensor.to(options.device) for split in (train, test) for tensor in (split.X, split.labels))
     standardized = standardize(X, X_test)
     protocol = SgdProtocol(epochs=2) if options.smoke else SgdProtocol()

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,26 +40,15 @@ def check_file(path: Path) -> None:
     Raises:
         OSError: it is.
     """
-    if path.exists() and (kind := special_kind(os.stat(path))):
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a FIFO, a socket or a device"
         raise OSError(f"it is {kind}, expected a file")
 
 
-def special_kind(status: os.stat_result) -> str | None:
-    """Return what a path is that is not a regular file, None for a regular file.
-
-    >>> special_kind(os.stat("."))
-    'a folder'
-    """
-    return None if stat.S_ISREG(status.st_mode) else _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
-
-
-_KINDS = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
+def paths_beside(path: str) -> list[str]:
+    """Return the paths of the files and folders in the folder of a path that was perhaps mistyped."""
+    folder = Path(path).parent
+    return [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
 
 
 def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fullrank.cli import recipes
+from fullrank.cli import commands
 from fullrank.cli.main import COMMANDS
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 
@@ -35,7 +35,7 @@ def test_a_closed_pipe_is_no_error():
     code = (
         "import sys, types; from fullrank.cli import main; command = types.ModuleType('command'); "
         "command.run = lambda arguments: [print(k, flush=True) for k in range(100_000)]; "
-        "sys.modules['fullrank.cli.recipes'] = command; sys.exit(main(['recipes']))"
+        "sys.modules['fullrank.cli.check'] = command; sys.exit(main(['check']))"
     )
     pipe = f'{sys.executable} -c "{code}" | head -n 1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=120)
@@ -55,15 +55,15 @@ def test_a_closed_pipe_is_no_error():
     ],
 )
 def test_an_exception_is_an_exit_status_and_a_line(error, status, line, fullrank, monkeypatch):
-    def fail(arguments):
+    def fail():
         raise error
 
-    monkeypatch.setattr(recipes, "run", fail)
+    monkeypatch.setattr(commands, "recipes", fail)
     assert fullrank("recipes") == (status, "", line)
 
 
 def test_other_exceptions_keep_their_traceback(fullrank, monkeypatch):
-    monkeypatch.setattr(recipes, "run", lambda arguments: 1 / 0)
+    monkeypatch.setattr(commands, "recipes", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fullrank("recipes")
 

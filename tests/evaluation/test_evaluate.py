@@ -2,6 +2,7 @@
 
 import io
 import json
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +38,16 @@ def small_network():
         return nn.Sequential(*first, *second, nn.AdaptiveAvgPool2d(2), nn.Flatten()).eval()
 
 
+class SmallModel(Model):
+    """A model of a small network that was not trained."""
+
+    def untrained(self, seed=None):
+        return deepcopy(self.backbone)
+
+
 def score(train, test, preprocess, *, network=small_network, others=(), notify=print, **scoring):
     """Score a network on training and test images."""
-    model, *rest = (Model(n, f(), preprocess, BackboneConfig(), f) for n, f in (("model", network), *others))
+    model, *rest = (SmallModel(n, f(), preprocess, BackboneConfig()) for n, f in (("model", network), *others))
     task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), notify)
     return score_model(model, rest, task, Scoring(**scoring))
 
@@ -84,7 +92,9 @@ def test_the_result_survives_the_file(result, tmp_path):
 def test_only_the_untrained_backbone_is_calibrated_and_a_network_equals_itself(halves, preprocess):
     found = score(*halves, preprocess, probes=("knn",), others=[("twin", small_network)])
     generator = torch.Generator().manual_seed(0)
-    network = calibrate_batchnorm(small_network(), halves[0], preprocess, batch_size=256, generator=generator)
+    network = calibrate_batchnorm(
+        small_network(), halves[0], preprocess, generator=generator, device=Device(accelerator="cpu")
+    )
     for features, each in (("untrained backbone", network), ("backbone", small_network())):
         (X, y), (X_test, y_test) = ((f.X, f.labels) for f in (extract_features(each, h, preprocess) for h in halves))
         expected = (knn(X, y, X_test).logits.argmax(1) == y_test).double().mean().item()

@@ -1,6 +1,7 @@
 """Feature sets: the calibrated untrained network, augmented passes, groups, and the overlap with pretraining."""
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ from fullrank.models.model_images import LabelledSplits
 COLOUR = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3)
 
 
+def cpu(batch_size):
+    return Device(accelerator="cpu", batch_size=batch_size)
+
+
 def network():
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -36,9 +41,8 @@ def state(backbone):
     return [tensor.clone() for tensor in backbone.state_dict().values()]
 
 
-def passes(images, preprocess, number, *, crop=(0.2, 1.0), flip=0.5, seed=0, **options):
-    protocol = SgdProtocol(crop=crop, flip=flip)
-    return passes_of(nn.Flatten(), images, preprocess, protocol, seed, **options)(number)
+def passes(images, preprocess, *, seed=0, **options):
+    return passes_of(nn.Flatten(), images, preprocess, SgdProtocol(crop=(0.2, 1.0)), seed, **options)
 
 
 @pytest.fixture
@@ -53,13 +57,13 @@ def photos(tmp_path):
 
 def test_calibrated_statistics_are_those_of_the_images_in_any_order(digits, preprocess):
     """One batch holds all images, so that the average over batches equals the statistics, up to Bessel's factor."""
-    backbone = calibrate(digits, preprocess, batch_size=len(digits))
+    backbone = calibrate(digits, preprocess, device=cpu(len(digits)))
     with torch.no_grad():
         maps = backbone[0](preprocess.normalize(digits.pixels))
     torch.testing.assert_close(backbone[1].running_mean, maps.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(backbone[1].running_var, maps.var((0, 2, 3)), rtol=1e-4, atol=1e-5)
     by_class = digits.subset(digits.labels.argsort(stable=True).numpy())
-    parts = [calibrate(images, preprocess, batch_size=128)[5].running_var for images in (digits, by_class)]
+    parts = [calibrate(images, preprocess, device=cpu(128))[5].running_var for images in (digits, by_class)]
     torch.testing.assert_close(*parts, rtol=0.05, atol=0)
     X = extract_features(backbone, digits, preprocess).X.view(len(digits), 6, -1)
     assert (X.var((0, 2)) - 1).abs().max() < 0.2
@@ -71,7 +75,7 @@ def test_calibration_depends_on_the_generator_and_changes_statistics_alone(digit
     backbone = network().train()
     backbone[1].eval()
     weights = [value.clone() for value in backbone.parameters()]
-    options = {"sample": 130, "batch_size": 64}
+    options = {"sample": 130, "device": cpu(64)}
     first = state(calibrate(digits, preprocess, backbone=backbone, **options))
     assert backbone[1].num_batches_tracked == 2  # the incomplete last batch is left out
     assert all(map(torch.equal, backbone.parameters(), weights))
@@ -87,16 +91,16 @@ def test_calibration_depends_on_the_generator_and_changes_statistics_alone(digit
 
 
 def test_each_pass_has_other_crops_that_the_seed_repeats(halves, preprocess):
-    first = passes(halves[0], preprocess, 0)
-    assert torch.equal(first, passes(halves[0], preprocess, 0, batch_size=7))
-    for other in (passes(halves[0], preprocess, 1), passes(halves[0], preprocess, 0, seed=1)):
+    first, second = islice(passes(halves[0], preprocess), 2)
+    assert torch.equal(first, next(passes(halves[0], preprocess, device=cpu(7))))
+    for other in (second, next(passes(halves[0], preprocess, seed=1))):
         assert (first != other).any(1).double().mean() > 0.95
 
 
 def test_the_mean_over_passes_is_that_of_torchvision(halves):
     """A linear statistic of many crops: the mean pixel of each image."""
     plain, images = Preprocess(1, 8, (0.0,), (1.0,)), halves[0].subset(range(4))
-    found = torch.stack([passes(images, plain, k).mean(1) for k in range(100)])
+    found = torch.stack([X.mean(1) for X in islice(passes(images, plain), 100)])
     crop = v2.Compose([v2.RandomResizedCrop(8, scale=(0.2, 1.0), antialias=True), v2.RandomHorizontalFlip()])
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -108,17 +112,18 @@ def test_the_mean_over_passes_is_that_of_torchvision(halves):
 
 def test_images_that_are_decoded_in_each_pass_give_the_same_crops(preprocess):
     source = open_images("digits")["all"].subset(range(40))
-    on_disk, in_memory = (passes(part, preprocess, 3, seed=2) for part in (source, load_images(source, channels=1)))
+    on_disk, in_memory = (next(passes(part, preprocess, seed=2)) for part in (source, load_images(source, channels=1)))
     assert (on_disk - in_memory).abs().max() * 0.38 < 1.01 / 255  # crops of files are rounded to 8 bits
 
 
 def test_grey_images_become_colours_and_several_sizes_are_decoded_in_each_pass(halves, tmp_path):
-    assert keep_decoded(halves[0], COLOUR).pixels.shape == (300, 3, 8, 8)
+    decoding = COLOUR.decoding(Device())
+    assert keep_decoded(halves[0], COLOUR, decoding).pixels.shape == (300, 3, 8, 8)
     for size in (20, 30):
         Image.new("RGB", (size, size), "teal").save(tmp_path / f"{size}.png")
     images = open_images(tmp_path)["all"]
-    assert keep_decoded(images, COLOUR) is images
-    assert passes(images, COLOUR, 0).shape == (2, 192)
+    assert keep_decoded(images, COLOUR, decoding) is images
+    assert next(passes(images, COLOUR)).shape == (2, 192)
 
 
 def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
@@ -129,14 +134,12 @@ def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
     assert (len(X), y.tolist(), len(X_test)) == (2, [0, 1], 2)
     assert found.target.groups.tolist() == [4, 7]  # of a.png and d.png
     protocol = SgdProtocol(views=2, epochs=4, standardize=False)
-    of_epoch = found.passes(protocol)
-    assert of_epoch(0).shape == X.shape
-    assert torch.equal(of_epoch(0), of_epoch(2))
-    assert not torch.equal(of_epoch(0), of_epoch(1))
-    assert found.passes(SgdProtocol()) is None
-    standard = found.passes(replace(protocol, standardize=True))(1)
-    rows = found.train.labelled
-    torch.testing.assert_close(standard, standardize(found.train.X, found.augmented(protocol)(1))[1][rows])
+    first, second, third = islice(found.passes(protocol), 3)
+    assert first.shape == X.shape
+    assert torch.equal(first, third)
+    assert not torch.equal(first, second)
+    standard = next(found.passes(replace(protocol, standardize=True)))
+    torch.testing.assert_close(standard, standardize(found.train.X, first)[1])
 
 
 def test_raw_pixels_of_large_images_are_resized(digits):

@@ -11,7 +11,8 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation.neighbours import correlations, nearest
+from fullrank.evaluation.nearest import nearest
+from fullrank.evaluation.neighbours import correlations
 from fullrank.images import Preprocess, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
@@ -21,27 +22,23 @@ FLAT = Model("flat", nn.Flatten(), Preprocess(1, 8, (0.0,), (1.0,)), BackboneCon
 
 
 def test_nearest_equals_a_plain_sort_of_the_cosines():
-    X = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
-    cosines = (X @ X.T) / np.outer(*[np.linalg.norm(X, axis=1)] * 2)
-    np.fill_diagonal(cosines, -np.inf)
-    expected = np.argsort(-cosines, axis=1)[:, :5]
-    indices, similarities = nearest(X, 5)
-    assert np.array_equal(indices, expected)
-    assert np.allclose(similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-6)
-    to_query, _ = nearest(X, 5, X[:3] * 4)
-    assert np.array_equal(to_query, np.hstack([[[0], [1], [2]], expected[:3, :4]]))
+    X = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
+    cosines = torch.cosine_similarity(X[:, None], X[None], dim=2).fill_diagonal_(-torch.inf)
+    expected = cosines.sort(descending=True)
+    for cells in (2**24, 100):
+        similarities, indices = nearest(X, 5, cells=cells)
+        assert torch.equal(indices, expected.indices[:, :5])
+        torch.testing.assert_close(similarities, expected.values[:, :5])
+    assert torch.equal(nearest(X, 5, X[:3] * 4)[1][:, 1:], indices[:3, :4])
 
 
 def test_copies_and_rows_of_zeros():
-    indices, similarities = nearest(np.ones((6, 3), np.float32), 3)
-    assert not (indices == np.arange(6)[:, None]).any()
-    assert np.allclose(similarities, 1)
-    X = np.array([[0, 0], [1, 0], [1, 0.1], [-1, 1.5]], np.float32)
-    indices, similarities = nearest(X, 3)
-    assert np.allclose(similarities[0], 0, atol=1e-6)
+    similarities, indices = nearest(torch.ones(6, 3), 3)
+    assert not (indices == torch.arange(6)[:, None]).any()
+    torch.testing.assert_close(similarities, torch.ones(6, 3))
+    similarities, indices = nearest(torch.tensor([[0, 0], [1, 0], [1, 0.1], [-1, 1.5]]), 3)
+    assert not similarities[0].any()
     assert indices[1].tolist() == [2, 0, 3]  # a cosine of 0 is more than a negative one
-    zeros = np.zeros((4, 3), np.float32)
-    assert np.allclose([nearest(zeros, 2)[1], nearest(zeros, 2, zeros)[1]], 0, atol=1e-6)
 
 
 def test_correlation_equals_numpys():
@@ -88,7 +85,7 @@ def test_an_odd_image_is_the_first_outlier_and_a_wrong_label_is_doubtful(digits)
 def test_the_neighbours_of_a_run_are_those_of_its_embeddings_and_are_saved_as_parquet(run, tmp_path):
     query = open_images("digits")["all"].open(0)[..., 0]
     found = fullrank.neighbours(run.path, query=[query], k=4)
-    indices, _ = nearest(fullrank.embed(run.path).X.numpy(), 4)
+    indices = nearest(fullrank.embed(run.path).X, 4)[1].numpy()
     assert np.array_equal(found.indices, indices)
     found.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "images.parquet")

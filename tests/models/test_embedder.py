@@ -94,9 +94,9 @@ def test_lists_of_paths_are_split_into_folds(paths):
 @pytest.mark.parametrize(
     ("X", "problem"),
     [
-        ("one.png", "X is 'one.png', expected a list"),
-        (3, "X is 3, expected a list"),
-        (np.zeros((5, 64)), r"shape \(5, 64\)"),
+        ("one.png", "'one.png' cannot be read"),
+        (3, "images is 3 .*expected a path"),
+        (np.zeros((5, 64)), r"shape \(64,\)"),
         ([], "is empty"),
         (["no such file.png"], "no such file.png"),
     ],

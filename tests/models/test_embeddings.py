@@ -8,11 +8,12 @@ from PIL import Image
 from torch import nn
 
 from fullrank.evaluation import extract_features
-from fullrank.images import DecodeErrors, Preprocess, open_images
+from fullrank.images import DecodeErrors, Device, Preprocess, open_images
 from fullrank.models.embed import write_embeddings as write
 from fullrank.models.features import stream_features
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
+SMALL = Device(accelerator="cpu", batch_size=30)
 
 
 def write_embeddings(backbone, images, preprocess, out, *, overwrite=False, **options):
@@ -28,8 +29,8 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     torch.manual_seed(0)
     backbone = timm.create_model("resnet18", num_classes=0, in_chans=1, channels=(8, 8, 16, 16))
     out = tmp_path / "new folder" / "digits.parquet"
-    assert write_embeddings(backbone, digits, GREY, out, batch_size=30) == 100
-    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, batch_size=30)
+    assert write_embeddings(backbone, digits, GREY, out, device=SMALL) == 100
+    table, features = pq.read_table(out), extract_features(backbone, digits, GREY, SMALL)
     assert table.schema.field("embedding").type == pa.list_(pa.float32(), 16)
     assert table.schema.field("label").type == pa.int64()
     assert table["name"].to_pylist() == features.names
@@ -38,7 +39,7 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
 
 
 def test_each_batch_is_a_row_group(tmp_path, digits):
-    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", batch_size=30)
+    write_embeddings(nn.Flatten(), digits, GREY, tmp_path / "a.parquet", device=SMALL)
     metadata = pq.read_metadata(tmp_path / "a.parquet")
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [30, 30, 30, 10]
 
@@ -47,13 +48,13 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
     for i in range(12):
         Image.fromarray(np.full((8, 8), 20 * i, dtype=np.uint8)).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
-    decode_errors, out = DecodeErrors(), tmp_path / "out.parquet"
+    errors, out = DecodeErrors(), tmp_path / "out.parquet"
     images = open_images(str(tmp_path))["all"]
-    assert write_embeddings(nn.Flatten(), images, GREY, out, batch_size=4, decode_errors=decode_errors) == 11
+    assert write_embeddings(nn.Flatten(), images, GREY, out, device=SMALL, errors=errors) == 11
     table = pq.read_table(out)
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
-    assert list(decode_errors.reasons) == [name for name in decode_errors.reasons if name.endswith("05.png")] != []
+    assert list(errors.reasons) == [name for name in errors.reasons if name.endswith("05.png")] != []
 
 
 def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):

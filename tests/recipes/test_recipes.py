@@ -10,9 +10,8 @@ from fullrank.methods import build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
 from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import PUBLISHED, RECIPES, assemble, build_method, check
-from fullrank.recipes.catalog import ENTRIES, FAMILIES, list_recipes
+from fullrank.recipes.catalog import ENTRIES, FAMILIES, final_score, list_recipes, printed_in
 from fullrank.recipes.rules import WAITS
-from fullrank.recipes.scores import final_score, printed_in
 
 OWN = ("digits", "cifar10-small", "cifar10-projectors")
 SOME = [name for name in RECIPES if name.startswith(("cifar10", "digits")) or name.endswith(("-vit", "clr", "patches"))]

@@ -34,50 +34,41 @@ def two(make_run):
     return [read_run_summary(make_run("a", T=9, D_b=50, alarms=2)), read_run_summary(make_run("b", T=3, D_b=50))]
 
 
-def curve(figure, label, quantity):
-    return next(trace for trace in figure["data"] if trace["meta"] == [label, quantity])
+def test_losses_have_a_panel_for_each_term_and_a_curve_for_each_run(two):
+    panels = figures.losses(two)["panels"]
+    assert [panel["title"] for panel in panels] == ["loss (the sum of its terms)", "invariance", "entropy"]
+    first, second = panels[2]["curves"]
+    assert (first["run"], second["run"], first["x"]) == (0, 1, [row.step for row in two[0].train])
+    np.testing.assert_allclose(first["y"], [row.terms["entropy"] for row in two[0].train], rtol=1e-5)
 
 
-def test_losses_have_a_panel_for_each_term_and_a_colour_for_each_run(two):
-    figure = figures.losses(two)
-    titles = [note["text"] for note in figure["layout"]["annotations"] if note["text"] != "▼"]
-    assert titles == ["<b>loss (the sum of its terms)</b>", "<b>invariance</b>", "<b>entropy</b>"]
-    trace = curve(figure, "a", "entropy")
-    assert trace["x"] == [row.step for row in two[0].train]
-    np.testing.assert_allclose(trace["y"], [row.terms["entropy"] for row in two[0].train], rtol=1e-5)
-    assert {trace["line"]["color"] for trace in figure["data"]} == set(COLORS[:2])
-
-
-def test_alarms_are_marked_with_their_message_in_all_figures_over_the_steps(two):
-    for figure in (figures.losses(two), figures.progress(two), figures.eigenvalues(two)):
-        assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [900, 910]
-        marks = [note for note in figure["layout"]["annotations"] if note["text"] == "▼"]
-        assert "effective rank 1.200 of 512" in marks[0]["hovertext"].replace("<br>", " ")
+def test_alarms_have_their_messages_at_their_steps(two):
+    alarmed, quiet = (run["alarms"] for run in figures.all_figures(two)["runs"])
+    assert (list(alarmed), quiet) == ([900, 910], {})
+    assert "effective rank 1.200 of 512" in " ".join(alarmed[900])
 
 
 def test_the_held_out_loss_comes_before_the_faint_loss_of_the_batches(make_summary, train_row, spectrum_row):
     run = make_summary(train=[train_row(1), train_row(2)], spectrum=[spectrum_row(2, held_out_loss=3.0)])
-    held_out, trained = figures.losses([run])["data"]
-    assert (held_out["y"], held_out["opacity"], trained["opacity"]) == ([3.0], 1.0, 0.4)
-    assert held_out["mode"] == "lines+markers"
+    held_out, trained = figures.losses([run])["panels"][0]["curves"]
+    assert (held_out["y"], held_out["points"], trained["faint"]) == ([3.0], True, True)
 
 
 def test_the_frames_are_the_spectra_over_the_training(two):
     figure = figures.spectrum(two)
-    table = two[0].spectra.eigenvalues["backbone"]
-    assert len(figure["frames"]) == len(figure["layout"]["sliders"][0]["steps"]) == 9
-    for k, frame in enumerate(figure["frames"]):
-        np.testing.assert_allclose(frame["data"][0]["y"], table[k], rtol=1e-3)
-        nearest = np.abs(two[1].spectra.steps - two[0].spectra.steps[k]).argmin()
-        np.testing.assert_allclose(frame["data"][1]["y"], two[1].spectra.eigenvalues["backbone"][nearest], rtol=1e-3)
-    assert [trace["meta"][1] for trace in figure["data"]] == ["eigenvalue"] * 4 + ["first eigenvalue"] * 4
+    assert len(figure["positions"]) == 9
+    a, first, b, _ = figure["panels"][0]["curves"]
+    tables = [run.spectra.eigenvalues["backbone"] for run in two]
+    np.testing.assert_allclose(a["frames"], tables[0], rtol=1e-3)
+    np.testing.assert_allclose(first["y"], tables[0][0], rtol=1e-3)
+    nearest = [np.abs(two[1].spectra.steps - step).argmin() for step in two[0].spectra.steps]
+    np.testing.assert_allclose(b["frames"], tables[1][nearest], rtol=1e-3)
 
 
 def test_one_location_alone_and_collapsed_spectra_are_drawn(make_summary, make_spectra):
     run = make_summary(spectra=make_spectra([0, 5], projector=np.array([[1.0, 0.1, 0.0], [0.0, 0.0, 0.0]])))
-    figure = figures.spectrum([run])
-    assert {(trace["xaxis"], trace["yaxis"]) for trace in figure["data"]} == {("x", "y")}
-    assert figures.eigenvalues([run])["data"][0]["y"] == [1.0, None]
+    assert [panel["title"] for panel in figures.spectrum([run])["panels"]] == ["eigenvalues, projector"]
+    assert figures.eigenvalues([run])["panels"][0]["curves"][0]["y"] == [1.0, None]
 
 
 def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(make_summary, score, evaluation):
@@ -87,10 +78,12 @@ def test_the_few_shot_curve_has_a_line_for_each_feature_set_with_its_intervals(m
         for n, value in ((5, start), (2, start + 0.1), (10, start + 0.2))
     ]
     figure = figures.few_shot([make_summary(evaluations=(evaluation(*scores),))])
-    assert [trace["name"] for trace in figure["data"]] == ["backbone", "raw pixels"]
-    assert [(t["x"], t["y"]) for t in figure["data"]] == [([2, 5, 10], [0.5, 0.4, 0.6]), ([2, 5, 10], [0.3, 0.2, 0.4])]
-    np.testing.assert_allclose(figure["data"][0]["error_y"]["array"], [0.2] * 3)
-    np.testing.assert_allclose(figure["data"][0]["error_y"]["arrayminus"], [0.1] * 3)
+    backbone, pixels = figure["panels"][0]["curves"]
+    assert (backbone["name"], backbone["x"], backbone["y"]) == ("backbone", [2, 5, 10], [0.5, 0.4, 0.6])
+    assert (pixels["name"], pixels["x"], pixels["y"]) == ("raw pixels", [2, 5, 10], [0.3, 0.2, 0.4])
+    np.testing.assert_allclose(backbone["high"], [0.7, 0.6, 0.8])
+    np.testing.assert_allclose(backbone["low"], [0.4, 0.3, 0.5])
+    assert figure["ticks"] == [2, 5, 10]
 
 
 def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary, score, evaluation):
@@ -99,7 +92,7 @@ def test_few_shot_curves_of_several_runs_are_of_the_same_images(make_summary, sc
         return make_summary(label=label, evaluations=(evaluation(*scores, data=data),))
 
     figure = figures.few_shot([run("a", "x", 0), run("b", "y", 0), run("c", "x", 0.1)])
-    assert [(trace["name"], trace["legendgroup"]) for trace in figure["data"]] == [("a", "0"), ("c", "2")]
+    assert [curve["run"] for curve in figure["panels"][0]["curves"]] == [0, 2]
 
 
 def test_a_long_curve_keeps_its_peaks():

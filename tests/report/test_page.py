@@ -58,7 +58,13 @@ def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
     trained = ["Summary", "Accuracy, agreement and rank", "Alarms", "Spectrum", "Metrics", "Loss"]
     assert whole.headings == [*trained, "Evaluation", "Images", "Recipe", "Environment"]
-    assert list(json.loads(whole.scripts[0])) == ["progress", "spectrum", "eigenvalues", "losses", "few_shot"]
+    assert list(json.loads(whole.scripts[0])["figures"]) == [
+        "progress",
+        "spectrum",
+        "eigenvalues",
+        "losses",
+        "few_shot",
+    ]
     assert [attrs["href"] for attrs in whole.all("a")][:2] == ["#summary", "#accuracy,-agreement-and-rank"]
     assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
 
@@ -105,7 +111,7 @@ def test_text_of_a_run_is_escaped(page, make_run, train_row, alarm_row):
         assert len(several.all("script")) == 3
         assert not [attrs for _, attrs in several.tags if "onerror" in attrs]
         assert all(attrs["src"].startswith("data:image/") for attrs in several.all("img"))
-        assert HOSTILE in json.loads(several.scripts[0])["losses"]["data"][-1]["meta"][1]
+        assert HOSTILE in json.loads(several.scripts[0])["figures"]["losses"]["panels"][-1]["title"]
 
 
 @pytest.mark.parametrize(

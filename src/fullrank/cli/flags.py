@@ -58,15 +58,6 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         return run()  # again, to print the help on the terminal
 
 
-def usage(doc: str | None) -> str:
-    r"""Return the usage of a command, the docstring of its module after the first paragraph.
-
-    >>> usage("The command.\n\nusage: command\n")
-    'usage: command'
-    """
-    return (doc or "").partition("\n\n")[2].rstrip()
-
-
 def check_arguments(arguments: Sequence[str], *, command: str) -> None:
     """Check that no value is empty or has a zero byte: an empty path would be the working directory.
 

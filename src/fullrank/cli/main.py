@@ -1,4 +1,4 @@
-"""Run a command: the module of the command that is asked for is imported, and no other, so that the help is instant.
+"""Run a command: what a command needs is imported when it is asked for, so that the help is instant.
 
 usage: fullrank COMMAND …
 
@@ -18,6 +18,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import entry_points, version
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, pick, printable
@@ -69,7 +70,7 @@ def _run(command: str = "--help", *arguments: str) -> None:
     if command in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         commands = "\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())
-        print((__doc__ or "").partition("\n\n")[2].rstrip().format(commands=commands))
+        print(usage(__doc__).format(commands=commands))
     elif command == "--version":
         print(f"fullrank {version('fullrank')}")
     else:
@@ -77,11 +78,26 @@ def _run(command: str = "--help", *arguments: str) -> None:
         find_command(command)(list(arguments))
 
 
+def usage(doc: str | None) -> str:
+    r"""Return the usage of a command, the docstring of its module after the first paragraph.
+
+    >>> usage("The command.\n\nusage: command\n")
+    'usage: command'
+    """
+    return (doc or "").partition("\n\n")[2].rstrip()
+
+
 def find_command(name: str) -> Callable[[list[str]], None]:
-    """Return the function `run` of a command: of this package, or of one with an entry point in fullrank.commands."""
+    """Return a command as a function of the words after it: of this package, or of an entry point in
+    fullrank.commands.
+    """
     for entry in entry_points(group="fullrank.commands", name=name):
         return entry.load()
-    return importlib.import_module(f"fullrank.cli.{name}").run
+    if name in ("pretrain", "sweep", "check"):  # their first word decides which flags there are
+        return importlib.import_module(f"fullrank.cli.{name}").run
+    from fullrank.cli import commands, flags
+
+    return partial(flags.call, getattr(commands, name), command=name)
 
 
 def _say(message: object, status: int) -> int:

@@ -37,15 +37,16 @@ from typing import Annotated, Any
 
 import tyro
 
-from fullrank.cli.flags import check_arguments, parse, usage
+from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.main import usage
 from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import read_start
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
-from fullrank.recipes.fields import plain_fields, with_view_groups
 from fullrank.recipes.resolve import PHOTOS, find_recipe
+from fullrank.recipes.rules import plain_fields, with_view_groups
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
 from fullrank.run import Run
 from fullrank.run.pretrain import pretrain

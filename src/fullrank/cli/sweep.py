@@ -1,4 +1,19 @@
-"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report."""
+"""`fullrank sweep`: train a grid of settings and seeds; one table, one figure and one report.
+
+usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
+
+Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure
+and one report. The same command goes on where it was stopped. A failed run does not end the others; the next call
+tries it again.
+
+  fullrank sweep digits --objective frossl vicreg --seeds 3            six runs, compared over their seeds
+  fullrank sweep digits --optimizer.lr 1e-3 3e-3 --projector.widths 512,64 1024,64
+                                                                       a value of several numbers is joined by commas
+  fullrank sweep digits --objective frossl vicreg --optimizer.lr 1e-3 3e-3 --choose optimizer.lr --seeds 3
+                                                                       the rate is chosen on held-out training images
+  fullrank sweep digits --objective my_module:my_loss frossl --data photos   your own function, your own images
+  fullrank sweep cifar10 --objective frossl vicreg --cluster slurm --partition gpu --hours 8     as jobs of SLURM
+"""
 
 import json
 import re
@@ -14,6 +29,7 @@ import tyro
 from rich.console import Console
 
 from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.main import usage
 from fullrank.config import config
 from fullrank.errors import UserError
 from fullrank.recipes import Recipe, to_dict
@@ -23,21 +39,6 @@ from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, sw
 from fullrank.sweep.sweeping import sweep_plan
 from fullrank.sweep.table import MAX_WIDTH
 
-USAGE = """usage: fullrank sweep RECIPE | SOURCE [flags of fullrank pretrain, each with one or several values] [options]
-
-Train every combination of the flags' values with every seed, evaluate each network, and write one table, one figure
-and one report. The same command goes on where it was stopped. A failed run does not end the others; the next call
-tries it again.
-
-  fullrank sweep digits --objective frossl vicreg --seeds 3            six runs, compared over their seeds
-  fullrank sweep digits --optimizer.lr 1e-3 3e-3 --projector.widths 512,64 1024,64
-                                                                       a value of several numbers is joined by commas
-  fullrank sweep digits --objective frossl vicreg --optimizer.lr 1e-3 3e-3 --choose optimizer.lr --seeds 3
-                                                                       the rate is chosen on held-out training images
-  fullrank sweep digits --objective my_module:my_loss frossl --data photos   your own function, your own images
-  fullrank sweep cifar10 --objective frossl vicreg --cluster slurm --partition gpu --hours 8     as jobs of SLURM
-
-"""
 # Flag → the field of the recipe that it names.
 SHORT = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
 
@@ -72,7 +73,7 @@ OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__,
 def run(arguments: Sequence[str]) -> None:
     """Parse and run, or list the cells, or run one cell."""
     if not arguments or {"-h", "--help"} & set(arguments):
-        print(USAGE, end="")
+        print(usage(__doc__), end="\n\n")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
         return
     check_arguments(arguments, command="sweep")

@@ -4,7 +4,7 @@ and an online probe that is trained together with the backbone.
 
 from fullrank.evaluation.evaluate import evaluate, score_model
 from fullrank.evaluation.features import FeatureSet, calibrate_batchnorm, raw_pixels, standardize
-from fullrank.evaluation.linear import few_shot, gradient_probe, label_fraction, linear_probe
+from fullrank.evaluation.linear import few_shot, gradient_probe, linear_probe
 from fullrank.evaluation.online import OnlineProbe
 from fullrank.evaluation.outcomes import Prediction, accuracy
 from fullrank.evaluation.probes import PROBES, knn, linear_svm
@@ -34,7 +34,6 @@ __all__ = [
     "few_shot",
     "gradient_probe",
     "knn",
-    "label_fraction",
     "linear_probe",
     "linear_svm",
     "measure_spectrum",

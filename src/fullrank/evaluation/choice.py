@@ -17,6 +17,7 @@ from rich.text import Text
 from torch import Tensor
 
 from fullrank.errors import UserError, printable
+from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.score import Score
 from fullrank.files import atomic_write
 from fullrank.spectrum import Spectrum, intraclass_correlation
@@ -24,8 +25,6 @@ from fullrank.spectrum.hypersphere import normalize_rows
 
 # Relative difference of two values that rounding can cause.
 ROUNDING = 1e-5
-# Cosine similarities of float32 features that differ by less are equal up to rounding.
-TIE = 1e-9
 
 
 class Sample(NamedTuple):
@@ -65,20 +64,9 @@ def graph_stability(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"], *, k: int 
     if X.shape != Y.shape or not 1 <= k < len(X):
         shapes = f"X {tuple(X.shape)}, Y {tuple(Y.shape)}, k = {k}"
         raise UserError(f"got {shapes}, expected two views (n, D) of the same images, and 1 ≤ k < n")
-    generator = torch.Generator().manual_seed(0)
-    first, second = (_nearest(normalize_rows(each), k, generator) for each in (X, Y))
+    ties = torch.Generator().manual_seed(0)
+    first, second = (nearest(normalize_rows(each), k, ties=ties)[1] for each in (X, Y))
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean().item()
-
-
-def _nearest(X: Float[Tensor, "n D"], k: int, generator: torch.Generator) -> Tensor:
-    """Return the indices (n, k) of the nearest other rows of unit length, with ties in a random order."""
-    parts = []
-    for rows in torch.arange(len(X), device=X.device).split(2048):
-        S = X[rows] @ X.mT
-        S += TIE * torch.rand(S.shape, generator=generator, dtype=S.dtype).to(S.device)
-        S[torch.arange(len(rows), device=X.device), rows] = -torch.inf
-        parts.append(S.topk(k, dim=1).indices)
-    return torch.cat(parts)
 
 
 class Measure(NamedTuple):

@@ -19,11 +19,11 @@ from fullrank.evaluation.neighbours import open_parts
 from fullrank.evaluation.outcomes import judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import ACCURACY
-from fullrank.evaluation.task import AnyImages, Notify, Task, how, open_task, silent
+from fullrank.evaluation.task import AnyImages, Notify, Task, open_task, silent
 from fullrank.images import DecodeErrors
 from fullrank.images.reading import Device, Reading
 from fullrank.models import Model
-from fullrank.models.features import preprocessed_batches, verify_frozen
+from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 from fullrank.recipes.photos import build_view
@@ -128,22 +128,19 @@ def embed_views(
     """Return the features of images and of two views of each, and the groups of the images. The views do not depend on
     the model.
     """
-    preprocess, options = model.preprocess, how(device, errors)
-    where = options.pop("device")
+    preprocess = model.preprocess
     view = shared_view(preprocess.channels, preprocess.size)
     transform = MultiViewTransform(view, mean=preprocess.mean, std=preprocess.std, channels=preprocess.channels)
     rows: list[tuple[Tensor, ...]] = []
     groups = []
-    with verify_frozen(model.backbone.to(where)), torch.inference_mode():
-        for number, images in enumerate(parts.values()):
-            params = transform.make_params(seed, number, len(images))
-            for batch in preprocessed_batches(images, preprocess, **options):
-                pixels = batch.pixels.to(where)
-                views = transform(pixels, replace(params, uniforms=params.uniforms[:, batch.indices]))[0]
-                rows.append(tuple(model.backbone(X).float().cpu() for X in (preprocess.normalize(pixels), *views)))
-                groups.append(np.asarray(images.groups)[batch.indices.numpy()])
-    if not rows:
-        raise UserError("none of the images can be read; see the reasons in the list of skipped files")
+    for number, images in enumerate(parts.values()):
+        params = transform.make_params(seed, number, len(images))
+        for batch, X in embedded_batches(model.backbone, images, preprocess, device, errors):
+            own = replace(params, uniforms=params.uniforms[:, batch.indices])
+            with torch.inference_mode():
+                views = transform(batch.pixels.to(X.device), own)[0]
+                rows.append((X.cpu(), *(model.backbone(view).float().cpu() for view in views)))
+            groups.append(np.asarray(images.groups)[batch.indices.numpy()])
     sample = Sample(*(torch.cat(part) for part in zip(*rows, strict=True)))
     if not all(part.isfinite().all() for part in sample):
         remedy = "use another model, such as an earlier checkpoint: RUN@STEP"

@@ -13,7 +13,7 @@ from fullrank.evaluation.outcomes import Outcome, score_predictions
 from fullrank.evaluation.probes import PROBES, run_probe
 from fullrank.evaluation.protocol import FewShotProtocol, Scoring, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
-from fullrank.evaluation.task import Notify, Task, accuracy_during_training, describe, file_of, open_task, silent
+from fullrank.evaluation.task import Notify, Task, accuracy_during_training, file_of, open_task, silent
 from fullrank.evaluation.verdict import verdict
 from fullrank.images import Preprocess
 from fullrank.images.reading import Device, Reading
@@ -87,9 +87,9 @@ def evaluate(
     if isinstance(against, ModelLike):
         raise UserError("against is one model, expected a list of models: against=[model]")
     loaded, *others = load_different([model, *against])
-    task = open_task(loaded, data if labelled is None else labelled, choices, reading, device, notify)
     path = file_of(loaded, store=store and choices.selected == slice(None))
-    task = describe(task, loaded, elsewhere=labelled is not None)
+    source, elsewhere = (data, False) if labelled is None else (labelled, True)
+    task = open_task(loaded, source, choices, reading, device, notify, elsewhere=elsewhere)
     evaluation = score_model(loaded, others, task, choices)
     if path:
         stored, replaced = add_evaluation(path, evaluation)
@@ -147,7 +147,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     networks = networks_of(model, others, task, choices)
     sets, outcomes = score_networks(networks, task, replace(choices, probes=used))
     if choices.supervised:
-        course = Course.of(task.again(), model, choices.protocols.supervised)
+        course = Course.of(task, model, choices.protocols.supervised)
         task.notify(f"{SUPERVISED}: {course.protocol.epochs} epochs")
         _, prediction = course.take(model.untrained(), seed=choices.seed)
         settings = settings_of(course.protocol)
@@ -183,7 +183,6 @@ def networks_of(model: Model, others: Sequence[Model], task: Task, choices: Scor
     if choices.baselines:
         yield raw_pixels(preprocess)
         generator = torch.Generator().manual_seed(choices.seed)
-        untrained = calibrate_batchnorm(
-            model.untrained(), task.splits.train, preprocess, generator=generator, **task.options
-        )
+        options = {"generator": generator, "device": task.device, "errors": task.errors}
+        untrained = calibrate_batchnorm(model.untrained(), task.splits.train, preprocess, **options)
         yield Network(f"untrained backbone{suffix}", untrained, preprocess, choices.selected)

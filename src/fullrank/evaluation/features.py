@@ -3,10 +3,11 @@ also on augmented training images, in passes with other random crops and flips.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import count, cycle
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -19,7 +20,10 @@ from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
 from fullrank.evaluation.task import AnyImages, Task
 from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, load_images
 from fullrank.images.dataloaders import Steps, dataloader
-from fullrank.models.features import Features, extract_features, preprocessed_batches, restore_modes, verify_frozen
+from fullrank.images.decode_errors import DecodeErrors, Decoding
+from fullrank.images.reading import Device
+from fullrank.models import resolve_device
+from fullrank.models.features import CPU, Features, extract_features, preprocessed_batches, restore_modes, verify_frozen
 from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
@@ -46,51 +50,61 @@ class Network(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """The features of the training and the test images, with a name such as 'raw pixels'.
+    """The features of a network on the training and the test images of a task.
 
     Attributes:
-        target: The labels of the labelled test images.
-        device: The device of the probes.
-        augmented: protocol → (number of a pass → features of the augmented training images).
+        seed: Seed of augmented passes.
     """
 
-    name: str
+    network: Network
+    task: Task
     train: Features
     test: Features
-    target: Target
-    device: torch.device | str = "cpu"
-    augmented: Callable[[GradientProtocol], Callable[[int], Tensor]] | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the network, such as 'raw pixels'."""
+        return self.network.name
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the probes."""
+        return resolve_device(self.task.device.accelerator)
+
+    @cached_property
+    def target(self) -> Target:
+        """The labels of the labelled test images."""
+        return Target.of(self.task.splits.test, self.test.rows[self.test.labelled])
 
     def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return features and labels of the labelled training images, and the features of the labelled test images.
 
-        On request they are standardised by the statistics of all training images, labelled or not.
+        Labels are class numbers (n,), or for several labels an image 1 for each class that it has (n, K). On request,
+        the features are standardised by the statistics of all training images, labelled or not.
         """
         X, X_test = self.train.X.to(self.device), self.test.X.to(self.device)
         X, X_test = standardize(X, X_test) if standardized else (X, X_test)
+        y = self.train.labels if self.train.multi_labels is None else self.train.multi_labels.long()
         known = self.train.labelled
-        return X[known], labels_of(self.train)[known].to(self.device), X_test[self.test.labelled]
+        return X[known], y[known].to(self.device), X_test[self.test.labelled]
 
-    def passes(self, protocol: GradientProtocol) -> Callable[[int], Tensor] | None:
-        """Return the function epoch → features of augmented labelled training images, None without augmentation.
+    def passes(self, protocol: GradientProtocol) -> Iterator[Tensor]:
+        """Yield the features of the labelled training images, augmented, of each epoch; the passes take turns.
 
-        Each pass over the images is computed when its first epoch begins, and is kept if it has several epochs. The
-        statistics of the images without augmentation standardise all passes.
+        The statistics of the images without augmentation standardise all passes.
         """
-        if not protocol.views or self.augmented is None:
-            return None
-        one_pass = lru_cache(None if protocol.views < protocol.epochs else 0)(self.augmented(protocol))
+        return cycle(self._augmented(protocol)) if protocol.views < protocol.epochs else self._augmented(protocol)
 
-        def features(epoch: int) -> Tensor:
-            X = one_pass(epoch % protocol.views)
-            return (standardize(self.train.X, X)[1] if protocol.standardize else X)[self.train.labelled].to(self.device)
-
-        return features
-
-
-def labels_of(features: Features) -> Tensor:
-    """Return the class numbers (n,), or for several labels an image 1 for each class that it has (n, K)."""
-    return features.labels if features.multi_labels is None else features.multi_labels.long()
+    def _augmented(self, protocol: GradientProtocol) -> Iterator[Tensor]:
+        images, network = self.task.splits.train, self.network
+        readable = images if isinstance(images, MemoryImages) else images.subset(self.train.rows.numpy())
+        passes = passes_of(network.module, readable, network.preprocess, protocol, self.seed, self.task.device)
+        for number in range(protocol.views):
+            self.task.notify(f"features of augmented images: {network.name}, pass {number + 1}")
+            X = next(passes)[:, network.dimensions]
+            X = standardize(self.train.X, X)[1] if protocol.standardize else X
+            yield X[self.train.labelled].to(self.device)
 
 
 def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Iterator[FeatureSet]:
@@ -98,31 +112,11 @@ def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Itera
     for network in networks:
         task.notify(f"features: {network.name}")
         train, test = (
-            select_dimensions(
-                extract_features(network.module, images, network.preprocess, **task.options), network.dimensions
-            )
+            extract_features(network.module, images, network.preprocess, task.device, task.errors)
             for images in (task.splits.train, task.splits.test)
         )
-
-        def augmented(
-            protocol: GradientProtocol, network: Network = network, rows: Tensor = train.rows
-        ) -> Callable[[int], Tensor]:
-            images = task.splits.train
-            readable = images if isinstance(images, MemoryImages) else images.subset(rows.numpy())
-            options = task.again().options
-            one_pass = passes_of(network.module, readable, network.preprocess, protocol, seed, **options)
-
-            def features(number: int) -> Tensor:
-                task.notify(f"features of augmented images: {network.name}, pass {number + 1}")
-                return one_pass(number)[:, network.dimensions]
-
-            return features
-
-        labels = labels_of(test)[test.labelled].numpy()
-        labels = labels if test.multi_labels is None else labels == 1
-        groups = torch.as_tensor(task.splits.test.groups).cpu()[test.rows][test.labelled].numpy()
-        target = Target(labels, groups, test.classes)
-        yield FeatureSet(network.name, train, test, target, task.options["device"], augmented)
+        train, test = (select_dimensions(features, network.dimensions) for features in (train, test))
+        yield FeatureSet(network, task, train, test, seed)
 
 
 def crop_and_flip(preprocess: Preprocess, protocol: GradientProtocol | SupervisedProtocol) -> MultiViewTransform:
@@ -160,13 +154,9 @@ def passes_of(
     preprocess: Preprocess,
     protocol: GradientProtocol,
     seed: int,
-    *,
-    device: torch.device | str = "cpu",
-    batch_size: int = 512,
-    **decoding: Any,
-) -> Callable[[int], Tensor]:
-    """Return the function number of a pass → features of the augmented images: rows in the order of the images, on the
-    CPU.
+    device: Device = CPU,
+) -> Iterator[Tensor]:
+    """Yield the features of the augmented images, pass after pass: rows in the order of the images, on the CPU.
 
     The crops are a function of the seed, the number of the pass and the position of the image; the device, the batch
     size and the number of workers do not change them.
@@ -177,29 +167,27 @@ def passes_of(
         preprocess: the preprocessing of the backbone.
         protocol: the distribution of crops and flips.
         seed: seed of the crops and flips.
-        device: device of the backbone.
-        batch_size: images per forward pass.
-        **decoding: `workers` and `decode_errors` of `extract_features`.
+        device: where the backbone runs, and how images come to it.
 
     >>> from fullrank.evaluation.protocol import SgdProtocol
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"].subset(range(8))
-    >>> passes_of(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), SgdProtocol(), 0)(1).shape
+    >>> next(passes_of(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)), SgdProtocol(), 0)).shape
     torch.Size([8, 64])
     """
-    images, transform = keep_decoded(images, preprocess, **decoding), crop_and_flip(preprocess, protocol)
+    where, decoding = resolve_device(device.accelerator), preprocess.decoding(device)
+    images, transform = keep_decoded(images, preprocess, decoding), crop_and_flip(preprocess, protocol)
     blocks = math.ceil(len(images) / BLOCK)
+    for start in count(0, blocks):
+        steps = InOrder(seed, BLOCK, start, start + blocks, count=len(images))
+        batches = dataloader(images, transform, steps, device=where, decoding=decoding)
+        with verify_frozen(backbone.to(where)), torch.inference_mode():
+            parts = (part for (views,), _ in batches for part in views[0].split(device.batch_size))
+            X = torch.cat([backbone(part).float().cpu() for part in parts])
+        yield X
 
-    def one_pass(number: int) -> Tensor:
-        steps = InOrder(seed, BLOCK, number * blocks, (number + 1) * blocks, count=len(images))
-        batches = dataloader(images, transform, steps, device=device, decoding=preprocess.decoding(**decoding))
-        with verify_frozen(backbone.to(device)), torch.inference_mode():
-            return torch.cat([backbone(X).float().cpu() for (views,), _ in batches for X in views[0].split(batch_size)])
 
-    return one_pass
-
-
-def keep_decoded(images: AnyImages, preprocess: Preprocess, **decoding: Any) -> AnyImages:
+def keep_decoded(images: AnyImages, preprocess: Preprocess, decoding: Decoding) -> AnyImages:
     """Return the images decoded, with the channels of the network, if they have one size and fit into 2 GiB; else
     unchanged. Passes over decoded images crop on the device of the backbone, and decode nothing.
     """
@@ -209,7 +197,7 @@ def keep_decoded(images: AnyImages, preprocess: Preprocess, **decoding: Any) -> 
     info = dataset_info(images)
     try:
         if info.uniform and info.bytes_in_memory() <= MEMORY:
-            return load_images(images, channels=preprocess.channels, decoding=preprocess.decoding(**decoding))
+            return load_images(images, channels=preprocess.channels, decoding=decoding)
     except MixedSizesError:  # of images that were not in the sample
         pass
     return images
@@ -234,9 +222,8 @@ def calibrate_batchnorm(
     *,
     sample: int = 4096,
     generator: torch.Generator,
-    batch_size: int = 512,
-    device: torch.device | str = "cpu",
-    **options: Any,
+    device: Device = CPU,
+    errors: DecodeErrors | None = None,
 ) -> nn.Module:
     """Estimate the statistics of every BatchNorm on training images, in place, and return the backbone.
 
@@ -250,18 +237,17 @@ def calibrate_batchnorm(
         preprocess: the preprocessing of the trained backbone.
         sample: number of images, drawn at random, because each batch from a sorted folder would contain only one class.
         generator: a CPU generator that draws the images.
-        batch_size: images per forward pass. A batch that is at most half full is skipped, because all batches have the
-            same weight.
-        device: device of the backbone.
-        **options: as of `extract_features`.
+        device: where the backbone runs, and how images come to it. A batch that is at most half full is skipped,
+            because all batches have the same weight.
+        errors: records images that cannot be read.
     """
     chosen = images.subset(torch.randperm(len(images), generator=generator)[:sample].numpy())
-    batch_size = min(batch_size, len(chosen))
-    batches = preprocessed_batches(chosen, preprocess, batch_size=batch_size, **options)
+    where, batch_size = resolve_device(device.accelerator), min(device.batch_size, len(chosen))
+    batches = preprocessed_batches(chosen, preprocess, replace(device, batch_size=batch_size), errors)
     # not ==, because one unreadable image must not exclude the batch
-    full = (preprocess.normalize(part.pixels.to(device)) for part in batches if 2 * len(part.pixels) > batch_size)
+    full = (preprocess.normalize(part.pixels.to(where)) for part in batches if 2 * len(part.pixels) > batch_size)
     with restore_modes(backbone), torch.random.fork_rng():  # dropout draws
-        update_bn(full, backbone.to(device))
+        update_bn(full, backbone.to(where))
     return backbone
 
 

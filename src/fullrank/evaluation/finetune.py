@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save
 from torch import nn
@@ -22,13 +21,13 @@ from fullrank.evaluation.features import crop_and_flip
 from fullrank.evaluation.outcomes import Prediction, Target, score_predictions
 from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, SupervisedProtocol, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
-from fullrank.evaluation.task import AnyImages, Notify, Task, describe, file_of, one_label, open_task, silent
+from fullrank.evaluation.task import AnyImages, Notify, Task, file_of, labelled_rows, open_task, silent
 from fullrank.evaluation.verdict import verdict
 from fullrank.files import atomic_write
 from fullrank.images import MemoryImages, Preprocess
 from fullrank.images.preprocess import same_form
 from fullrank.images.reading import Device, Reading
-from fullrank.models import Model, load
+from fullrank.models import Model, load, resolve_device
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, write_hub_folder
 from fullrank.models.features import preprocessed_batches
 from fullrank.models.model import ModelLike, with_depth
@@ -97,9 +96,9 @@ def finetune(
     if out is not None:
         check_folder(Path(out), overwrite=overwrite)
     loaded = load(model)
-    task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, several=False)
-    path = file_of(loaded, store=store)
-    task, loaded = describe(task, loaded, elsewhere=labelled is not None), with_depth(loaded, task.splits.train)
+    path, options = file_of(loaded, store=store), {"several": False, "elsewhere": labelled is not None}
+    task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, **options)
+    loaded = with_depth(loaded, task.splits.train)
     course = Course.of(task, loaded, given)
     starts: dict[str, Callable[[int], nn.Module]] = {"backbone": lambda _: deepcopy(loaded.backbone)}
     if loaded.init is not None:
@@ -121,7 +120,7 @@ def finetune(
         for name, predictions in trained.items()
         for outcome in score_predictions(name, "finetune", settings, predictions, target)
     ]
-    evaluation = task.evaluation(loaded, outcomes, target, course.read, seed=seed, seeds=True)
+    evaluation = task.evaluation(loaded, outcomes, target, (len(course.train), len(course.test)), seed=seed, seeds=True)
     evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
     if out is not None:
         network, head = first
@@ -160,36 +159,27 @@ def write_network(model: Model, head: nn.Linear, folder: Path, *, overwrite: boo
 
 @dataclass(frozen=True)
 class Course:
-    """The labelled images of a task in memory, at the size of a network, on which networks are trained and scored.
-
-    Attributes:
-        read: Number of training and of test images that could be read, labelled or not.
-    """
+    """The readable images of a task in memory, at the size of a network, on which networks are trained and scored."""
 
     train: MemoryImages
     test: MemoryImages
-    read: tuple[int, int]
     preprocess: Preprocess
     protocol: SupervisedProtocol
-    device: torch.device | str = "cpu"
+    device: torch.device
 
     @classmethod
     def of(cls, task: Task, model: Model, protocol: SupervisedProtocol) -> "Course":
         """Decode the images; the training has no flips if the views of the model's run have none."""
-        (train, read), (test, read_test) = (
-            decode_labelled(part, model.preprocess, task) for part in (task.splits.train, task.splits.test)
-        )
+        train, test = (preprocess_all(part, model.preprocess, task) for part in (task.splits.train, task.splits.test))
         if model.recipe is not None and not all(view.flip for view in model.recipe.views):
             protocol = replace(protocol, flip=0.0)
         preprocess = replace(model.preprocess, resize=0)  # the pixels are resized already
-        return cls(train, test, (read, read_test), preprocess, protocol, task.options["device"])
+        return cls(train, test, preprocess, protocol, resolve_device(task.device.accelerator))
 
     @property
     def target(self) -> Target:
-        """The labels of the test images."""
-        images = self.test
-        labels = images.labels.numpy() if images.multi_labels is None else images.multi_labels.numpy() == 1
-        return Target(labels, np.asarray(images.groups), tuple(images.classes))
+        """The labels of the labelled test images."""
+        return Target.of(self.test, labelled_rows(self.test))
 
     def take(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
         """Train a network, in place, with a new linear classifier, and return the classifier and its predictions.
@@ -202,7 +192,7 @@ class Course:
             network: the network.
             seed: seed of the classifier, the order of the images, the crops and dropout.
         """
-        protocol, device, images = self.protocol, torch.device(self.device), self.train
+        protocol, device, images, labelled = self.protocol, self.device, self.train, labelled_rows(self.train)
         labels, loss = images.labels, partial(cross_entropy, label_smoothing=protocol.smoothing)
         classes, transform = int(labels.max()) + 1, crop_and_flip(self.preprocess, protocol)
         if images.multi_labels is not None:
@@ -210,7 +200,7 @@ class Course:
             classes = labels.shape[1]
         network = network.to(device).requires_grad_(True)
         # no batch of one image, for BatchNorm
-        steps = min(math.ceil(len(labels) / protocol.batch_size), max(len(labels) // 2, 1))
+        steps = min(math.ceil(len(labelled) / protocol.batch_size), max(len(labelled) // 2, 1))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             with torch.no_grad():
@@ -222,7 +212,8 @@ class Course:
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
             network.train()
             for epoch in range(protocol.epochs):
-                for step, rows in enumerate(torch.randperm(len(labels)).tensor_split(steps), start=epoch * steps):
+                order = labelled[torch.randperm(len(labelled))]
+                for step, rows in enumerate(order.tensor_split(steps), start=epoch * steps):
                     params = transform.make_params(seed, step, len(rows))
                     views = transform(images.pixels[rows].to(device), params)[0][0]
                     optimizer.zero_grad()
@@ -231,27 +222,25 @@ class Course:
                     schedule.step()
         network.eval()
         with torch.inference_mode():
-            tests = (self.preprocess.normalize(part.to(device)) for part in self.test.pixels.split(256))
-            return head, Prediction(torch.cat([head(network(part)).cpu() for part in tests]))
+            tests = (self.test.pixels[rows].to(device) for rows in labelled_rows(self.test).split(256))
+            logits = torch.cat([head(network(self.preprocess.normalize(pixels))).cpu() for pixels in tests])
+        return head, Prediction(logits)
 
 
-def decode_labelled(images: AnyImages, preprocess: Preprocess, task: Task) -> tuple[MemoryImages, int]:
-    """Decode the labelled images at the size of the network, and return them with the number of all that were read."""
-    options = {name: value for name, value in task.options.items() if name != "device"}
-    batches = list(preprocessed_batches(images, preprocess, **options))
+def preprocess_all(images: AnyImages, preprocess: Preprocess, task: Task) -> MemoryImages:
+    """Return all readable images of a task in memory, at the size of the network."""
+    batches = list(preprocessed_batches(images, preprocess, task.device, task.errors))
     if not batches:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
     rows = torch.cat([batch.indices for batch in batches])
-    several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows]
-    decoded = MemoryImages(
+    return MemoryImages(
         torch.cat(same_form([batch.pixels.cpu() for batch in batches])),
         torch.cat([batch.labels.cpu() for batch in batches]),
         tuple(name for batch in batches for name in batch.names),
         tuple(images.classes),
         torch.as_tensor(images.groups).cpu()[rows],
-        several,
+        None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows],
     )
-    return decoded.subset((one_label(decoded) >= 0).nonzero().flatten().numpy()), len(rows)
 
 
 def learning_rate_factor(step: int, steps: int) -> float:

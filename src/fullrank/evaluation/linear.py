@@ -4,7 +4,8 @@ The result is that of the last iteration, never the best result on the test set.
 the training features. `standardize` standardises features.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,10 @@ from fullrank.errors import UserError
 from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.outcomes import Prediction
-from fullrank.evaluation.protocol import AdamProtocol, FewShotProtocol, FractionsProtocol, LinearProtocol, SgdProtocol
+from fullrank.evaluation.protocol import AdamProtocol, FewShotProtocol, LinearProtocol, SgdProtocol
 
 # With fewer labels, a single tenth of them is too few to choose a penalty: its choice would depend on the seed.
 FEW_LABELS = 1000
-# A function epoch → the training features of that epoch (n, D).
-Passes = Callable[[int], Tensor]
 
 
 def linear_probe(
@@ -146,51 +145,37 @@ def few_shot(
     X_test: Float[Tensor, "m D"],
     *,
     labels: int = FewShotProtocol.labels[0],
+    fraction: float | None = None,
     draws: int = FewShotProtocol.draws,
-    penalty: float = FewShotProtocol.penalty,
+    penalties: Sequence[float] = (FewShotProtocol.penalty,),
+    iterations: int = LinearProtocol.iterations,
     seed: int = 0,
 ) -> Iterator[Prediction]:
-    """Yield the linear probe of `labels` random training images per class, `draws` times.
+    """Yield the linear probe of a few random training images of each class, `draws` times.
 
-    Features should be standardised by the statistics of all training images, labelled or not. With so few labels,
-    classes can usually be separated perfectly, so `penalty` only selects a wide margin.
+    Features should be standardised by the statistics of all training images, labelled or not. With few labels, classes
+    can usually be separated perfectly, so the penalty only selects a wide margin.
+
+    Args:
+        X: training features.
+        y: their labels.
+        X_test: test features.
+        labels: images per class.
+        fraction: instead, the share of the images of each class, rounded, at least one image.
+        draws: number of draws.
+        penalties: as of `linear_probe`.
+        iterations: maximum number of iterations per fit.
+        seed: seed of the draws.
 
     >>> X, y = torch.tensor([[-1.0], [-2], [1], [2]]), torch.tensor([0, 0, 1, 1])
     >>> len([prediction for prediction in few_shot(X, y, X, labels=1)])
     20
     """
     generator = torch.Generator().manual_seed(seed)
+    count = labels if fraction is None else (y.bincount() * fraction).round().long().clamp_min(1)
     for _ in range(draws):
-        rows = draw_labels(y, labels=labels, generator=generator)
-        yield linear_probe(X[rows], y[rows], X_test, penalties=(penalty,), seed=seed)
-
-
-def label_fraction(
-    X: Float[Tensor, "n D"],
-    y: Int64[Tensor, " n"],
-    X_test: Float[Tensor, "m D"],
-    *,
-    fraction: float,
-    draws: int = FractionsProtocol.draws,
-    seed: int = 0,
-    **options: Any,
-) -> Iterator[Prediction]:
-    """Yield the linear probe of a random share of the labels of each class, rounded, at least one; `draws` times.
-
-    Args:
-        X: training features, standardised by the statistics of all training images, labelled or not.
-        y: their labels.
-        X_test: test features.
-        fraction: the share.
-        draws: number of draws.
-        seed: seed of the draws.
-        **options: `penalties` and `iterations` of `linear_probe`.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    labels = (y.bincount() * fraction).round().long().clamp_min(1)
-    for _ in range(draws):
-        rows = draw_labels(y, labels=labels, generator=generator)
-        yield linear_probe(X[rows], y[rows], X_test, seed=seed, **options)
+        rows = draw_labels(y, labels=count, generator=generator)
+        yield linear_probe(X[rows], y[rows], X_test, penalties=penalties, iterations=iterations, seed=seed)
 
 
 def draw_labels(
@@ -243,7 +228,7 @@ def gradient_probe(
     X_test: Float[Tensor, "m D"],
     protocol: SgdProtocol | AdamProtocol,
     *,
-    passes: Passes | None = None,
+    passes: Iterable[Tensor] | None = None,
     seed: int = 0,
 ) -> Prediction:
     """Train a linear classifier by SGD or Adam, and return its result after the last epoch.
@@ -260,8 +245,7 @@ def gradient_probe(
         y: their labels.
         X_test: test features.
         protocol: the numbers of the training.
-        passes: epoch → the training features of that epoch (rows as in X), for augmented images; None: X in every
-            epoch.
+        passes: the training features of each epoch (rows as in X), for augmented images; None: X in every epoch.
         seed: seed of the order of the features.
 
     Raises:
@@ -286,8 +270,7 @@ def gradient_probe(
             raise UserError(f"{len(rates)} learning rates need ten labels of a class, {remedy}")
         candidates = {rate: _Head(X, classes, protocol, rate, everything[~held_out]) for rate in rates}
     finals = {rate: _Head(X, classes, protocol, rate, everything) for rate in rates}
-    for epoch in range(protocol.epochs):
-        features = X if passes is None else passes(epoch)
+    for features in islice(repeat(X) if passes is None else passes, protocol.epochs):
         for head in (*candidates.values(), *finals.values()):
             head.train_epoch(features, y, generator)
     best = next(iter(finals))

@@ -19,17 +19,18 @@ from jaxtyping import Float, Float32, Int64, UInt8
 from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
-from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
 
 from fullrank.errors import UserError, printable
-from fullrank.evaluation.task import AnyImages, Notify, how, silent
+from fullrank.evaluation.nearest import nearest
+from fullrank.evaluation.task import AnyImages, Notify, silent
 from fullrank.files import atomic_write
-from fullrank.images import Preprocess, as_images, open_images
+from fullrank.images import DecodeErrors, Preprocess, as_images, open_images
 from fullrank.images.memory import given_images, read_pixels
-from fullrank.images.preprocess import same_form, to_8_bits, to_16_bits
+from fullrank.images.preprocess import to_8_bits, to_16_bits
 from fullrank.images.reading import Device, Reading
-from fullrank.models import Model, load
-from fullrank.models.features import preprocessed_batches, verify_frozen
+from fullrank.models import Model, load, resolve_device
+from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, resolve_source
 
@@ -250,37 +251,34 @@ def neighbours(
     """
     if k < 1 or not 0 < duplicates <= 1:
         raise UserError(f"k is {k} and duplicates is {duplicates}, expected k ≥ 1 and a correlation in (0, 1]")
-    options, loaded = how(device or Device()), load(model)
+    device, loaded = device or Device(), load(model)
     source, parts = open_parts(loaded, data, split, reading)
-    loaded, where = with_depth(loaded, *parts.values()), options.pop("device")
-    asked = None if query is None else _read_queries(loaded, query)  # before the work: an image may be unreadable
-    names, splits, labels, places, X, small, digests = [], [], [], [], [], [], []
-
-    @torch.inference_mode()
-    def embed(pixels: torch.Tensor) -> np.ndarray:
-        return loaded.backbone(loaded.preprocess.normalize(pixels.to(where))).float().cpu().numpy()
-
-    with verify_frozen(loaded.backbone.to(where)):
-        for part, images in parts.items():
-            notify(f"embedding {len(images):,} images of {part}")
-            for batch in preprocessed_batches(images, loaded.preprocess, **options):
-                X.append(embed(batch.pixels))
-                small.append(thumbnails(batch.pixels.cpu()))
-                values = to_16_bits(batch.pixels.cpu()).numpy()
-                digests += [hashlib.sha1(image.tobytes()).digest() for image in values]
-                names += batch.names
-                texts = (*images.classes, *map(str, range(len(images.classes), int(batch.labels.max()) + 1)))
-                labels += [texts[label] if label >= 0 else None for label in batch.labels.tolist()]
-                splits += [part] * len(batch.names)
-                places.append(batch.indices.numpy())
-        queries = None if asked is None else embed(asked[1])
+    loaded, errors = with_depth(loaded, *parts.values()), DecodeErrors(max_error_fraction=device.max_error_fraction)
+    asked = None
+    if query is not None:  # before the work: an image may be unreadable
+        images = given_images(query)
+        loaded.backbone.to(resolve_device(device.accelerator))
+        asked = [images.name(row) for row in range(len(images))], loaded.features(images).float()
+    names, splits, labels, places, features, small, digests = [], [], [], [], [], [], []
+    for part, images in parts.items():
+        notify(f"embedding {len(images):,} images of {part}")
+        for batch, X in embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors):
+            features.append(X)
+            pixels = batch.pixels.cpu()
+            small.append(thumbnails(pixels))
+            digests += [hashlib.sha1(image.tobytes()).digest() for image in to_16_bits(pixels).numpy()]
+            names += batch.names
+            texts = (*images.classes, *map(str, range(len(images.classes), int(batch.labels.max()) + 1)))
+            labels += [texts[label] if label >= 0 else None for label in batch.labels.tolist()]
+            splits += [part] * len(batch.names)
+            places.append(batch.indices.numpy())
     if len(names) < 2:
         raise UserError(f"{source} has {len(names)} readable images, expected at least two")
-    features, k = np.concatenate(X), min(k, len(names) - 1)
-    if not np.isfinite(features).all():
+    X, k = torch.cat(features), min(k, len(names) - 1)
+    if not X.isfinite().all():
         raise UserError("the features are not finite; use another model, such as an earlier checkpoint: RUN@STEP")
     notify(f"searching the neighbours of {len(names):,} images")
-    indices, similarities = nearest(features, k)
+    indices, similarities = _search(X, k)
     return Neighbours(
         model=loaded.name,
         source=source,
@@ -293,8 +291,8 @@ def neighbours(
         parts=parts,
         places=np.concatenate(places),
         preprocess=loaded.preprocess,
-        queries=None if asked is None or queries is None else (asked[0], *nearest(features, k, queries)),
-        skipped=tuple(options["decode_errors"].reasons),
+        queries=None if asked is None else (asked[0], *_search(X, k, asked[1])),
+        skipped=tuple(errors.reasons),
     )
 
 
@@ -315,46 +313,14 @@ def open_parts(
     return getattr(source, "source", "memory"), {"all": source}
 
 
-def _read_queries(model: Model, query: Any) -> tuple[list[str], torch.Tensor]:
-    """Return the names and the preprocessed pixels of the queries."""
-    images = given_images(query)
-    rows = range(len(images))
-    pixels = same_form([read_pixels(images, row, model.preprocess) for row in rows])
-    return [images.name(row) for row in rows], torch.stack(pixels)
-
-
-def nearest(
-    X: Float32[np.ndarray, "n D"], k: int, queries: Float32[np.ndarray, "q D"] | None = None
+def _search(
+    X: Float32[Tensor, "n D"], k: int, queries: Float32[Tensor, "q D"] | None = None
 ) -> tuple[Int64[np.ndarray, "_ k"], Float32[np.ndarray, "_ k"]]:
-    """Return the k nearest rows of each row of X, without the row itself, or of each query, and their cosine
-    similarities, the most similar first.
-
-    For unit rows cos = 1 − d²/2, so the Euclidean distances d give the order, for which scikit-learn's exact search is
-    fastest. The cosine of a row of zeros, such as that of a dead network, with any row is 0.
-
-    >>> X = np.array([[1, 0], [2, 0.1], [0, 1]], np.float32)
-    >>> indices, similarities = nearest(X, 1)
-    >>> indices.ravel().tolist(), [round(float(value), 2) for value in similarities.ravel()]
-    ([1, 0, 1], [1.0, 1.0, 0.05])
-    """
-    index = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(_unit_rows(X, (1, 0)))
-    if queries is not None:
-        distances, indices = index.kneighbors(_unit_rows(queries, (0, 1)))
-    else:
-        distances, indices = index.kneighbors(_unit_rows(X, (0, 1)), n_neighbors=k + 1)
-        own = indices == np.arange(len(X))[:, None]  # not always the first: an equal image has the same distance
-        own[~own.any(axis=1), -1] = True
-        distances, indices = (values[~own].reshape(len(X), k) for values in (distances, indices))
-    return indices.astype(np.int64), (1 - distances**2 / 2).astype(np.float32)
+    similarities, indices = nearest(X, k, queries)
+    return indices.cpu().numpy(), similarities.cpu().numpy()
 
 
-def _unit_rows(X: Float32[np.ndarray, "n D"], zeros: tuple[int, int]) -> Float32[np.ndarray, "n D+2"]:
-    """Return rows of unit length with two more columns, which are `zeros` for a row of zeros."""
-    norms = np.linalg.norm(X, axis=1, keepdims=True)
-    return np.hstack([X / np.where(norms > 0, norms, 1), (norms == 0) * np.array(zeros)]).astype(np.float32)
-
-
-def thumbnails(pixels: torch.Tensor) -> UInt8[np.ndarray, "n d"]:
+def thumbnails(pixels: Tensor) -> UInt8[np.ndarray, "n d"]:
     """Return images (n, C, S, S) averaged over squares, at most 16 × 16 pixels, as rows."""
     small = F.adaptive_avg_pool2d(to_8_bits(pixels).float(), min(SIDE, pixels.shape[-1]))
     return small.round().byte().flatten(1).numpy()

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from scipy.special import softmax, stdtrit
 from torch import Tensor
 
@@ -34,6 +35,7 @@ from fullrank.evaluation.score import (
     Score,
     main_score,
 )
+from fullrank.images import Images, MemoryImages
 
 # Top-5 accuracy is reported for more classes than this: with 10 classes, chance alone gives 50 %.
 MANY_CLASSES = 10
@@ -70,6 +72,13 @@ class Target:
     labels: np.ndarray
     groups: np.ndarray
     classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, images: Images | MemoryImages, rows: Int64[Tensor, " m"]) -> "Target":
+        """Return the labels of some labelled images."""
+        labels = images.labels if images.multi_labels is None else images.multi_labels == 1
+        labels, groups = (torch.as_tensor(values).cpu()[rows].numpy() for values in (labels, images.groups))
+        return cls(labels, groups, tuple(images.classes))
 
     @property
     def present(self) -> list[int]:
@@ -111,7 +120,6 @@ class Outcome(NamedTuple):
 def accuracy(logits: Float[Tensor, "m K"], labels: Tensor, *, top: int = 1) -> float:
     """Return the share of the labelled images whose class is among the `top` highest logits.
 
-    >>> import torch
     >>> accuracy(torch.eye(3), torch.tensor([0, 2, -1]))
     0.5
     """

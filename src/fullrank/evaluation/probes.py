@@ -10,18 +10,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import embedding_bag
 
 from fullrank.errors import UserError
 from fullrank.evaluation.features import FeatureSet
-from fullrank.evaluation.linear import (
-    check_classes,
-    few_shot,
-    gradient_probe,
-    held_out_tenths,
-    label_fraction,
-    linear_probe,
-)
+from fullrank.evaluation.linear import check_classes, few_shot, gradient_probe, held_out_tenths, linear_probe
+from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.outcomes import Outcome, Prediction, score_predictions
 from fullrank.evaluation.protocol import AdamProtocol, KnnProtocol, SgdProtocol, SvmProtocol, settings_of
 
@@ -54,17 +48,12 @@ def knn(
     >>> knn(X, y, torch.tensor([[5.0, 1], [0, 7]])).logits.argmax(1).tolist()
     [0, 1]
     """
-    K, k, votes = normalize(X).mT, min(k, len(y)), []  # (D, n)
-    columns = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
-    for Q in X_test.split(max(cells // max(len(y), k * columns), 1)):
-        nearest = (normalize(Q) @ K).topk(k, dim=1)
-        weights = (nearest.values / temperature).softmax(1)
-        if y.ndim == 2:
-            votes.append(torch.einsum("mk,mkc->mc", weights, y[nearest.indices].to(weights)))
-        else:
-            votes.append(weights.new_zeros(len(Q), columns).scatter_add(1, y[nearest.indices], weights))
-    shares = torch.cat(votes)
-    return Prediction(shares if y.ndim == 2 else shares.log())
+    similarities, indices = nearest(X, min(k, len(y)), X_test, cells=cells)
+    weights = (similarities / temperature).softmax(1)
+    if y.ndim == 1:
+        votes = weights.new_zeros(len(X_test), int(y.max()) + 1).scatter_add(1, y[indices], weights)
+        return Prediction(votes.log())
+    return Prediction(embedding_bag(indices, y.to(weights), per_sample_weights=weights, mode="sum"))
 
 
 def linear_svm(
@@ -146,7 +135,8 @@ def _plain(probe: Callable[..., Any]) -> Callable[..., Any]:
 
 def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: int) -> Prediction:
     data = features.arrays(standardized=protocol.standardize)
-    return gradient_probe(*data, protocol, passes=features.passes(protocol), seed=seed)
+    passes = features.passes(protocol) if protocol.views else None
+    return gradient_probe(*data, protocol, passes=passes, seed=seed)
 
 
 # Name on the command line → probe. Its numbers are in `Protocols`.
@@ -156,9 +146,13 @@ PROBES: dict[str, Probe] = {
     "linear-imagenet": Probe(_gradient),
     "knn": Probe(_plain(lambda *data, seed, **numbers: knn(*data, **numbers)), several=True),
     "svm": Probe(_plain(linear_svm)),
-    "few-shot": Probe(_plain(few_shot), each="labels", by_class=False),
+    "few-shot": Probe(
+        _plain(lambda *data, penalty, **numbers: few_shot(*data, penalties=(penalty,), **numbers)),
+        each="labels",
+        by_class=False,
+    ),
     "fractions": Probe(
-        _plain(lambda *data, fractions, **numbers: label_fraction(*data, fraction=fractions, **numbers)),
+        _plain(lambda *data, fractions, **numbers: few_shot(*data, fraction=fractions, **numbers)),
         each="fractions",
         by_class=False,
     ),

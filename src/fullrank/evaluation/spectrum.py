@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.evaluation.task import AnyImages, how
 from fullrank.files import atomic_write
-from fullrank.images import Preprocess
 from fullrank.images.reading import Device, Reading
-from fullrank.models import load
-from fullrank.models.features import stream_features
+from fullrank.models import load, resolve_device
+from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, held_out_images
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
@@ -176,57 +174,22 @@ def _history_table(history: Any, part: str) -> Table:
     return table
 
 
-class StreamingEncoderSpectrum:
-    """The spectra of representations and of their projections, computed in batches.
-
-    Args:
-        projector: maps representations to embeddings; None: for the backbone alone.
-    """
-
-    def __init__(self, projector: nn.Module | None) -> None:
-        self._projector = projector
-        self._spectra = {part: StreamingSpectrum() for part in ("backbone", "projector")[: 1 + (projector is not None)]}
-
-    def update(self, R: Float[Tensor, "n D_b"]) -> None:
-        """Add a batch of representations."""
-        self._spectra["backbone"].update(R)
-        if self._projector is not None:
-            self._spectra["projector"].update(self._projector(R))
-
-    def compute(self) -> dict[str, Spectrum]:
-        """Return the spectra of "backbone" and "projector" so far."""
-        return {location: streaming.compute() for location, streaming in self._spectra.items()}
-
-
+@torch.no_grad()
 def encoder_spectrum(
-    backbone: nn.Module,
-    projector: nn.Module | None,
-    images: AnyImages,
-    preprocess: Preprocess,
-    **options: Any,
+    representations: Iterable[Float[Tensor, "_ D_b"]], projector: nn.Module | None
 ) -> dict[str, Spectrum]:
-    """Return the spectra of backbone and projector on a set of images, batch by batch: memory does not limit the number
-    of images.
+    """Return the spectra of representations, and of their projections if there is a projector; batch by batch, so that
+    memory does not limit their number.
 
-    Args:
-        backbone: maps images to representations.
-        projector: maps representations to embeddings; None, or without layers: the backbone alone.
-        images: the images.
-        preprocess: the preprocessing of the backbone.
-        **options: as of `extract_features`.
-
-    >>> from fullrank.images import open_images
-    >>> digits, preprocess = open_images("digits")["all"], Preprocess(1, 8, (0.5,), (0.5,))
-    >>> spectra = encoder_spectrum(nn.Flatten(), None, digits, preprocess)
-    >>> spectra["backbone"].collapsed_dimensions()  # three pixels are always black
-    3
+    >>> encoder_spectrum(torch.eye(4).split(2), None)["backbone"].effective_rank()
+    3.0
     """
-    device = options.get("device", "cpu")
-    spectra = StreamingEncoderSpectrum(projector.to(device) if projector and list(projector.children()) else None)
-    for features in stream_features(backbone, images, preprocess, **options):
-        with torch.inference_mode():
-            spectra.update(features.X.to(device))
-    return spectra.compute()
+    spectra = {part: StreamingSpectrum() for part in ("backbone", "projector")[: 1 + (projector is not None)]}
+    for R in representations:
+        spectra["backbone"].update(R)
+        if projector is not None:
+            spectra["projector"].update(projector(R))
+    return {part: streaming.compute() for part, streaming in spectra.items()}
 
 
 def measure_spectrum(
@@ -260,10 +223,14 @@ def measure_spectrum(
     96
     """
     models = [load(each) for each in (model, against) if each is not None]
-    images, found = held_out_images(models[0], data, split, reading), Spectra()
+    images, found, device = held_out_images(models[0], data, split, reading), Spectra(), device or Device()
     found.source = getattr(images, "source", "memory")
     for prefix, each in zip(("", "against_"), models, strict=False):
-        each, options = with_depth(each, images), how(device or Device())
-        spectra = encoder_spectrum(each.backbone, each.projector, images, each.preprocess, **options)
-        found |= {f"{prefix}{location}": spectrum for location, spectrum in spectra.items()}
+        each, projector = with_depth(each, images), each.projector
+        projector = (
+            projector.to(resolve_device(device.accelerator)) if projector and list(projector.children()) else None
+        )
+        batches = embedded_batches(each.backbone, images, each.preprocess, device)
+        spectra = encoder_spectrum((R for _, R in batches), projector)
+        found |= {f"{prefix}{part}": spectrum for part, spectrum in spectra.items()}
     return found

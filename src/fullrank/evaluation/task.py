@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 
 from fullrank.errors import UserError
 from fullrank.evaluation.outcomes import Outcome, Target, judge
@@ -19,7 +20,7 @@ from fullrank.files import read_jsonl
 from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, decode
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.reading import Device, Reading
-from fullrank.models import Model, resolve_device
+from fullrank.models import Model
 from fullrank.models.loading import find_checkpoint
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
 
@@ -49,15 +50,6 @@ class Task:
         """The images that could not be read."""
         return DecodeErrors(max_error_fraction=self.device.max_error_fraction)
 
-    def again(self) -> "Task":
-        """Return the task with a new count of unreadable images: a second pass over them does not make more."""
-        return replace(self)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of `extract_features`."""
-        return how(self.device, self.errors)
-
     def evaluation(
         self,
         model: Model,
@@ -75,7 +67,7 @@ class Task:
         left_out = [
             f"{missing} of {len(images)} {name} images: unlabelled"
             for name, images in (("training", self.splits.train), ("test", self.splits.test))
-            if (missing := int((one_label(images) < 0).sum()))
+            if (missing := len(images) - len(labelled_rows(images)))
         ]
         left_out += [f"{len(self.errors.reasons)} images: unreadable"] if self.errors.reasons else []
         return Evaluation(
@@ -92,13 +84,6 @@ class Task:
         )
 
 
-def how(device: Device, errors: DecodeErrors | None = None) -> dict[str, Any]:
-    """Return the options of `extract_features` of a device."""
-    errors = errors or DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options = {"device": resolve_device(device.accelerator), "decode_errors": errors}
-    return options | {"batch_size": device.batch_size, "workers": device.workers}
-
-
 def open_task(
     model: Model,
     data: Data | None,
@@ -108,8 +93,10 @@ def open_task(
     notify: Notify,
     *,
     several: bool = True,
+    elsewhere: bool = False,
 ) -> Task:
-    """Return the images for training and for scoring probes.
+    """Return the images for training and for scoring probes, after telling the user what they are; `elsewhere`: whether
+    they come from another place than those of pretraining, which may contain them.
 
     Raises:
         UserError: the images do not exist, or lack labels.
@@ -118,18 +105,11 @@ def open_task(
     splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
     if reason := why_not_scorable(splits.train, splits.test, several=several):
         raise UserError(f"nothing can be scored: {reason}")
-    return Task(splits, device or Device(), notify)
-
-
-def describe(task: Task, model: Model, *, elsewhere: bool) -> Task:
-    """Return the task with its statement complete, after telling the user; `elsewhere`: whether the images come from
-    another place than those of pretraining, which may contain them.
-    """
-    shared = overlap(model, task.splits.test) if elsewhere else ""
-    statement = "; ".join(filter(None, (task.splits.statement, shared)))
+    shared = overlap(model, splits.test) if elsewhere else ""
+    statement = "; ".join(filter(None, (splits.statement, shared)))
     for line in filter(None, (unfinished(model), statement)):
-        task.notify(line)
-    return replace(task, splits=replace(task.splits, statement=statement))
+        notify(line)
+    return Task(replace(splits, statement=statement), device or Device(), notify)
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:
@@ -144,9 +124,10 @@ def file_of(model: Model, *, store: bool) -> Path | None:
     return path
 
 
-def one_label(images: AnyImages) -> torch.Tensor:
-    """Return the label of each image, or the first of several; -1 for an image without labels."""
-    return torch.as_tensor(images.labels if images.multi_labels is None else images.multi_labels[:, 0])
+def labelled_rows(images: AnyImages) -> Int64[torch.Tensor, " m"]:
+    """Return the rows of the images that have labels."""
+    labels = images.labels if images.multi_labels is None else images.multi_labels[:, 0]
+    return (torch.as_tensor(labels).cpu() >= 0).nonzero().flatten()
 
 
 def why_not_scorable(train: AnyImages, test: AnyImages, *, several: bool = False) -> str:
@@ -155,8 +136,10 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, several: bool = False
     """
     of_train, of_test = (f" of {source}" if (source := getattr(part, "source", "")) else "" for part in (train, test))
     if train.multi_labels is None and test.multi_labels is None:
-        y, missing = one_label(train), (one_label(test) < 0).all()
-        classes = len(y[y >= 0].unique())
+        classes, missing = (
+            len(torch.as_tensor(train.labels)[labelled_rows(train)].unique()),
+            not len(labelled_rows(test)),
+        )
         if classes == 0:
             remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
             return f"the training images{of_train} have no labels; {remedy}"

@@ -15,6 +15,7 @@ from torchvision.transforms.v2.functional import center_crop, resize
 
 from fullrank.images.decode import RawImage, decode
 from fullrank.images.decode_errors import DecodeErrors, Decoding
+from fullrank.images.reading import Device
 
 MAX_ASPECT = 64
 
@@ -51,9 +52,10 @@ class Preprocess:
         """Shorter side of the resized image."""
         return self.resize or self.size
 
-    def decoding(self, workers: int = 0, decode_errors: DecodeErrors | None = None) -> Decoding:
-        """Return how images are decoded for this network."""
-        return Decoding(workers, self.bits, decode_errors or DecodeErrors())
+    def decoding(self, device: Device, errors: DecodeErrors | None = None) -> Decoding:
+        """Return how images are decoded for this network; `errors` records the unreadable ones."""
+        errors = errors or DecodeErrors(max_error_fraction=device.max_error_fraction)
+        return Decoding(device.workers, self.bits, errors)
 
     def at_most(self, side: int) -> "Preprocess":
         """Return the preprocessing for images of at most `side` pixels, with the same share of the image in the crop.

@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from fullrank.errors import UserError
 from fullrank.files import atomic_write, check_suffix
-from fullrank.images import DecodeErrors
-from fullrank.images.reading import Device, Reading
+from fullrank.images import DecodeErrors, Device, Reading
 from fullrank.methods import feature_dim
 from fullrank.models.features import Features, join, stream_features
 from fullrank.models.loading import load
@@ -23,10 +21,6 @@ from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
 from fullrank.models.model_images import Data, all_images
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
-EXPECTED = (
-    "a list, an array or a column of paths, an array (n, H, W) or (n, H, W, C), a tensor (n, C, H, W), "
-    "a list of images, or Images"
-)
 
 
 def embed(
@@ -68,9 +62,7 @@ def embed(
     loaded = load(model)
     images = all_images(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    options: Any = {"batch_size": device.batch_size, "workers": device.workers, "decode_errors": errors}
-    options["device"] = resolve_device(device.accelerator)
-    batches = stream_features(loaded.backbone, images, loaded.preprocess, **options)
+    batches = stream_features(loaded.backbone, images, loaded.preprocess, device, errors)
     if out is None:
         result: Any = join(batches)
     else:
@@ -189,13 +181,13 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         """Return the features of images, (n, D) float32.
 
         Args:
-            X: n ≥ 1 images, see `EXPECTED`; arrays and tensors have uint8 values or floats in [0, 1].
+            X: n ≥ 1 images: a list, an array or a column of paths, an array (n, H, W) or (n, H, W, C), a tensor (n, C,
+                H, W), a list of images, or `Images`. Arrays and tensors have uint8 values or floats in [0, 1].
 
         Raises:
             UserError: see the class.
         """
-        images = _as_images(X)
-        return self._backbone().features(images, batch_size=self.batch_size).float().cpu().numpy()
+        return self._backbone().features(_samples(X), batch_size=self.batch_size).float().cpu().numpy()
 
     def _backbone(self) -> Model:
         """Return the model of the current parameters, which is loaded once."""
@@ -224,19 +216,13 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return {name: value for name, value in state.items() if name != "_loaded"}
 
 
-def _as_images(X: Any) -> Any:
-    """Return images that `Model.features` takes; a column of paths of pandas or NumPy becomes a list, grey images get
-    their channel.
+def _samples(X: Any) -> Any:
+    """Return n images, where a column of paths of pandas, polars or NumPy becomes a list, and an array its rows.
 
-    >>> _as_images(np.array([["a.png"], ["b.png"]])), _as_images(np.zeros((5, 8, 8))).shape
-    (['a.png', 'b.png'], (5, 8, 8, 1))
+    >>> _samples(np.array([["a.png"], ["b.png"]])), len(_samples(np.zeros((5, 8, 8))))
+    (['a.png', 'b.png'], 5)
     """
-    if isinstance(X, torch.Tensor | np.ndarray) and X.ndim == 3:
-        return X[..., None] if isinstance(X, np.ndarray) else X[:, None]
     values: Any = X.to_numpy() if hasattr(X, "to_numpy") else X  # pyright: ignore[reportAttributeAccessIssue]  pandas and polars
-    if isinstance(values, np.ndarray) and (values.ndim == 1 or values.shape[1:] == (1,)):
+    if isinstance(values, np.ndarray) and values.dtype.kind in "OU":
         return values.ravel().tolist()
-    if isinstance(values, str | int) or (isinstance(values, np.ndarray) and values.ndim != 4):
-        what = f"an array of shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.60}"
-        raise UserError(f"X is {what}, expected {EXPECTED}")
-    return values
+    return list(values) if isinstance(values, np.ndarray | torch.Tensor) else values

@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, Images, MemoryImages, Preprocess, as_images, iterate_batches
+from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Preprocess, as_images, iterate_batches
+from fullrank.models.model import resolve_device
 from fullrank.models.weights import hash_weights
+
+CPU = Device(accelerator="cpu", batch_size=512)
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,21 @@ class Features:
 
 
 def extract_features(
-    backbone: nn.Module, images: Images | MemoryImages, preprocess: Preprocess, **options: Any
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    device: Device = CPU,
+    errors: DecodeErrors | None = None,
 ) -> Features:
     """Return the float32 features of all readable images, in order; arguments and errors are those of
-    `stream_features`.
+    `embedded_batches`.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
     >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    return join(stream_features(backbone, images, preprocess, **options))
+    return join(stream_features(backbone, images, preprocess, device, errors))
 
 
 def join(batches: Iterable[Features]) -> Features:
@@ -70,54 +76,61 @@ def stream_features(
     backbone: nn.Module,
     images: Images | MemoryImages,
     preprocess: Preprocess,
-    *,
-    batch_size: int = 512,
-    device: torch.device | str = "cpu",
-    workers: int = 0,
-    decode_errors: DecodeErrors | None = None,
+    device: Device = CPU,
+    errors: DecodeErrors | None = None,
 ) -> Iterator[Features]:
-    """Yield the float32 features of the readable images of each batch, in order.
+    """Yield the float32 features of the readable images of each batch, in order; arguments and errors are those of
+    `embedded_batches`.
+    """
+    for batch, X in embedded_batches(backbone, images, preprocess, device, errors):
+        several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[batch.indices]
+        yield Features(X.cpu(), batch.labels.cpu(), batch.names, batch.indices, tuple(images.classes), several)
 
-    The backbone is moved to `device` and runs in eval mode without gradient. Afterwards, the function verifies that
+
+def embedded_batches(
+    backbone: nn.Module,
+    images: Images | MemoryImages,
+    preprocess: Preprocess,
+    device: Device = CPU,
+    errors: DecodeErrors | None = None,
+) -> Iterator[tuple[Batch, Float[Tensor, "n D"]]]:
+    """Yield each batch of readable images with its float32 features, in order.
+
+    The backbone is moved to the device and runs in eval mode without gradient. Afterwards, the function verifies that
     parameters and buffers did not change, and restores the mode of every submodule.
 
     Args:
         backbone: maps float32 images (n, C, S, S) to features (n, D).
         images: images of a source, or in memory.
         preprocess: resizes and normalises the images.
-        batch_size: images per forward pass.
-        device: device of the backbone.
-        workers: number of processes that decode images; 0 decodes in this process.
-        decode_errors: records images that cannot be read; the default stops the extraction if more than 10 % are
-            unreadable.
+        device: where the backbone runs, and how images come to it.
+        errors: records images that cannot be read; by default only their share is limited, as `device` says.
 
     Raises:
         AssertionError: the backbone changed during the extraction.
         UserError: too many images are unreadable.
     """
-    empty, options = True, {"workers": workers, "decode_errors": decode_errors}
-    with verify_frozen(backbone.to(device)):
-        for part in preprocessed_batches(images, preprocess, batch_size=batch_size, **options):
+    where, empty = resolve_device(device.accelerator), True
+    with verify_frozen(backbone.to(where)):
+        for batch in preprocessed_batches(images, preprocess, device, errors):
             empty = False
             with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
-                X = backbone(preprocess.normalize(part.pixels.to(device))).float().cpu()
-            yield Features(X, part.labels.cpu(), list(part.names), part.indices, part.classes, part.multi_labels)
+                X = backbone(preprocess.normalize(batch.pixels.to(where))).float()
+            yield batch, X
     if empty:
         raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
 
 
 def preprocessed_batches(
-    images: Images | MemoryImages, preprocess: Preprocess, *, batch_size: int, **options: Any
+    images: Images | MemoryImages, preprocess: Preprocess, device: Device, errors: DecodeErrors | None = None
 ) -> Iterator[MemoryImages]:
-    """Yield batches of preprocessed pixels, with `workers` and `decode_errors`; images in memory that fit the
-    network as they are stay on their device.
-    """
+    """Yield batches of preprocessed pixels; images in memory that fit the network as they are stay on their device."""
     C = preprocess.channels
     if isinstance(images, Images) or images.pixels.shape[1] != C or not preprocess.keeps(*images.pixels.shape[2:]):
-        how = preprocess.decoding(**options)
-        yield from iterate_batches(as_images(images), preprocess, batch_size=batch_size, decoding=how)
+        decoding = preprocess.decoding(device, errors)
+        yield from iterate_batches(as_images(images), preprocess, batch_size=device.batch_size, decoding=decoding)
         return
-    for rows in torch.arange(len(images)).split(batch_size):
+    for rows in torch.arange(len(images)).split(device.batch_size):
         yield images.subset(rows.numpy())
 
 

@@ -20,7 +20,7 @@ from fullrank.models.loading import describes_network, load, parse_model
 from fullrank.models.model import Model, first_convolutions
 from fullrank.models.weights import Weights, convert_by_timm, hash_weights, is_counter, listing, not_fitting, shape_of
 from fullrank.recipes import Recipe, build_encoder
-from fullrank.recipes.rules import Start, normalization_for
+from fullrank.recipes.rules import Start, plain_fields
 
 # Arguments of a network that depend on the size of the views, which a recipe sets by itself.
 SIZE_ARGUMENTS = ("img_size", "dynamic_img_size")
@@ -39,13 +39,11 @@ def read_start(model: str | os.PathLike, fields: Mapping[str, Any] = MappingProx
     Raises:
         UserError: the model does not exist, cannot be read, or needs a `backbone`.
     """
-    given = fields.get("backbone")
-    if not isinstance(given, BackboneConfig):
-        parts = {"name": given} if given else {}
-        parts |= {key.removeprefix("backbone."): fields[key] for key in fields if key.startswith("backbone.")}
-        given = from_json(BackboneConfig, parts, "backbone") if "name" in parts else None
-    text = os.fspath(model)
-    loaded, (kind, name, _) = _load_with(text, given), parse_model(text)
+    given, text = plain_fields(fields), os.fspath(model)
+    parts = given.get("backbone") or {}
+    parts |= {key.removeprefix("backbone."): given[key] for key in given if key.startswith("backbone.")}
+    backbone = from_json(BackboneConfig, parts, "backbone") if "name" in parts else None
+    loaded, (kind, name, _) = _load_with(text, backbone), parse_model(text)
     names = {"run": f"{Path(name).absolute()}@{loaded.step}", "file": f"file:{Path(name).absolute()}"}
     arguments = {name: value for name, value in loaded.spec.arguments.items() if name not in SIZE_ARGUMENTS}
     return Start(
@@ -72,7 +70,7 @@ def with_initial_weights(recipe: Recipe) -> Recipe:
     if not recipe.init or recipe.init_hash:
         return recipe
     start = read_start(recipe.init, {"backbone": recipe.backbone})
-    mean, std = normalization_for(start, recipe.data.channels)
+    mean, std = start.normalization(recipe.data.channels)
     data = replace(recipe.data, mean=recipe.data.mean or mean, std=recipe.data.std or std)
     return replace(recipe, init=start.model, init_hash=start.hash, data=data)
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from fullrank.config import from_json
 from fullrank.errors import UserError, suggest
-from fullrank.files import parse_json, read_text
+from fullrank.files import parse_json, paths_beside, read_text
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig, at_size
 from fullrank.methods.backbones import check_name
@@ -36,7 +36,6 @@ from fullrank.models.weights import (
     summarize,
 )
 from fullrank.recipes import build_encoder, build_preprocess, read_recipe
-from fullrank.recipes.resolve import paths_beside
 from fullrank.training import Checkpoint, list_checkpoints
 
 # The forms of a MODEL.

@@ -4,9 +4,8 @@ and from a recipe to the parts of a run (`assemble`).
 
 from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build_method, build_preprocess, check
 from fullrank.recipes.assembling import check_num_images as check_num_images
-from fullrank.recipes.catalog import RECIPES
+from fullrank.recipes.catalog import PUBLISHED, RECIPES, PublishedScore
 from fullrank.recipes.dry_running import dry_run
-from fullrank.recipes.fields import differences, with_fields
 from fullrank.recipes.photos import photos_recipe
 from fullrank.recipes.recipe import (
     DataConfig,
@@ -22,7 +21,7 @@ from fullrank.recipes.recipe import (
     to_dict,
 )
 from fullrank.recipes.resolve import resolve, with_objective
-from fullrank.recipes.scores import PUBLISHED, PublishedScore
+from fullrank.recipes.rules import differences, with_fields
 from fullrank.recipes.user_code import import_function
 
 # fmt: off

@@ -1,11 +1,17 @@
-"""All recipes of the library by name, and the listing of `fullrank recipes`: one line a method, grouped by data set."""
+"""All recipes of the library by name, with their published accuracies, and the listing of `fullrank recipes`.
 
+scores.toml has the accuracies as the papers and solo-learn's README print them.
+"""
+
+import math
+import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from fullrank.recipes import cifar, imagenet, small
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, view_sizes
-from fullrank.recipes.scores import PROBE, final_score
 
 # Name → recipe and origin.
 ENTRIES: Mapping[str, Entry] = {entry.name: entry for module in (small, cifar, imagenet) for entry in module.ENTRIES}
@@ -23,6 +29,7 @@ FAMILIES = {
     "imagenet100": "ImageNet-100",
     "imagenet": "ImageNet",
 }
+PROBE = "linear probe"
 HEADER = ("", "network", "optimizer", "projector", "views", "batch", "epochs", "published", "source")
 
 
@@ -62,3 +69,73 @@ def summarize(entry: Entry) -> tuple[str, ...]:
         f"{100 * score.accuracy:.1f} %{'' if score.protocol == PROBE else '*'}" if score else "",
         entry.origin,
     )
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A published top-1 accuracy on the test images.
+
+    Attributes:
+        accuracy: Share of the test images whose class was predicted.
+        epochs: Epochs of pretraining after which it was measured.
+        protocol: "linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with
+            the backbone.
+        source: Paper and table, or file.
+        top5: Share of the test images with the class among the five best predictions, if it was published.
+        same_recipe: Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and
+            the differences that docs/recipes.md lists, and not with other settings of the same method.
+    """
+
+    accuracy: float
+    epochs: int
+    protocol: str
+    source: str
+    top5: float | None = None
+    same_recipe: bool = True
+
+
+def _tables() -> Iterator[tuple[str, str, PublishedScore]]:
+    """Yield the data set, the method, and a score, in the order of scores.toml."""
+    tables = tomllib.loads(Path(__file__).with_name("scores.toml").read_text("utf-8"))["tables"]
+    for table in tables:
+        source, top5 = table["source"], table.get("top5", {})
+        for method, row in table["percent"].items():
+            fives = top5.get(method, [math.nan] * len(row))
+            for (data_set, epochs, protocol), percent, five in zip(table["columns"], row, fives, strict=True):
+                best = None if math.isnan(five) else round(five / 100, 4)
+                values = (round(percent / 100, 4), epochs, protocol, source, best, "another recipe" not in source)
+                if not math.isnan(percent):
+                    yield data_set, method, PublishedScore(*values)
+
+
+_SCORES = list(_tables())
+_NAMES = [data_set if method == "frossl" else f"{data_set}-{method}" for data_set, method, _ in _SCORES]
+# Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key.
+PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
+    name: tuple(score for other, (_, _, score) in zip(_NAMES, _SCORES, strict=True) if other == name) for name in _NAMES
+}
+
+
+def printed_in(table: str) -> dict[str, dict[tuple[str, int], float]]:
+    """Return what a table prints, also where it took it from others: method → (data set, epochs) → accuracy in percent.
+
+    >>> printed_in("Skean et al. 2024, Table 3")["frossl"][("stl10", 3)]
+    44.8
+    """
+    found: dict[str, dict[tuple[str, int], float]] = {}
+    for data_set, method, score in _SCORES:
+        if score.source.startswith(table):
+            found.setdefault(method, {})[data_set, score.epochs] = round(100 * score.accuracy, 2)
+    return found
+
+
+def final_score(name: str) -> PublishedScore | None:
+    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of the
+    online classifier, else None.
+
+    >>> final_score("stl10").accuracy, final_score("cifar10-wmse").accuracy, final_score("cifar10-ivne")
+    (0.873, 0.8867, None)
+    """
+    scores = [score for score in PUBLISHED.get(name, ()) if score.same_recipe]
+    probes = [score for score in scores if score.protocol == PROBE]
+    return max(probes or scores, key=lambda score: score.epochs, default=None)

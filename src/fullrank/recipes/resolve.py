@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from fullrank.errors import UserError, suggest
+from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.catalog import ENTRIES, RECIPES
-from fullrank.recipes.fields import plain_fields, with_fields
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, flatten, is_below, read_recipe, to_dict
-from fullrank.recipes.rules import Start, explain_start, following, start_channels, with_start
+from fullrank.recipes.rules import Start, explain_start, following, plain_fields, with_fields, with_start
 from fullrank.recipes.user_code import find_objective, import_function
 
 Notify = Callable[[str], Any]
@@ -122,12 +122,6 @@ def find_recipe(source: Any) -> Recipe | None:
     return None
 
 
-def paths_beside(path: str) -> list[str]:
-    """Return the paths of the files and folders in the folder of a path that was perhaps mistyped."""
-    folder = Path(path).parent
-    return [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
-
-
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
@@ -136,7 +130,7 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
     size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)
     channels, backbone = given.get("data.channels", info.channels), given.get("backbone.name")
     if start is not None:
-        channels = given.get("data.channels") or start_channels(info.channels, start)
+        channels = given.get("data.channels") or start.channels_for(info.channels)
         size, backbone = size or min(start.size, LARGEST_START), start.backbone.name
     info = replace(info, channels=channels)
     return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info

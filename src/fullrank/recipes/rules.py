@@ -1,13 +1,20 @@
-"""What follows from other fields of a recipe: from those that a user gives, and from a MODEL to start with."""
+"""The fields of a recipe by their dotted names, as in flags: given in several forms, set, compared; and what follows
+from those that a user gives, and from a MODEL to start with.
+"""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
+from pydantic_core import to_jsonable_python
+
+from fullrank.errors import UserError, suggest
+from fullrank.images.reading import Reading
 from fullrank.methods.backbones import check_name, has_plain_stem
 from fullrank.methods.config import BackboneConfig
-from fullrank.recipes.fields import with_fields
-from fullrank.recipes.recipe import Recipe, is_below
+from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, to_dict
+from fullrank.recipes.user_code import is_imported
 from fullrank.training.config import OptimizerConfig
 
 # Views of at most this size get the small stem: the standard stem reduces 64 px to a feature map of 2×2.
@@ -39,6 +46,88 @@ SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
 RATE_WITH_INIT = 0.1
 # Numbers of channels between which images are converted; images of any other number stay as they are.
 CONVERTED = (1, 3)
+# Part of a recipe → the field that a plain value means: `backbone="resnet50"`.
+SHORT = {
+    "backbone": "backbone.name",
+    "optimizer": "optimizer.name",
+    "schedule": "schedule.name",
+    "projector": "projector.widths",
+}
+
+
+def plain_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return overrides under the names of the fields, with parts of a recipe as JSON objects.
+
+    >>> plain_fields({"batch-size": 8, "backbone": "resnet50", "data.label_column": "breed"})
+    {'batch_size': 8, 'backbone.name': 'resnet50', 'data.reading.label_column': 'breed'}
+    """
+    given = {}
+    for name, value in overrides.items():
+        name = name.replace("-", "_")
+        if isinstance(value, str | tuple | list) and not any(map(is_dataclass, value)):
+            name = SHORT.get(name, name)
+        part, _, field = name.partition(".")
+        if part == "data" and field in Reading.__dataclass_fields__:
+            name = f"data.reading.{field}"
+        given[name] = to_jsonable_python(value, fallback=lambda other: other)
+    return given
+
+
+def with_fields(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with other values of some fields, by their dotted names; nothing follows from them.
+
+    Raises:
+        UserError: a field does not exist, or a value is wrong.
+
+    >>> with_fields(Recipe(), {"optimizer.lr": 0.2, "views.1.size": 16}).views[1].size
+    16
+    """
+    tree = to_dict(with_view_groups(recipe, values))
+    tree["views"] = {str(number): view for number, view in enumerate(tree["views"])}
+    known = is_imported(recipe.objective) and is_imported(recipe.method_builder)  # else hyper is not complete
+    for name in sorted(values, key=lambda name: name.count(".")):
+        *path, last = name.split(".")
+        node: Any = tree
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or (known and last not in node):
+            raise UserError(f"recipe: there is no field '{name}'{suggest(name, flatten(to_dict(recipe)))}")
+        node[last] = values[name]
+    if isinstance(tree["views"], dict):
+        tree["views"] = list(tree["views"].values())
+    return from_dict(tree) if values else recipe
+
+
+def with_view_groups(recipe: Recipe, names: Iterable[str]) -> Recipe:
+    """Return the recipe with a group of views for each number in the names of fields, such as `views.1.size`.
+
+    A group after the recipe's last one is a copy of that one with one view; the fields that are named then change it.
+
+    Raises:
+        UserError: a group is left out.
+
+    >>> [view.count for view in with_view_groups(Recipe(), ["views.1.size", "epochs"]).views]
+    [2, 1]
+    """
+    if "views" in names:
+        return recipe
+    for number in sorted({int(match[1]) for name in names if (match := re.match(r"views\.(\d{1,9})\b", name))}):
+        if number > len(recipe.views):
+            raise UserError(f"views.{number} is given, but the recipe has no views.{number - 1}; add it first")
+        if number == len(recipe.views):
+            recipe = replace(recipe, views=(*recipe.views, replace(recipe.views[-1], count=1)))
+    return recipe
+
+
+def differences(a: Recipe, b: Recipe) -> list[str]:
+    """Return one line for each field in which two recipes differ, such as 'epochs 3 → 5'.
+
+    >>> differences(Recipe(epochs=3), Recipe(epochs=5, seed=1))
+    ['epochs 3 → 5', 'seed 0 → 1']
+    """
+    left, right = flatten(to_dict(a)), flatten(to_dict(b))
+    names = (name for name in sorted({*left, *right}) if left.get(name) != right.get(name))
+    return [f"{name} {left.get(name)} → {right.get(name)}" for name in names]
 
 
 def scaled(optimizer: OptimizerConfig, ratio: float) -> float:
@@ -138,12 +227,19 @@ class Start:
     std: tuple[float, ...]
     note: str = ""
 
+    def channels_for(self, channels: int) -> int:
+        """Return the number of channels of the images of a run: those of the model, if images of `channels` channels
+        can be converted to them, between gray and RGB.
+        """
+        return self.channels if channels in CONVERTED and self.channels in CONVERTED else channels
 
-def start_channels(channels: int, start: Start) -> int:
-    """Return the number of channels of the images of a run: those of the model, if images of `channels` channels can be
-    converted to them, between gray and RGB.
-    """
-    return start.channels if channels in CONVERTED and start.channels in CONVERTED else channels
+    def normalization(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
+        if channels == self.channels:
+            return self.mean, self.std
+        if channels == 1 and self.mean:
+            return (sum(self.mean) / self.channels,), (sum(self.std) / self.channels,)
+        return (), ()
 
 
 def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> Recipe:
@@ -171,8 +267,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
     ('resnet50', 0.03, 2.5)
     """
-    channels = channels or start_channels(recipe.data.channels, start)
-    mean, std = normalization_for(start, channels)
+    channels = channels or start.channels_for(recipe.data.channels)
+    mean, std = start.normalization(channels)
     if not recipe.init:
         warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
         lr = float(f"{recipe.optimizer.lr * RATE_WITH_INIT:.6g}")  # 0.03, not 0.030000000000000002
@@ -180,15 +276,6 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
         recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     data = replace(recipe.data, channels=channels, mean=mean, std=std)
     return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=data)
-
-
-def normalization_for(start: Start, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
-    if channels == start.channels:
-        return start.mean, start.std
-    if channels == 1 and start.mean:
-        return (sum(start.mean) / start.channels,), (sum(start.std) / start.channels,)
-    return (), ()
 
 
 def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:

@@ -72,7 +72,7 @@ def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
     return template.render(
         runs=runs,
         title=" and ".join(run.label for run in runs) if len(runs) < 3 else f"{len(runs)} runs",
-        figures={name: figure for name, draw in figures.FIGURES.items() if (figure := draw(runs))},
+        data=figures.all_figures(runs),
         verdicts=_verdicts(runs),
         neighbours=_neighbours(runs) if images else [],
         pictures=_pictures(runs) if images else [],

@@ -16,7 +16,7 @@ from fullrank.evaluation.features import standardize
 from fullrank.evaluation.linear import linear_probe
 from fullrank.evaluation.online import OnlineProbe, OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
-from fullrank.evaluation.spectrum import StreamingEncoderSpectrum
+from fullrank.evaluation.spectrum import encoder_spectrum
 from fullrank.images import MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import restore_modes
@@ -51,13 +51,9 @@ def evaluate_spectra(
         batch_size: number of images per forward pass.
     """
     device = next(method.parameters()).device
-    spectra, features = StreamingEncoderSpectrum(method.projector), []
     with eval_mode(method):
-        for chunk in pixels.split(batch_size):
-            R = method.backbone(preprocess.normalize(chunk.to(device)))
-            features.append(at_least_float32(R))
-            spectra.update(R)
-    return spectra.compute(), torch.cat(features)
+        R = [method.backbone(preprocess.normalize(chunk.to(device))) for chunk in pixels.split(batch_size)]
+        return encoder_spectrum(R, method.projector), torch.cat([at_least_float32(chunk) for chunk in R])
 
 
 def variance_within_views(X: Float[Tensor, "V n D"]) -> float:

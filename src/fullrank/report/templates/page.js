@@ -1,4 +1,5 @@
-const figures = JSON.parse(document.getElementById("data").textContent);
+const { figures, runs, last_step, colors } = JSON.parse(document.getElementById("data").textContent);
+const several = runs.length > 1;
 const names = Object.keys(figures);
 const root = document.documentElement;
 const state = { position: null, relative: false, printing: false, hidden: new Set() };
@@ -18,29 +19,89 @@ function template(scheme) {
   const axis = { gridcolor: rule, zerolinecolor: rule, linecolor: soft, tickfont: { color: soft }, automargin: true };
   return { layout: {
     paper_bgcolor: paper, plot_bgcolor: paper, font: { family: "system-ui, sans-serif", size: 12, color: ink },
-    xaxis: axis, yaxis: axis, hoverlabel: { bgcolor: paper, bordercolor: soft, font: { color: ink } },
+    xaxis: axis, yaxis: axis, hoverlabel: { namelength: -1, bgcolor: paper, bordercolor: soft, font: { color: ink } },
     updatemenudefaults: { bgcolor: paper, bordercolor: rule, font: { color: ink } },
     sliderdefaults: { bgcolor: rule, bordercolor: rule, activebgcolor: soft, tickcolor: rule, font: { color: soft } },
   } };
 }
 
+/* The kinds of vertical axes. */
+const axes = {
+  number: { nticks: 5, exponentformat: "power" },
+  count: { nticks: 5, rangemode: "tozero" },
+  percent: { nticks: 5, tickformat: ".3~p", hoverformat: ".1%" },
+  log: { nticks: 6, type: "log", exponentformat: "power", hoverformat: ".3~g", tickfont: { size: 10 } },
+};
+/* The runs after the last colour start again at the first colour, with the next dash. */
+const dashes = ["solid", "dash", "dot", "dashdot"];
+const lineOf = run => ({ color: colors[run % colors.length], dash: dashes[Math.floor(run / colors.length) % dashes.length] });
+const axis = (letter, k) => (k ? `${letter}${k + 1}` : letter);
+/* Escape text for plotly, which draws a subset of HTML, and %{x} as a field. */
+const plain = text => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%{", "%&#123;");
+
+/* Return a curve with the values `y` as a trace of plotly. */
+function trace({ run, name, x, low, high, points, faint, opacity = faint ? 0.4 : 1 }, y, xaxis, yaxis) {
+  const { label } = runs[several ? run : 0], line = lineOf(run);
+  const bars = low && { array: high.map((end, k) => end - y[k]), arrayminus: low.map((end, k) => y[k] - end) };
+  return {
+    type: "scatter", mode: points || x.length === 1 ? "lines+markers" : "lines", x, y, xaxis, yaxis, opacity,
+    name: plain(several ? `${label}: ${name}` : name), meta: [label, name], legendgroup: `${run}`, visible: !state.hidden.has(`${run}`),
+    line: { ...line, width: faint ? 1.25 : 2 }, marker: { color: line.color, size: 4 }, error_y: bars && { ...bars, thickness: 1, width: 3 },
+  };
+}
+
+/* Return the layout of a figure: its panels one above the other, over the same horizontal axis if there is no slider. */
+function layoutOf({ x, panels, positions, ticks }) {
+  const height = positions ? 300 : panels.length > 1 ? 150 : 210, gap = positions ? 90 : 42;
+  const layout = {
+    height: panels.length * (height + gap) - gap + (positions ? 196 : 90), margin: { l: 52, r: 10, t: 42, b: 48 }, uirevision: "keep",
+    grid: { subplots: panels.map((_, k) => [axis("x", positions ? k : 0) + axis("y", k)]), ygap: gap / (height + gap) },
+    hovermode: "x unified", hoversubplots: several ? "single" : "axis", // values of all panels of many runs would cover it
+    showlegend: Boolean(ticks) && !several, legend: ticks ? { orientation: "h", x: 0, y: -0.4, yanchor: "top" } : {},
+    annotations: [], shapes: [],
+  };
+  const scale = ticks ? { type: "log", tickvals: ticks, ticktext: ticks.map(String) } : x === "step" ? { range: [0, 1.02 * last_step], exponentformat: "none" } : {};
+  panels.forEach(({ title, kind, range, relative_range }, k) => {
+    layout[axis("xaxis", positions ? k : 0)] = { title: { text: x }, ...scale };
+    layout[axis("yaxis", k)] = { ...axes[kind], range: (state.relative && relative_range) || range };
+    const place = { xref: "paper", x: 0, xanchor: "left", yref: `${axis("y", k)} domain`, y: 1, yanchor: "bottom" };
+    layout.annotations.push({ ...place, text: `<b>${plain(title)}</b>`, showarrow: false });
+  });
+  if (x === "step") runs.forEach(({ label, alarms }, run) => Object.entries(alarms).forEach(([step, lines]) => {
+    const { color } = lineOf(run), hovertext = (several ? [label, ...lines] : lines).map(plain).join("<br>");
+    layout.annotations.push({ x: step, yref: "paper", y: 1, yanchor: "bottom", text: "▼", showarrow: false, hovertext, font: { color, size: 14 } });
+    layout.shapes.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, layer: "below", line: { color, width: 1, dash: "dot" } });
+  }));
+  return layout;
+}
+
+/* Return the slider over the positions, and the button that plays them. */
+function controls(positions) {
+  const step = duration => ({ mode: "immediate", transition: { duration: 0 }, frame: { duration, redraw: true } });
+  const steps = positions.map((label, k) => ({ label, method: "animate", args: [[`${k}`], step(0)] }));
+  const play = { label: "Play", method: "animate", args: [null, step(120)] };
+  return {
+    sliders: [{ active: state.position ?? positions.length - 1, currentvalue: { prefix: several ? "share of the training: " : "step " }, steps, pad: { t: 56 }, x: 0.2, len: 0.8 }],
+    updatemenus: [{ type: "buttons", showactive: false, buttons: [play], x: 0, xanchor: "left", y: 0, yanchor: "top", pad: { t: 62 } }],
+  };
+}
+
 /* Return a figure in the current state: position of the slider, division by the largest eigenvalue, hidden runs. */
 function current(name, scheme = "", size = {}) {
-  const { data, layout, frames, relative_ranges } = figures[name];
-  const drawn = { ...structuredClone(layout), ...size, template: template(scheme) };
-  const scaled = y => (state.relative && frames ? y.map(value => value && value / y[0]) : y);
-  const shown = frames?.map(frame => ({ ...frame, data: frame.data.map(({ y }) => ({ y: scaled(y) })) }));
-  const at = shown?.[state.position ?? shown.length - 1].data ?? [];
-  const traces = data.map((trace, i) => ({ ...trace, y: at[i]?.y ?? scaled(trace.y), visible: !state.hidden.has(trace.legendgroup) }));
-  if (frames) drawn.sliders[0].active = state.position ?? frames.length - 1;
-  if (frames && state.relative) relative_ranges.forEach((range, k) => { drawn[k ? `yaxis${k + 1}` : "yaxis"].range = range; });
-  return { data: traces, layout: drawn, frames: shown };
+  const figure = figures[name], { panels, positions } = figure;
+  const scaled = y => (state.relative && positions ? y.map(value => value && value / y[0]) : y);
+  const at = state.position ?? positions?.length - 1;
+  const curves = panels.flatMap((panel, k) => panel.curves.map(curve => ({ curve, k })));
+  const data = curves.map(({ curve, k }) => trace(curve, scaled(curve.frames?.[at] ?? curve.y), axis("x", positions ? k : 0), axis("y", k)));
+  const moving = [...curves.keys()].filter(i => curves[i].curve.frames);
+  const frames = positions?.map((_, k) => ({ name: `${k}`, traces: moving, data: moving.map(i => ({ y: scaled(curves[i].curve.frames[k]) })) }));
+  return { data, layout: { ...layoutOf(figure), ...(positions && controls(positions)), ...size, template: template(scheme) }, frames };
 }
 
 /* A printed figure has light colours, and fits on a page of A4 or Letter with its heading and caption. */
 async function draw(name) {
-  const height = Math.min(figures[name].layout.height, 780);
-  const figure = state.printing ? current(name, "light", { width: 640, height }) : current(name);
+  const { height } = layoutOf(figures[name]);
+  const figure = state.printing ? current(name, "light", { width: 640, height: Math.min(height, 780) }) : current(name);
   plotOf(name).style.height = `${figure.layout.height}px`;
   const config = { responsive: true, displaylogo: false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d"]] };
   await Plotly.react(plotOf(name), { ...figure, config });
@@ -57,19 +118,17 @@ function save(url, file) {
 }
 
 async function saveSvg(name) {
-  const size = { width: 760, height: figures[name].layout.height };
+  const size = { width: 760, height: layoutOf(figures[name]).height };
   const { data, layout } = current(name, "light", { ...size, showlegend: true });
   save(await Plotly.toImage({ data, layout }, { format: "svg", ...size }), `${name}.svg`);
 }
 
 function saveCsv(name) {
-  const { data, layout, frames } = figures[name];
-  const axis = layout.xaxis.title.text, cell = value => `"${String(value ?? "").replaceAll('"', '""')}"`;
-  const rows = (k, y, position) => data[k].x.map((x, j) => [position, ...data[k].meta, x, y[j]]);
-  const lines = frames
-    ? frames.flatMap((frame, f) => frame.data.flatMap(({ y }, k) => rows(k, y, layout.sliders[0].steps[f].label)))
-    : data.flatMap((trace, k) => rows(k, trace.y, ""));
-  const text = [["position", "run", "quantity", axis, "value"], ...lines].map(line => line.map(cell).join(",")).join("\r\n");
+  const { x: title, panels, positions } = figures[name];
+  const cell = value => `"${String(value ?? "").replaceAll('"', '""')}"`;
+  const lines = panels.flatMap(panel => panel.curves).flatMap(({ run, name, x, y, frames = [y] }) =>
+    frames.flatMap((values, k) => x.map((at, j) => [frames.length > 1 ? positions[k] : "", runs[several ? run : 0].label, name, at, values[j]])));
+  const text = [["position", "run", "quantity", title, "value"], ...lines].map(line => line.map(cell).join(",")).join("\r\n");
   save(URL.createObjectURL(new Blob([text], { type: "text/csv" })), `${name}.csv`);
 }
 
@@ -105,6 +164,7 @@ async function main() {
   document.getElementById("theme").addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameTheme(); drawAll(); });
   systemIsDark.addEventListener("change", () => { nameTheme(); drawAll(); });
   nameTheme();
+  for (const name of names) plotOf(name).style.height = `${layoutOf(figures[name]).height}px`; // so that nothing moves later
   if (names.length) await loadPlotly();
   await drawAll();
   if (figures.spectrum) plotOf("spectrum").on("plotly_animatingframe", ({ name }) => { state.position = Number(name); });

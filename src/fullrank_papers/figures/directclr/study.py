@@ -20,7 +20,7 @@ from rich.console import Console
 from torch import Tensor
 
 from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
-from fullrank.images import Images, load_images, train_and_test
+from fullrank.images import Device, Images, load_images, train_and_test
 from fullrank.methods import ProjectorConfig, gradient_ranks
 from fullrank.models import load_run
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
@@ -173,10 +173,9 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     splits = train_and_test(recipe.data.source, recipe.data.reading, seed=recipe.seed)
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = Device(batch_size=512)
     features = [
-        extract_features(model.backbone, images, model.preprocess, device=device)
-        for images in (train_images, splits.test)
+        extract_features(model.backbone, images, model.preprocess, device) for images in (train_images, splits.test)
     ]
     d0, (R, R_test) = recipe.hyper.get("d0", recipe.projector.d0), (each.X for each in features)
     parts = {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, 2 * d0)}

@@ -7,7 +7,7 @@ runs show.
 
 from functools import partial
 
-from fullrank.recipes.scores import printed_in
+from fullrank.recipes.catalog import printed_in
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
