@@ -1,6 +1,7 @@
 """Fixtures: a small run of a few seconds, the comparison of two runs, and helpers that start processes."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -8,11 +9,12 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-os.environ.setdefault(
-    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
-)  # 'auto' is float32 on every CPU, also in the processes of a test
+# Before torch, and for the processes of a test: one thread, because the order of a sum is part of its bits, and a CPU
+# on which 'auto' is float32.
+os.environ |= {"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 
 import numpy as np
 import pytest
@@ -172,6 +174,16 @@ def assert_same():
     return same
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _forked_processes():
+    """Fork the processes of a run from a server that imports the library once; the tests of torchrun and of killed runs
+    start new ones."""
+    from fullrank.run import processes
+
+    processes.LaunchConfig = partial(processes.LaunchConfig, start_method="forkserver")
+    multiprocessing.set_forkserver_preload(["fullrank.run.pretrain"])
+
+
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
     """`together(script, world)`: what `main(fabric)` of the script returns in each of several processes."""
@@ -192,11 +204,8 @@ def start():
     """`start("digits", …)`: start `fullrank pretrain …` in a new process; `by` precedes the name of the module."""
 
     def start_process(*arguments, by=()):
-        environment = os.environ | {
-            "OMP_NUM_THREADS": str(torch.get_num_threads())
-        }  # the order of a sum is part of its bits
         command = [sys.executable, *by, "-m", "fullrank", "pretrain", *map(str, arguments)]
-        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
     return start_process
 

@@ -80,7 +80,7 @@ def test_a_damaged_run_is_resumed_with_the_same_weights_or_refused(victim, tmp_p
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("field", ["step", "recipe", "epochs", "images", "rounding", "fingerprint", "checksums"])
+@pytest.mark.parametrize("field", ["step", "recipe", "epochs", "rounding", "fingerprint", "checksums"])
 def test_a_checkpoint_with_wrong_metadata_ends_in_no_traceback(victim, tmp_path, field):
     path = Path(shutil.copytree(victim, tmp_path / "run"))
     meta = json.loads((path / META).read_text())

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
+from rich.console import Console
 
+from fullrank import pretrain
 from fullrank.recipes import to_dict
 
 STEPS = 22
@@ -22,10 +23,9 @@ STEPS = 22
 @pytest.fixture(scope="module")
 def forks():
     """`forks("start", …)`, `forks("wait", pid)`: a request to a process of `forks.py`."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # as in the fixture `run`
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     script = [sys.executable, Path(__file__).with_name("forks.py")]
-    process = subprocess.Popen(script, **pipes, text=True, env=environment)
+    process = subprocess.Popen(script, **pipes, text=True)
 
     def request(*values):
         process.stdin.write(json.dumps(values) + "\n")
@@ -120,7 +120,7 @@ def test_a_run_under_nohup_outlives_its_terminal_and_its_reader(forks, arguments
 
 
 @pytest.mark.ddp
-def test_two_processes_are_stopped_and_killed(forks, arguments, finish, rng, tmp_path, assert_same):
+def test_two_processes_are_stopped_and_killed(forks, arguments, small, rng, tmp_path, assert_same):
     """First one process hangs and the parent is told to end; then the parent is killed."""
     path, command, log = tmp_path / "run", arguments(tmp_path / "run", 2), tmp_path / "log"
     for steps in (range(1, 7), range(10, STEPS - 4)):
@@ -135,6 +135,7 @@ def test_two_processes_are_stopped_and_killed(forks, arguments, finish, rng, tmp
         assert "Traceback" not in log.read_text() or steps.start > 1  # gloo may complain when its partner was killed
         wait_until(lambda left=ranks: not any(map(is_running, left)), "a process is left")
         command = ["pretrain", "--resume", str(path)]
-    finish(command, tmp_path / "again.txt")
-    finish(arguments(tmp_path / "undisturbed", 2), tmp_path / "undisturbed.txt")
+    quiet = Console(quiet=True)
+    pretrain(resume=path, console=quiet)
+    pretrain(small, out=tmp_path / "undisturbed", devices=2, console=quiet)
     assert_same(path, tmp_path / "undisturbed")

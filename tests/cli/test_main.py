@@ -31,6 +31,11 @@ def test_every_command_has_help(command, fullrank):
     assert out.startswith(f"usage: fullrank {command}")
 
 
+@pytest.mark.parametrize("words", [["run", "--out", ""], ["", "--out", "file"], ["run", "--out", "a\0b"], ["--out="]])
+def test_empty_words_are_refused(words, refused):
+    assert "is empty or has a zero byte" in refused("report", *words)
+
+
 def test_a_closed_pipe_is_no_error():
     code = (
         "import sys, types; from fullrank.cli import main; command = types.ModuleType('command'); "

@@ -16,15 +16,14 @@ from fullrank.run import Run
 PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["vicreg", "moco", "directclr"])
-def test_an_objective_trains_and_its_report_shows_each_term(name, small, tmp_path, fullrank):
+def test_an_objective_trains_and_its_report_shows_each_term(small, tmp_path, fullrank):
     recipe, path = tmp_path / "recipe.json", tmp_path / "run"
     recipe.write_text(json.dumps(to_dict(replace(small, epochs=1, checkpoints=1))))
-    flags = ["--hyper.d0", "8"] if name == "directclr" else []  # of the backbone's 16 dimensions
-    status, _, err = fullrank("pretrain", recipe, "--objective", name, *flags, "--out", path)
+    flags = ("--objective", "directclr", "--hyper.d0", "8")  # of the backbone's 16 dimensions
+    status, _, err = fullrank("pretrain", recipe, *flags, "--out", path)
     assert status == 0, err
     run = Run(path)
-    assert (run.recipe.objective, len(run.metrics.train)) == (name, 11)
+    assert (run.recipe.objective, len(run.metrics.train)) == ("directclr", 11)
     page = (path / "report.html").read_text(encoding="utf-8")
     assert all(term in page for term in run.metrics.train[0].terms)
 

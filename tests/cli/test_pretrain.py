@@ -178,8 +178,7 @@ def test_the_next_command_can_be_pasted(copy, tmp_path):
     assert lines[0].endswith(f"next: fullrank evaluate '{tmp_path / 'my photos'}'")
 
 
-def test_a_preview_is_written_to_out(fullrank, tmp_path, refused):
+def test_a_preview_is_written_to_out(fullrank, tmp_path):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert (status, err.splitlines()[-1]) == (0, f"views: {tmp_path / 'look.png'}")
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
-    assert "exists already" in fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")[2]

@@ -4,21 +4,10 @@ import json
 
 import pytest
 
-from fullrank.sweep import EvaluationPlan, Jobs, sweep, sweeping
+from fullrank.sweep import sweeping
 
-TINY = (
-    "--epochs",
-    1,
-    "--backbone.name",
-    "test_resnet",
-    "--projector.widths",
-    "32,16",
-    "--data.subset",
-    256,
-    "--batch_size",
-    64,
-)
-TINY += ("--probes", "knn")
+TINY = ("--epochs", 1, "--backbone.name", "test_resnet", "--projector.widths", "32,16")
+TINY += ("--data.subset", 256, "--batch_size", 64)
 
 
 @pytest.mark.parametrize(
@@ -38,32 +27,37 @@ def test_a_wrong_command_is_one_line_and_writes_nothing(refused, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_cells_run_as_jobs_and_a_later_call_collects_them(fullrank, tmp_path, monkeypatch):
+def test_cells_run_as_jobs_and_a_later_call_compares_what_was_chosen_on_validation_images(
+    fullrank, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    command = ["sweep", "digits", "--objective", "frossl", "vicreg", *TINY, "--out", "out"]
+    command = ["sweep", "digits", "--optimizer.lr", 1e-3, 1e-2, "--choose", "optimizer.lr", *TINY, "--probes", "knn"]
+    command += ["--cluster", "debug", "--out", "out"]
     status, out, _ = fullrank(*command, "--list")
     assert status == 0
     lines = [line.split("\t") for line in out.splitlines()]
     assert [(number, state) for number, state, _ in lines] == [("0", "to run"), ("1", "to run")]
-    assert lines[1][2].endswith("--cell vicreg-seed0")
+    assert lines[1][2].endswith("--cell choice-lr0.01")
     assert not (tmp_path / "out").exists()
-    for cell in (0, "vicreg-seed0"):
+    for cell in (0, "choice-lr0.01"):
         status, _, err = fullrank(*command, "--cell", cell)
         assert status == 0
         assert "done" in err
-    monkeypatch.setattr(sweeping, "MOST_REPORTED", 1)
+    monkeypatch.setattr(sweeping, "MOST_REPORTED", 0)
     status, out, err = fullrank(*command)
     assert status == 0
-    assert "cells to run" not in err  # nothing was left
-    assert "report.html compares the first 1 of 2 runs" in err
-    assert "frossl" in out
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names >= {"rows.jsonl", "table.md", "table.csv", "report.html", "frossl-seed0", "vicreg-seed0"}
+    assert "1 of 3 cells to run" in err
+    assert "report.html compares the first 0 of 1 runs" in err
+    assert "| optimizer.lr " in out
     rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
-    assert [row["settings"] for row in rows] == [{"objective": "frossl"}, {"objective": "vicreg"}]
-    assert all(row["train_images"] == 256 for row in rows)
-    assert [score["epoch"] for score in rows[0]["online"]] == [1.0]
-    assert (tmp_path / "out" / "accuracy.svg").exists()
+    assert [(row["settings"].get("stage"), row["seed"]) for row in rows] == [("choice", 1), ("choice", 1), (None, 0)]
+    best = max(rows[:2], key=lambda row: row["scores"]["digits"]["knn"])
+    assert rows[2]["settings"] == {"optimizer.lr": best["settings"]["optimizer.lr"]}
+    assert [(row["train_images"], row["test_images"]) for row in rows] == [(256, 144), (256, 144), (256, 359)]
+    assert [score["epoch"] for score in rows[2]["online"]] == [1.0]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"table.md", "table.csv", "report.html", "accuracy.svg", "choice-lr0.001", best["cell"]}
+    assert "on held-out training images" in (tmp_path / "out" / "table.md").read_text()
 
 
 def test_runs_of_two_versions_of_a_function_are_never_in_one_table(fullrank, tmp_path, monkeypatch):
@@ -71,6 +65,7 @@ def test_runs_of_two_versions_of_a_function_are_never_in_one_table(fullrank, tmp
     source = tmp_path / "edited_loss.py"
     source.write_text("def pull(Z):\n    return {'invariance': (Z - Z.mean(0)).square().mean()}\n")
     command = ["sweep", "digits", "--objective", "edited_loss:pull", *TINY, "--out", "out", "--cluster", "debug"]
+    command += ["--probes", "none"]
     assert fullrank(*command)[0] == 0
     assert fullrank(*command)[0] == 0  # nothing to do
     row = (tmp_path / "out" / "seed0" / "row.json").read_text()
@@ -80,22 +75,3 @@ def test_runs_of_two_versions_of_a_function_are_never_in_one_table(fullrank, tmp
     assert "was trained with another version of edited_loss:pull" in err
     assert "give another folder" in err
     assert (tmp_path / "out" / "seed0" / "row.json").read_text() == row
-
-
-def test_a_sweep_in_python_chooses_on_validation_images(tmp_path):
-    small = {"epochs": 1, "backbone": "test_resnet", "projector": (16,), "data.subset": 256, "batch_size": 64}
-    result = sweep(
-        "digits",
-        {"optimizer.lr": [1e-3, 1e-2]},
-        choose="optimizer.lr",
-        evaluate=EvaluationPlan(probes=("knn",)),
-        jobs=Jobs(cluster="debug"),
-        out=tmp_path,
-        **small,
-    )
-    stages = [(row.settings.get("stage", ""), row.seed) for row in result.rows]
-    assert stages == [("choice", 1), ("choice", 1), ("", 0)]
-    best = max(result.rows[:2], key=lambda row: row.score("knn") or 0.0)
-    assert [row.settings["optimizer.lr"] for row in result.final] == [best.settings["optimizer.lr"]]
-    assert result.rows[0].test_images == 144  # a tenth of the training images, not the 359 test images
-    assert "on held-out training images" in (tmp_path / "table.md").read_text()

@@ -54,10 +54,7 @@ def test_no_objective_waits_for_the_device(name):
         objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None),
         SyncCounter(),
     )
-    tensors = {
-        key: t.float().requires_grad_(key in case.embedding_names)
-        for key, t in case.random_tensors(torch.Generator()).items()
-    }
+    tensors = {key: t.float().requires_grad_(key in case.embedding_names) for key, t in case.random_tensors().items()}
     counter.mark(*tensors.values())
     with counter.watching():
         loss_of(case, tensors).backward()

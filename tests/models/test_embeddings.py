@@ -10,14 +10,14 @@ from torch import nn
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Device, Preprocess, open_images
 from fullrank.models.embed import write_embeddings as write
-from fullrank.models.features import stream_features
+from fullrank.models.features import embedded_batches
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
 SMALL = Device(accelerator="cpu", batch_size=30)
 
 
 def write_embeddings(backbone, images, preprocess, out, *, overwrite=False, **options):
-    return write(stream_features(backbone, images, preprocess, **options), out, overwrite=overwrite)
+    return write(embedded_batches(backbone, images, preprocess, **options), images, out, overwrite=overwrite)
 
 
 @pytest.fixture(scope="module")

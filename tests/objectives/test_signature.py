@@ -78,7 +78,7 @@ def test_an_unknown_stateful_objective_trains_with_the_method_of_its_other_tenso
 def test_every_tensor_of_a_state_changes_after_a_batch(name):
     case = objective_case(OBJECTIVES[name])
     state = case.sample_state(torch.Generator().manual_seed(0), D=5)
-    after = case.next_state(case.random_tensors(torch.Generator().manual_seed(1)) | state)
+    after = case.next_state(case.random_tensors(seed=1) | state)
     assert list(after) == list(state)
     assert all(after[key].shape == state[key].shape and not torch.equal(after[key], state[key]) for key in state)
 

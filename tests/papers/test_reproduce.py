@@ -12,7 +12,7 @@ from fullrank.cli import main
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.recipes import DataConfig, with_objective
 from fullrank.report.plot_style import subplots
-from fullrank.sweep import Cell, EvaluationPlan, Row, identify
+from fullrank.sweep import Cell, EvaluationPlan, Jobs, Row, identify
 from fullrank_papers import cli
 from fullrank_papers.figures import FIGURES, CampaignRuns, Result, load_committed, load_figure, reproduce
 from fullrank_papers.figures.figure import summarize_claims, verdict
@@ -203,7 +203,8 @@ def test_a_wrong_option_is_an_error(toys, command, tmp_path, arguments, message)
 # A campaign.
 
 
-def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, tmp_path):
+def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, tmp_path, monkeypatch):
+    monkeypatch.setattr("fullrank_papers.figures.result.Jobs", lambda parallel: Jobs(cluster="debug"))
     options = ("toys/table", "--size", "smoke", "--out", "out")
     assert command(*options, "--only", "vicreg")[0] == 0
     path = tmp_path / "out" / "toys" / "table-smoke.json"

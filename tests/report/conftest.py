@@ -50,10 +50,10 @@ def _spectrum_row(step=100, *, probe_accuracy=0.5, held_out_loss=None, agreement
 
 def _alarm_row(step=100, term="variance", **fields):
     """Return an alarm about the effective rank; the probable cause is a missing term."""
-    details = {"dimensions": 512, "samples": 2048, "terms": [term], "hyper": {term: 0.0}}
-    row = {"step": step, "epoch": step / 100, "alarm": "dimensional collapse", "where": "backbone", "details": details}
+    message = f"dimensional collapse, backbone: effective rank 1.200 of 512 dimensions; the term '{term}' has no weight"
+    row = {"step": step, "epoch": step / 100, "alarm": "dimensional collapse", "where": "backbone", "message": message}
     observed = {"metric": "effective_rank", "observed": 1.2, "threshold": 2.0, "cause": "missing term"}
-    return AlarmRow(**(row | observed | fields))
+    return AlarmRow(**(row | observed | {"remedy": f"raise --hyper.{term}"} | fields))
 
 
 def _score(features="backbone", probe="linear-sgd", value=0.5, labels=None, **fields):

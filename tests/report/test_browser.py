@@ -72,12 +72,6 @@ def download(page, name, kind):
     return Path(found.value.path())
 
 
-def test_every_figure_is_drawn(open_page, make_run):
-    page = open_page(make_run())
-    for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "spectrum": 4, "few_shot": 1}.items():
-        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines, name
-
-
 def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_run):
     run = make_run(T=9, D_b=50)
     expected = read_run_summary(run).spectra.eigenvalues["backbone"]
@@ -96,9 +90,18 @@ def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_r
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[8], rtol=1e-3)
 
 
-def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):
-    page = open_page(make_run("a", alarms=1), make_run("b"), make_run("c"))
-    button = page.get_by_role("button", name="b", exact=True)
+def test_files_have_all_curves_and_a_button_hides_a_run_in_drawings(open_page, make_run):
+    runs = [make_run(name, T=5, D_b=20, lines=30, alarms=name == "a") for name in ("a", 'b, "quoted"', "c")]
+    page = open_page(*runs)
+    with download(page, "spectrum", "csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for run in runs:
+        for position, expected in zip(("0 %", "25 %", "50 %", "75 %", "100 %"), _spectra(run), strict=True):
+            found = [float(row["value"]) for row in rows if row["run"] == run.name and row["position"] == position]
+            np.testing.assert_allclose(found[:20], expected, rtol=1e-3)
+    with download(page, "losses", "csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 3 * 3 * 30
+    button = page.get_by_role("button", name='b, "quoted"', exact=True)
     button.press("Enter")
     assert button.get_attribute("aria-pressed") == "false"
     page.wait_for_timeout(500)
@@ -111,25 +114,14 @@ def test_a_button_hides_a_run_in_all_figures_and_files(open_page, make_run):
     assert page.locator("#figure-losses .annotation-text", has_text="▼").count() == 1
 
 
-def test_the_csv_has_all_spectra_and_all_curves(open_page, make_run):
-    runs = [make_run("a", T=5, D_b=20, lines=30), make_run('b, "quoted"', T=5, D_b=20, lines=30)]
-    page = open_page(*runs)
-    with download(page, "spectrum", "csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    for run in runs:
-        for position, expected in zip(("0 %", "25 %", "50 %", "75 %", "100 %"), _spectra(run), strict=True):
-            found = [float(row["value"]) for row in rows if row["run"] == run.name and row["position"] == position]
-            np.testing.assert_allclose(found[:20], expected, rtol=1e-3)
-    with download(page, "losses", "csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 2 * 3 * 30
-
-
 def _spectra(run):
     return read_run_summary(run).spectra.eigenvalues["backbone"]
 
 
-def test_the_page_is_dark_or_light_and_prints_light_with_all_details_open(open_page, make_run):
+def test_every_figure_is_drawn_dark_or_light_and_printed_light_with_all_details_open(open_page, make_run):
     page = open_page(make_run(), color_scheme="dark")
+    for name, lines in {"losses": 3, "progress": 5, "eigenvalues": 15, "spectrum": 4, "few_shot": 1}.items():
+        assert page.locator(f"#figure-{name} .scatterlayer .trace path.js-line").count() == lines, name
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == DARK
     assert plot(page, "losses", "plot._fullLayout.paper_bgcolor") == DARK
     assert LIGHT in download(page, "spectrum", "svg").read_text()

@@ -61,7 +61,7 @@ def test_a_small_dataset_of_one_size_is_loaded_into_memory(even):
     assert data.sample is data.train
     assert (data.num_images, len(data.train)) == (12, 12)
     assert data.train.pixels.shape == (12, 3, 10, 12)
-    assert data.held_out.shape == (12, 3, 8, 8)
+    assert data.held_out.pixels.shape == (12, 3, 8, 8)
     assert (data.sample.classes, data.num_classes) == (("cat", "dog"), 2)
     assert "12 images" in lines[0]
     assert parts.preprocess.mean == complete.data.mean
@@ -107,20 +107,19 @@ def test_batches_do_not_depend_on_the_start_step(even, storage):
 def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
     """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""
     _, _, data, _ = opened("digits", channels=1, epochs=100, spectrum=SpectrumConfig(samples=samples))
-    assert data.held_out.shape == (expected, 1, 8, 8)
-    assert data.held_out_labels.shape == (expected,)
+    assert data.held_out.pixels.shape == (expected, 1, 8, 8)
 
 
 def test_held_out_images_are_chosen_by_the_seed_and_are_no_training_images():
     chosen = [opened("digits", channels=1, seed=seed, spectrum=SpectrumConfig(samples=50)) for seed in (0, 0, 1)]
-    first, again, other = (data.held_out_labels for _, _, data, _ in chosen)
+    first, again, other = (data.held_out.labels for _, _, data, _ in chosen)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     _, _, data, lines = chosen[0]
     assert len(data.train) == 1438
     assert "20 % of its images are held out" in lines[0]
     train = {tuple(row) for row in data.train.pixels.flatten(1).tolist()}
-    assert not any(tuple(row) in train for row in data.held_out.flatten(1).tolist())
+    assert not any(tuple(row) in train for row in data.held_out.pixels.flatten(1).tolist())
 
 
 def test_seeded_batches_seed_each_step_and_measure_only_the_wait():
@@ -146,13 +145,11 @@ def test_the_online_probe_is_scored_on_all_labelled_readable_test_images(even, t
     Image.new("RGB", (12, 10)).save(tmp_path / "even" / "test" / "unlabelled.png")
     given = {"probe": ProbeConfig(epochs=(1.0,)), "spectrum": SpectrumConfig(samples=3), "max_error_fraction": 0.5}
     _, _, data, _ = opened(even, **given)
-    assert data.test is not None
-    for _ in range(2):
-        assert sorted(name for batch in data.test() for name in batch.names) == [
-            f"test/{('cat', 'dog')[k % 2]}/{k:03}.png" for k in sorted(range(1, 12), key=lambda k: (k % 2, k))
-        ]
-        assert all((batch.labels >= 0).all() for batch in data.test())
-    assert opened(even, max_error_fraction=0.5)[2].test is None
+    readable = sorted(range(1, 12), key=lambda k: (k % 2, k))
+    (test,) = data.scored
+    assert test.names == tuple(f"test/{('cat', 'dog')[k % 2]}/{k:03}.png" for k in readable)
+    assert test.labels.tolist() == [k % 2 for k in readable]
+    assert opened(even, max_error_fraction=0.5)[2].scored == ()
 
 
 @pytest.mark.parametrize("storage", ["memory", "disk"])

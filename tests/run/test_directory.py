@@ -76,9 +76,9 @@ def test_a_folder_of_the_user_with_the_name_of_a_replaced_run_is_kept(old, tmp_p
 
 
 def test_a_run_in_use_is_neither_locked_nor_overwritten_until_the_other_process_ends(old):
-    script = "import sys, time; from pathlib import Path; from fullrank.run.directory import run_lock\n"
-    script += "with run_lock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", script, old], stdout=subprocess.PIPE, text=True)
+    script = "import filelock, sys, time\n"
+    script += "with filelock.FileLock(sys.argv[1]): print('locked', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script, old / ".lock"], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "locked\n"
     for use in (lambda: check_free(old, overwrite=True), lambda: run_lock(old).__enter__()):
         with pytest.raises(UserError, match="in use by another process"):

@@ -60,7 +60,7 @@ def test_a_resumed_run_repeats_and_loses_no_score(scored, labelled, tmp_path, po
 
 def test_epochs_choose_the_marks(small, labelled, tmp_path):
     output = io.StringIO()
-    recipe = replace(small, probe=replace(small.probe, epochs=(1.0,)))
+    recipe = replace(small, epochs=1, probe=replace(small.probe, epochs=(1.0,)))
     run = fullrank.pretrain(recipe, labelled=labelled, out=tmp_path / "run", console=Console(file=output, width=400))
     assert [row.epoch for row in run.metrics.online] == [0.0, 1.0]
     assert "epoch 1: a linear probe classifies" in output.getvalue()

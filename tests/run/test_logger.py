@@ -66,7 +66,7 @@ def step(k, *, value=1.0, labels=None):
 
 def take_steps(logger, steps, **keywords):
     for k in steps:
-        logger.after_step(step(k, **keywords), wait_seconds=0.0)
+        logger.after_step(step(k, **keywords))
 
 
 def test_a_row_has_the_terms_and_the_loss_of_the_probe(make_logger, tmp_path):
@@ -88,7 +88,7 @@ def test_an_evaluation_has_the_held_out_loss_the_correlation_and_the_accuracy(ma
     assert before.held_out_loss is before.intraclass_correlation is None  # BatchNorm has no statistics yet
     assert after.held_out_loss > 0
     assert after.intraclass_correlation == pytest.approx(intraclass_correlation(step(2).R))
-    counts = parts[2].held_out_labels.bincount()
+    counts = parts[2].held_out.labels.bincount()
     assert (after.probe_images, after.probe_majority) == (int(counts.sum()), int(counts.max()) / int(counts.sum()))
 
 
@@ -149,7 +149,7 @@ def test_alarms_of_the_training_steps_are_logged_and_the_run_continues(make_logg
         take_steps(logger, [1, 2])
         take_steps(logger, [3, 4], value=1e3)
         equal = {"R": same.R[:, :1].expand_as(same.R), "embeddings": {"Z": torch.zeros(2, N, 24)}}
-        logger.after_step(replace(same, **equal), wait_seconds=0.0)
+        logger.after_step(replace(same, **equal))
     alarms = [(row.step, row.alarm) for row in Run(tmp_path).metrics.alarms]
     assert alarms == [(3, "divergence"), (5, "complete collapse")]
     assert Run(tmp_path).metrics.train[-1].step == 5

@@ -20,12 +20,12 @@ def rows(steps):
 SPECTRUM = SpectrumMetrics(
     effective_rank=2.0, condition_number=None, entropy=1.0, collapsed_dimensions=0, dimensions=3, samples=9
 )
-ALARM = {"alarm": "divergence", "where": "loss", "metric": "loss", "observed": 40.0, "cause": "lr"}
+ALARM = {"alarm": "divergence", "where": "loss", "metric": "loss", "observed": 40.0, "cause": "large steps"}
 ALL_KINDS = (
     replace(rows([1])[0], effective_rank=2.0, leading_eigenvalues=(2.0, 1.0)),
     SpectrumRow(step=1, epoch=0.1, backbone=SPECTRUM, projector=SPECTRUM, probe_accuracy=0.5),
     OnlineRow(step=1, epoch=0.1, accuracy=0.25, top5=0.5, images=8),
-    AlarmRow(step=1, epoch=0.1, **ALARM, details={"terms": ["a"]}),
+    AlarmRow(step=1, epoch=0.1, **ALARM, message="the loss grew", remedy="lower it"),
 )
 
 
@@ -33,7 +33,7 @@ def write(path, new, *, after=0, wandb=False, config=None):
     before = [row for row in Metrics.read(path / "metrics.jsonl") if row.step <= after]
     writer = MetricsWriter(path, before, wandb=wandb, config=config or {})
     for count, row in enumerate(new, start=len(before) + 1):
-        writer.write(row, "the message")
+        writer.write(row)
         assert len(read(path)) == count  # each row is on the disk immediately
     writer.close()
 
@@ -111,9 +111,9 @@ def test_wandb_gets_the_same_rows_the_hyperparameters_and_the_alarms(tmp_path, w
     assert run["config"] == {"batch_size": 8}
     assert run["rows"] == [
         *((row.step, scalars(row)) for row in rows([1, 2])),
-        (1, {"alarm": "divergence: the message"}),
+        (1, {"alarm": "divergence: the loss grew; lower it"}),
     ]
-    assert run["alerts"] == [("divergence", "the message", "WARN")]
+    assert run["alerts"] == [("divergence", "the loss grew; lower it", "WARN")]
     assert run["finished"]
 
 

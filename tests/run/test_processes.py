@@ -2,13 +2,13 @@
 
 import importlib
 import json
+import multiprocessing
 import os
 import re
 import signal
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -111,8 +111,7 @@ def when_logged(path, step, act):
 
 def workers():
     """The pids of the processes of a run that this process has started, by rank."""
-    children = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-    return sorted(int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return sorted(process.pid for process in multiprocessing.active_children())
 
 
 @pytest.mark.ddp

@@ -10,7 +10,7 @@ from fullrank.cli.sweep import read_values, value_of
 from fullrank.errors import UserError
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.recipes.recipe import is_folder_name
-from fullrank.sweep import EvaluationPlan, Row
+from fullrank.sweep import EvaluationPlan, Row, collect_rows
 from fullrank.sweep.grid import CHOICE, STAGE, cell_names, combinations, grid_plan, seeds_of
 from fullrank.sweep.table import choice_columns
 from fullrank.training.config import OptimizerConfig
@@ -69,42 +69,35 @@ def score(cell, accuracy):
         status="done",
         settings=dict(cell.settings),
         data="digits",
-        scores={"digits": {"linear": accuracy}},
+        scores={"digits": {"knn": 1 - accuracy, "linear": accuracy}},
+        evaluate=EvaluationPlan(probes=("knn", "linear")),  # another sweep has asked for kNN
     )
 
 
-def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again():
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+def test_a_choice_is_made_on_held_out_images_with_a_seed_that_is_not_used_again(validation):
+    def with_validation(values):
+        return replace(build(values), data=DataConfig(source="digits", validation=validation))
+
     axes = {"objective": ["frossl", "vicreg"], "optimizer.lr": [0.1, 0.3]}
-    plan = grid_plan(axes, build, seeds=(0, 1), evaluate=EvaluationPlan(), chosen="optimizer.lr")
+    plan = grid_plan(axes, with_validation, seeds=(0, 1), chosen="optimizer.lr")
     choices = plan([])
-    assert len(choices) == 4
-    assert {cell.recipe.seed for cell in choices} == {2}
-    assert all(cell.recipe.data.validation == 0.1 and cell.settings[STAGE] == CHOICE for cell in choices)
-    accuracy: dict[tuple, float] = {
-        ("frossl", 0.1): 0.5,
-        ("frossl", 0.3): 0.6,
-        ("vicreg", 0.1): 0.7,
-        ("vicreg", 0.3): 0.2,
-    }
-    rows = [score(cell, accuracy[cell.settings["objective"], cell.settings["optimizer.lr"]]) for cell in choices]
+    found = {(cell.recipe.seed, cell.recipe.data.validation, cell.settings[STAGE]) for cell in choices}
+    assert found == {(2, validation or 0.1, CHOICE)}
+    rows = [score(cell, accuracy) for cell, accuracy in zip(choices, (0.5, 0.6, 0.7, 0.2), strict=True)]
     assert plan(rows[:3]) == choices  # nothing is chosen before all values are known
     cells = plan(rows)
     assert cells[:4] == choices
-    final = [
-        (cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed, cell.recipe.data.validation)
-        for cell in cells[4:]
-    ]
-    assert final == [("frossl", 0.3, 0, 0.0), ("frossl", 0.3, 1, 0.0), ("vicreg", 0.1, 0, 0.0), ("vicreg", 0.1, 1, 0.0)]
+    compared = [(cell.recipe.objective, cell.recipe.optimizer.lr, cell.recipe.seed) for cell in cells[4:]]
+    assert compared == [("frossl", 0.3, 0), ("frossl", 0.3, 1), ("vicreg", 0.1, 0), ("vicreg", 0.1, 1)]
+    assert all(cell.recipe.data.validation == 0.0 for cell in cells[4:])
 
 
-def test_the_runs_that_are_compared_are_never_scored_on_the_images_of_the_choice():
-    def with_validation(values):
-        return replace(build(values), data=DataConfig(source="digits", validation=0.3))
-
-    plan = grid_plan({"optimizer.lr": [0.1, 0.3]}, with_validation, evaluate=EvaluationPlan(), chosen="optimizer.lr")
-    choices = plan([])
-    (final,) = plan([score(cell, 0.5) for cell in choices])[2:]
-    assert [cell.recipe.data.validation for cell in (*choices, final)] == [0.3, 0.3, 0.0]
+def test_of_equal_scores_the_first_value_wins_whichever_run_ends_first(tmp_path):
+    plan = grid_plan({"optimizer.lr": [0.1, 0.3]}, build, chosen="optimizer.lr")
+    slow, fast = plan([])
+    _, cells = collect_rows(plan, tmp_path, [score(fast, 0.5), score(slow, 0.5)])
+    assert [cell.recipe.optimizer.lr for cell in cells[2:]] == [0.1]
 
 
 def test_a_choice_at_the_edge_of_its_values_is_marked():

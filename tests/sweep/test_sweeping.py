@@ -3,8 +3,7 @@
 import os
 import re
 import signal
-import subprocess
-import sys
+import threading
 import time
 from dataclasses import replace
 from io import StringIO
@@ -15,7 +14,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fullrank.errors import ProcessFailed, UserError
+from fullrank.errors import Interrupted, ProcessFailed, UserError
+from fullrank.images.parallel import process_context
 from fullrank.recipes import DataConfig, import_function, with_objective
 from fullrank.run import Run
 from fullrank.run.directory import run_lock
@@ -23,6 +23,7 @@ from fullrank.sweep import Cell, EvaluationPlan, Jobs, identify, jobs, read_row,
 
 QUIET = Console(quiet=True)
 KNN = EvaluationPlan(probes=("knn",))
+NOTHING = EvaluationPlan(probes=())
 HERE = Jobs(cluster="debug")
 FRAGILE = """
 from pathlib import Path
@@ -42,6 +43,11 @@ def tiny(small):
     return replace(
         small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256)
     )
+
+
+@pytest.fixture
+def long(tiny):
+    return replace(tiny, epochs=400, checkpoints=100)
 
 
 def cells(recipe, count, evaluate=KNN):
@@ -78,7 +84,7 @@ def test_one_failed_job_does_not_end_the_others_and_the_next_call_goes_on(tiny, 
     import_function("fragile_objective:fragile")
     (tmp_path / "fail").touch()
     folder, recipe = tmp_path / "sweep", replace(with_objective(tiny, "fragile_objective:fragile"), epochs=5)
-    found = [Cell("own", recipe, {}, KNN), Cell("frossl", tiny, {}, KNN)]
+    found = [Cell("own", recipe, {}, NOTHING), Cell("frossl", tiny, {}, NOTHING)]
     own, frossl = sweep_of(found, folder, Jobs(parallel=2))
     assert (own.status, frossl.status) == ("failed", "done")
     assert "the cable was pulled" in own.error
@@ -89,28 +95,6 @@ def test_one_failed_job_does_not_end_the_others_and_the_next_call_goes_on(tiny, 
     own, again = sweep_of(found, folder)
     assert (own.status, own.steps) == ("done", 20)
     assert again == frossl
-
-
-SCRIPT = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from fullrank.recipes import RECIPES, resolve
-from fullrank.sweep import Cell, EvaluationPlan, Jobs, run_sweep
-
-fields = {"backbone.name": "test_resnet", "projector.widths": [16], "batch_size": 64, "data.subset": 256}
-recipe = resolve("digits", fields | {"epochs": 400, "checkpoints": 100})
-cell = Cell("seed0", recipe, {}, EvaluationPlan(probes=("knn",)))
-run_sweep(lambda rows: [cell], Path(sys.argv[1]), Jobs())
-"""
-
-
-def started(folder):
-    """Start a caller with one long job, and wait for a checkpoint."""
-    with (folder / "err").open("w") as err:
-        caller = subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], stderr=err)
-    wait_for(lambda: Run(folder / "seed0").checkpoints and caller.poll() is None)
-    return caller
 
 
 def wait_for(condition, seconds=120):
@@ -128,19 +112,33 @@ def is_locked(path):
         return True
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_caller_leaves_a_cell_that_goes_on(tmp_path, signum):
-    """Ctrl-C stops the job with a checkpoint. A job whose caller was killed goes on alone, and is left to itself."""
-    caller = started(tmp_path)
-    caller.send_signal(signum)
-    caller.wait(timeout=120)
-    if signum == signal.SIGINT:
-        assert "0 of 1 cells are done, the others go on with the same command" in (tmp_path / "err").read_text()
-        assert not is_locked(tmp_path / "seed0")
-        assert 0 < Run(tmp_path / "seed0").checkpoint().step < 1600
-        return
-    cell = Cell("seed0", Run(tmp_path / "seed0").recipe, {}, KNN)
-    (row,) = sweep_of([cell], tmp_path)
+def when_it_has_a_checkpoint(path, action):
+    def wait_and_act():
+        wait_for(lambda: Run(path).checkpoints)
+        action()
+
+    threading.Thread(target=wait_and_act).start()
+
+
+def test_ctrl_c_stops_the_jobs_with_checkpoints(long, tmp_path):
+    when_it_has_a_checkpoint(tmp_path / "seed0", lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted, match="stopped: 0 of 1 cells are done, the others go on with the same command"):
+        sweep_of(cells(long, 1), tmp_path, Jobs())
+    assert not is_locked(tmp_path / "seed0")
+    assert 0 < Run(tmp_path / "seed0").checkpoint().step < 1600
+
+
+def call(found, folder):
+    sweep_of(found, folder, Jobs())
+
+
+def test_a_job_whose_caller_was_killed_goes_on_alone_and_is_left_to_itself(long, tmp_path):
+    caller = process_context().Process(target=call, args=(cells(long, 1), tmp_path))
+    caller.start()
+    wait_for(lambda: Run(tmp_path / "seed0").checkpoints)
+    caller.kill()
+    caller.join()
+    (row,) = sweep_of(cells(long, 1), tmp_path)
     assert row.status == "failed"
     assert "in use by another process" in row.error
     (log,) = (tmp_path / "logs" / "seed0").glob("*.out")
@@ -150,11 +148,10 @@ def test_a_stopped_caller_leaves_a_cell_that_goes_on(tmp_path, signum):
 
 
 def test_a_resumed_cell_has_the_row_of_an_uninterrupted_one(tiny, tmp_path, power_cut):
-    long = replace(tiny, epochs=4, checkpoints=8)
-    (cell,) = cells(long, 1)
-    with power_cut(after=9):
+    (cell,) = cells(replace(tiny, epochs=2, checkpoints=4), 1)
+    with power_cut(after=5):
         run_cell(cell, tmp_path, console=QUIET)
-    assert 0 < Run(tmp_path / "seed0").checkpoint().step < 16
+    assert 0 < Run(tmp_path / "seed0").checkpoint().step < 8
     (resumed,) = sweep_of([cell], tmp_path)
     whole = run_cell(cell, tmp_path / "whole", console=QUIET)
     same = {"seconds": 0.0, "cpu_seconds": 0.0, "environment": {}}
@@ -190,7 +187,9 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)
     cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
-    rows = sweep_of(cells(cpu, 2), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1))
+    rows = sweep_of(
+        cells(cpu, 2, NOTHING), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1)
+    )
     assert [row.status for row in rows] == ["done", "done"]
     (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
     text = batch.read_text()
@@ -201,15 +200,15 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
 
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     good = Cell("good", tiny, {}, KNN)
-    for bad, message in (
-        (Cell("bad", replace(tiny, batch_size=5000), {}, KNN), "only 256 training images"),
-        (Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",))), "unknown probe 'kn'"),
-        (Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),))), "no file or folder"),
-        (Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",))), "two data sets are both called 'digits'"),
-        (Cell("good", tiny, {}, KNN), "two cells have the same name"),
+    for cells, message in (
+        ([good, Cell("bad", replace(tiny, batch_size=5000), {}, KNN)], r"only 256 training images.* \(cell bad\)"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",)))], "unknown probe 'kn'"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),)))], "no file or folder"),
+        ([Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",)))], "two data sets are both called 'digits'"),
+        ([good, good], "two cells have the same name"),
     ):
         with pytest.raises(UserError, match=message):
-            sweep_of([good, bad], tmp_path / "sweep")
+            sweep_of(cells, tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
     (tmp_path / "sweep" / "good").mkdir(parents=True)
     (tmp_path / "sweep" / "good" / "thesis.txt").write_text("mine")

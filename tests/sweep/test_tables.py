@@ -102,9 +102,9 @@ def test_csv_has_one_line_for_each_run_with_full_numbers():
 
 
 def test_the_figure_has_a_curve_for_each_combination():
-    figure = accuracy_figure(ROWS)
+    figure = accuracy_figure(ROWS, "")
     assert figure is not None
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["frossl", "vicreg"]
     assert np.asarray(lines[0].get_ydata())[1] == pytest.approx(81.0)
-    assert accuracy_figure([row("frossl", 0, 0.5, online=())]) is None
+    assert accuracy_figure([row("frossl", 0, 0.5, online=())], "") is None

@@ -7,13 +7,19 @@ import torch
 from fullrank.errors import UserError
 from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import OBJECTIVES, directclr, moco, swav, vicreg
-from fullrank.testing import CHECKS, check, objective_case, optimize_free_embeddings
+from fullrank.testing import CHECKS, check, objective_case, optimize_free_embeddings, run_check
 from fullrank.testing.checks import check_finite_differences, relative_changes
+
+
+def failed(check, loss):
+    """The failed results: name → measured."""
+    results = run_check("this check", check, objective_case(loss))
+    return {result.name: result.measured for result in results if result.status == "failed"}
 
 
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("loss", [broken_losses.correct, broken_losses.random_from_the_generator])
-def test_a_correct_loss_passes(failed, name, loss):
+def test_a_correct_loss_passes(name, loss):
     assert failed(CHECKS[name], loss) == {}
 
 
@@ -79,7 +85,7 @@ def normalises_rounding(Z):
         ("compile", other_when_compiled, "compiles into one graph", "differs by"),
     ],
 )
-def test_each_error_fails(failed, check_name, loss, result, words):
+def test_each_error_fails(check_name, loss, result, words):
     assert words in failed(CHECKS[check_name], loss)[result]
 
 
@@ -104,20 +110,10 @@ def test_a_report_ends_early_without_a_gradient_and_keeps_exceptions():
         check(directclr)
 
 
-def test_a_whole_report():
-    progress = []
-    report = check(broken_losses.correct, name="mine:correct", processes=(), progress=progress.append)
-    assert report.passed
-    assert (report.name, report.tensors) == ("mine:correct", "Z (3, 12, 5)")
-    assert [progress[0], progress[-1]] == ["terms", "free embeddings"]
-    assert len({result.name for result in report.results}) == len(report.results)
-    assert "mine:correct passes" in str(report)
-
-
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_only_alignment_lowers_the_effective_rank_of_free_embeddings(name):
-    case = objective_case(OBJECTIVES[name], hyper={"d0": 24} if "directclr" in name else None)
-    spectra = optimize_free_embeddings(case, N=96, steps=150, learning_rate=0.03)
+    case = objective_case(OBJECTIVES[name], hyper={"d0": 12} if "directclr" in name else None)
+    spectra = optimize_free_embeddings(case, N=48, D=16, steps=75, learning_rate=0.06)
     growth = spectra.after.effective_rank() / spectra.before.effective_rank()
     assert growth < 1 if name in ("simsiam", "byol") else growth > 1.3
 
@@ -125,7 +121,7 @@ def test_only_alignment_lowers_the_effective_rank_of_free_embeddings(name):
 def test_tensors_have_the_shapes_of_their_names(monkeypatch):
     def shapes(objective):
         case = objective_case(objective)
-        return {name: tuple(t.shape) for name, t in case.random_tensors(torch.Generator(), N=7, D=4).items()}
+        return {name: tuple(t.shape) for name, t in case.random_tensors(N=7, D=4).items()}
 
     def hidden(Z, H):
         return {"product": (Z * H).mean()}

@@ -45,7 +45,6 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    check_arguments(arguments, command=command)
     run = functools.partial(tyro.cli, what, args=list(arguments), prog=f"fullrank {command}", **options)
     output = io.StringIO()
     with warnings.catch_warnings(action="ignore"):  # about types that tyro cannot check; pydantic does
@@ -58,18 +57,20 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         return run()  # again, to print the help on the terminal
 
 
-def check_arguments(arguments: Sequence[str], *, command: str) -> None:
-    """Check that no value is empty or has a zero byte: an empty path would be the working directory.
+def flag_words(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the name of each flag, without hyphens, with the words after it.
 
-    Raises:
-        UserError: one is.
+    >>> flag_words(["digits", "--objective", "frossl", "vicreg", "--batch-size=64", "--trust"])
+    [('objective', ['frossl', 'vicreg']), ('batch_size', ['64']), ('trust', [])]
     """
-    for i, argument in enumerate(arguments):
+    found: list[tuple[str, list[str]]] = []
+    for argument in arguments:
         flag, equals, value = argument.partition("=")
-        if not argument or "\0" in argument or (equals and not value and flag.startswith("--")):
-            where = repr(flag) if flag.startswith("--") else f"argument {i + 1}"
-            remedy = f"is a variable of the shell not set? See fullrank {command} --help"
-            raise UserError(f"{where} is empty or has a zero byte, expected a value; {remedy}")
+        if flag.startswith("--"):
+            found.append((flag[2:].replace("-", "_"), [value] if equals else []))
+        elif found:
+            found[-1][1].append(argument)
+    return found
 
 
 def one_line(box: str) -> str:

@@ -75,7 +75,22 @@ def _run(command: str = "--help", *arguments: str) -> None:
         print(f"fullrank {version('fullrank')}")
     else:
         pick(command, COMMANDS, "command")
+        check_arguments(arguments, command=command)
         find_command(command)(list(arguments))
+
+
+def check_arguments(arguments: Sequence[str], *, command: str) -> None:
+    """Check that no value is empty or has a zero byte: an empty path would be the working directory.
+
+    Raises:
+        UserError: one is.
+    """
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if not argument or "\0" in argument or (equals and not value and flag.startswith("--")):
+            where = repr(flag) if flag.startswith("--") else f"argument {i + 1}"
+            remedy = f"is a variable of the shell not set? See fullrank {command} --help"
+            raise UserError(f"{where} is empty or has a zero byte, expected a value; {remedy}")
 
 
 def usage(doc: str | None) -> str:

@@ -19,18 +19,17 @@ ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
 DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
 ANYWHERE = Device()
 
-
 # The network of weights that say by themselves what they belong to.
 UNKNOWN = BackboneConfig(name="unknown")
 
 
 @dataclass(frozen=True)
 class Network:
-    """The network of a file:PATH that another library wrote, such as torchvision, solo-learn or lightly, and its
-    preprocessing.
+    """The network of a file that another library wrote, and its preprocessing.
 
     Attributes:
-        backbone: The network of such a file. Its name is a timm model.
+        backbone: The network of a file:PATH that `fullrank export` did not write, such as weights of torchvision,
+            solo-learn or lightly. Its name is a timm model.
         channels: Channels of the images of such a network; 3 by default.
         size: Side of its images in pixels; by default the size that timm gives for the network.
         mean: Mean of each channel, for pixels in [0, 1]; by default timm's.

@@ -37,7 +37,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.flags import flag_words, parse
 from fullrank.cli.main import usage
 from fullrank.distributed import rank
 from fullrank.errors import UserError
@@ -143,8 +143,7 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     Raises:
         UserError: a flag or value is wrong, or there is no such recipe.
     """
-    check_arguments(arguments, command="pretrain")
-    source, words = arguments[0], flag_words(arguments)
+    source, words = arguments[0], {name: "".join(values[:1]) for name, values in flag_words(arguments)}
     if source.startswith("-") and "resume" not in words:
         expected = f"for example: fullrank pretrain digits {source} …"
         raise UserError(f"the first argument must be a recipe or a path, got {source}; {expected}")
@@ -201,20 +200,6 @@ def field_at(flags: Any, name: str) -> Any:
     for key in name.split("."):
         part = part[int(key)] if isinstance(part, tuple) else getattr(part, key)
     return part
-
-
-def flag_words(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the names of flags, without hyphens, with the words after them.
-
-    >>> flag_words(["digits", "--objective", "vicreg", "--batch-size=64", "--trust"])
-    {'objective': 'vicreg', 'batch_size': '64', 'trust': ''}
-    """
-    words = {}
-    for argument, after in zip(arguments, (*arguments[1:], ""), strict=True):
-        flag, equals, value = argument.partition("=")
-        if flag.startswith("--"):
-            words[flag[2:].replace("-", "_")] = value if equals else after
-    return words
 
 
 def finish(run: Run, notify: Callable[[str], Any]) -> None:

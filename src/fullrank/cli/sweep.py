@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from fullrank.cli.flags import check_arguments, parse
+from fullrank.cli.flags import flag_words, parse
 from fullrank.cli.main import usage
 from fullrank.config import config
 from fullrank.errors import UserError
@@ -76,7 +76,6 @@ def run(arguments: Sequence[str]) -> None:
         print(usage(__doc__), end="\n\n")
         parse(SweepOptions, ["--help"], command="sweep RECIPE")
         return
-    check_arguments(arguments, command="sweep")
     recipe, flags = arguments[0], read_values(arguments[1:])
     own = [word for name, words in flags.items() if name in OWN for word in (f"--{name}", *words)]
     options = parse(SweepOptions, own, command="sweep")
@@ -109,18 +108,14 @@ def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
     >>> read_values(["--objective", "frossl", "vicreg", "--optimizer.lr=-1e-3"])
     {'objective': ['frossl', 'vicreg'], 'optimizer.lr': ['-1e-3']}
     """
+    if arguments and not arguments[0].startswith("--"):
+        raise UserError(f"'{arguments[0]}' follows no flag; for example: fullrank sweep digits --epochs 5 10")
     found: dict[str, list[str]] = {}
-    for argument in arguments:
-        if argument.startswith("-") and not re.fullmatch(r"-[\d.].*", argument):
-            flag, equals, value = argument.lstrip("-").partition("=")
-            name = SHORT.get(flag, flag.replace("-", "_"))
-            if name == "seed" or name in found:
-                raise UserError(f"--{flag}: give --seeds, and all values of a flag after one --{flag}")
-            found[name] = [value] if equals else []
-        elif not found:
-            raise UserError(f"'{argument}' follows no flag; for example: fullrank sweep digits --epochs 5 10")
-        else:
-            found[name].append(argument)
+    for flag, words in flag_words(arguments):
+        name = SHORT.get(flag, flag)
+        if name == "seed" or name in found:
+            raise UserError(f"--{flag}: give --seeds, and all values of a flag after one --{flag}")
+        found[name] = words
     for name in [name for name, words in found.items() if not words and name not in OWN]:  # --hyper.no-log
         on = re.sub(r"(^|\.)no_", r"\1", name)
         found[on] = [str(on == name)] if on == name else found.pop(name) or ["False"]

@@ -15,29 +15,8 @@ from fullrank.evaluation.task import Task
 from fullrank.models.features import Features, extract_features
 
 __all__ = [
-    "PROBES",
-    "Comparison",
-    "Evaluation",
-    "FeatureSet",
-    "Features",
-    "OnlineProbe",
-    "Prediction",
-    "Protocols",
-    "Score",
-    "Scoring",
-    "Task",
-    "accuracy",
-    "calibrate_batchnorm",
-    "encoder_spectrum",
-    "evaluate",
-    "extract_features",
-    "few_shot",
-    "gradient_probe",
-    "knn",
-    "linear_probe",
-    "linear_svm",
-    "measure_spectrum",
-    "raw_pixels",
-    "score_model",
+    "PROBES", "Comparison", "Evaluation", "FeatureSet", "Features", "OnlineProbe", "Prediction", "Protocols", "Score",
+    "Scoring", "Task", "accuracy", "calibrate_batchnorm", "encoder_spectrum", "evaluate", "extract_features",
+    "few_shot", "gradient_probe", "knn", "linear_probe", "linear_svm", "measure_spectrum", "raw_pixels", "score_model",
     "standardize",
-]
+]  # fmt: skip

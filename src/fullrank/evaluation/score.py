@@ -3,7 +3,7 @@ set, with the file that keeps them.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,11 @@ class Evaluation:
         return main_score(self.scores)
 
     @property
+    def guess(self) -> str:
+        """What guessing is: the most frequent class, or equal scores for several labels an image."""
+        return "equal scores" if any(score.metric == MAP for score in self.scores) else "majority class"
+
+    @property
     def headlines(self) -> tuple[Score, ...]:
         """The scores that tables list: without balanced accuracy and AUROC, which belong to the results by class."""
         return tuple(score for score in self.scores if score.metric not in (BALANCED, AUROC))
@@ -172,6 +177,26 @@ class Evaluation:
             if found and score.metric in ([metric] if metric else MAIN_METRICS):
                 return score
         raise KeyError(f"no score of {probe} on {features}")
+
+    def by_class(self, classes: Collection[str]) -> dict[str, dict[str, "Score | float"]]:
+        """Return the results of the main probe, with those of the networks that were trained with labels beside it.
+
+        Returns:
+            Row → feature set → the score of the balanced accuracy or the AUROC, or the value of one of the classes.
+        """
+        rows: dict[str, dict[str, Score | float]] = {BALANCED: {}, AUROC: {}}
+        for score in self.scores:
+            same = self.main and (score.probe, score.settings) == (self.main.probe, self.main.settings)
+            if not same and score.probe not in ("supervised", "finetune"):
+                continue
+            column = score.features if same or score.probe != "finetune" else f"{score.features}, fine-tuned"
+            if score.metric in rows:
+                rows[score.metric][column] = score
+            for name in (name for name in classes if name in score.per_class):
+                positives = score.positives.get(name)
+                row = f"recall, {name}" if positives is None else f"average precision, {name} (n = {positives})"
+                rows.setdefault(row, {})[column] = score.per_class[name]
+        return {row: values for row, values in rows.items() if values}
 
     @property
     def notes(self) -> list[str]:
@@ -227,8 +252,7 @@ def _score_table(evaluation: Evaluation) -> Table:
     shown = evaluation.headlines
     cells = {(score.name, score.features): _cell(score) for score in shown}
     if evaluation.chance is not None:
-        guess = "equal scores" if any(score.positives for score in shown) else "majority class"
-        cells |= {(guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
+        cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
     table = _table("%", cells)
     table.title, table.title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
     repeated = sorted({score.n for score in shown if score.sd is not None})
@@ -240,20 +264,16 @@ def _score_table(evaluation: Evaluation) -> Table:
 
 def _class_table(evaluation: Evaluation) -> Table:
     """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
-    main, cells = evaluation.main, {}
+    main = evaluation.main
     if main is None:
         return Table()
-    for s in evaluation.scores:
-        if s.probe not in ("supervised", "finetune") and (s.probe, s.settings) != (main.probe, main.settings):
-            continue
-        column = f"{s.features}, fine-tuning" if s.probe == "finetune" != main.probe else s.features
-        if s.metric in (BALANCED, AUROC):
-            cells[s.metric, column] = _cell(s)
-        for name, value in s.per_class.items() if len(s.per_class) <= LARGEST_CONFUSION else ():
-            what = f"average precision, {name} (n = {s.positives[name]})" if s.positives else f"recall, {name}"
-            cells[what, column] = f"{100 * value:.1f}"
-    areas_first = sorted(cells, key=lambda place: place[0] not in (BALANCED, AUROC))
-    return _table(main.name, {place: cells[place] for place in areas_first})
+    results = evaluation.by_class(main.per_class if len(main.per_class) <= LARGEST_CONFUSION else ())
+    cells = {
+        (row, column): _cell(value) if isinstance(value, Score) else f"{100 * value:.1f}"
+        for row, values in results.items()
+        for column, value in values.items()
+    }
+    return _table(main.name, cells)
 
 
 @config

@@ -181,7 +181,7 @@ def encoder_spectrum(
     """Return the spectra of representations, and of their projections if there is a projector; batch by batch, so that
     memory does not limit their number.
 
-    >>> encoder_spectrum(torch.eye(4).split(2), None)["backbone"].effective_rank()
+    >>> round(encoder_spectrum(torch.eye(4).split(2), None)["backbone"].effective_rank(), 6)
     3.0
     """
     spectra = {part: StreamingSpectrum() for part in ("backbone", "projector")[: 1 + (projector is not None)]}

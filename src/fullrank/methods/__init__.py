@@ -10,24 +10,7 @@ from fullrank.methods.projectors import ProjectorConfig, build_projector
 from fullrank.methods.teacher_student import TeacherStudent
 
 __all__ = [
-    "METHODS",
-    "BackboneConfig",
-    "Builder",
-    "Encoder",
-    "Grouped",
-    "JointEmbedding",
-    "Method",
-    "Predictor",
-    "ProjectorConfig",
-    "StateBuffers",
-    "TeacherStudent",
-    "TrainingLength",
-    "at_least_float32",
-    "at_size",
-    "build_backbone",
-    "build_projector",
-    "feature_dim",
-    "freeze",
-    "gradient_ranks",
-    "method_builder",
-]
+    "METHODS", "BackboneConfig", "Builder", "Encoder", "Grouped", "JointEmbedding", "Method", "Predictor",
+    "ProjectorConfig", "StateBuffers", "TeacherStudent", "TrainingLength", "at_least_float32", "at_size",
+    "build_backbone", "build_projector", "feature_dim", "freeze", "gradient_ranks", "method_builder",
+]  # fmt: skip

@@ -1,6 +1,6 @@
 """Embed images: the features of all images of a source, in memory or in a file, or by a transformer of scikit-learn."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,15 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from torch import Tensor
 
 from fullrank.files import atomic_write, check_suffix
-from fullrank.images import DecodeErrors, Device, Reading
+from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Reading
 from fullrank.methods import feature_dim
-from fullrank.models.features import Features, join, stream_features
+from fullrank.models.features import embedded_batches, join
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike, resolve_device, with_depth
-from fullrank.models.model_images import Data, all_images
+from fullrank.models.model_images import Data, one_split, resolve_source
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")
 
@@ -60,20 +61,26 @@ def embed(
     if out is not None:
         check_suffix(out, SUFFIXES)  # before the work
     loaded = load(model)
-    images = all_images(loaded, data, split, reading)
+    images = one_split(*resolve_source(loaded, data, reading), split)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    batches = stream_features(loaded.backbone, images, loaded.preprocess, device, errors)
+    batches = embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors)
     if out is None:
-        result: Any = join(batches)
+        result: Any = join(batches, images)
     else:
-        rows, result = write_embeddings(batches, out, overwrite=overwrite), Path(out)
+        rows, result = write_embeddings(batches, images, out, overwrite=overwrite), Path(out)
         notify(f"{rows:,} embeddings of {getattr(images, 'source', 'images in memory')}: {out}")
     for name, reason in errors.reasons.items():
         notify(f"skipped {name}: {reason}")
     return result
 
 
-def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite: bool = False) -> int:
+def write_embeddings(
+    batches: Iterable[tuple[MemoryImages, Tensor]],
+    images: Images | MemoryImages,
+    out: Path | str,
+    *,
+    overwrite: bool = False,
+) -> int:
     """Write one row for each image, in order, and return the number of rows. The file appears only when it is complete.
 
     | suffix | content |
@@ -88,7 +95,8 @@ def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite:
     group of the table.
 
     Args:
-        batches: the features, of `stream_features`.
+        batches: the images of each batch and their features, of `embedded_batches`.
+        images: all images.
         out: the file; its suffix determines the format.
         overwrite: replace an existing file.
 
@@ -99,7 +107,8 @@ def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite:
     >>> from fullrank.images import Preprocess, open_images
     >>> out = Path(tempfile.mkdtemp()) / "digits.parquet"
     >>> digits = open_images("digits")["all"]
-    >>> write_embeddings(stream_features(torch.nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))), out)
+    >>> batches = embedded_batches(torch.nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,)))
+    >>> write_embeddings(batches, digits, out)
     1797
     >>> pq.read_table(out).column_names
     ['name', 'label', 'class', 'embedding']
@@ -107,29 +116,28 @@ def write_embeddings(batches: Iterable[Features], out: Path | str, *, overwrite:
     rows, writer, suffix = 0, None, check_suffix(out, SUFFIXES)
     with atomic_write(Path(out), overwrite=overwrite) as draft, ExitStack() as stack:
         if suffix in (".npz", ".npy"):
-            every = join(batches)
+            every = join(batches, images)
             arrays: Any = {"labels": every.labels.numpy(), "names": every.names, "classes": every.classes}
             with draft.open("wb") as file:
                 np.save(file, every.X) if suffix == ".npy" else np.savez(file, embeddings=every.X, **arrays)
             return len(every.X)
-        for features in batches:
-            table = to_table(features, wide=suffix == ".csv")
+        for batch, X in batches:
+            table = to_table(batch, X.cpu().numpy(), images.classes, wide=suffix == ".csv")
             if writer is None:
                 writer = (csv.CSVWriter if suffix == ".csv" else pq.ParquetWriter)(draft, table.schema)
                 stack.callback(writer.close)
             writer.write_table(table)
-            rows += len(features.X)
+            rows += len(X)
     return rows
 
 
-def to_table(features: Features, *, wide: bool = False) -> pa.Table:
+def to_table(batch: MemoryImages, X: np.ndarray, classes: Sequence[str], *, wide: bool) -> pa.Table:
     """Return features as rows of a table: with a column of lists, or `wide` with a column for each dimension."""
-    labels, K = features.labels.numpy(), len(features.classes)
-    names = [name.encode("utf-8", "backslashreplace").decode() for name in features.names]  # a name may be no UTF-8
+    labels, K = batch.labels.cpu().numpy(), len(classes)
+    names = [name.encode("utf-8", "backslashreplace").decode() for name in batch.names]  # a name may be no UTF-8
     columns = {"name": pa.array(names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
     if K:
-        columns["class"] = pa.array([features.classes[k] if 0 <= k < K else None for k in labels], pa.string())
-    X = features.X.numpy()
+        columns["class"] = pa.array([classes[k] if 0 <= k < K else None for k in labels], pa.string())
     if wide:
         return pa.table(columns | {str(d): pa.array(np.ascontiguousarray(x)) for d, x in enumerate(X.T)})
     return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])})

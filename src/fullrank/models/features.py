@@ -55,36 +55,21 @@ def extract_features(
     >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    return join(stream_features(backbone, images, preprocess, device, errors))
+    return join(embedded_batches(backbone, images, preprocess, device, errors), images)
 
 
-def join(batches: Iterable[Features]) -> Features:
-    """Return the features of all batches, at least one."""
-    parts = list(batches)
-    several = [part.multi_labels for part in parts if part.multi_labels is not None]
+def join(batches: Iterable[tuple[MemoryImages, Tensor]], images: Images | MemoryImages) -> Features:
+    """Return the features of all batches of these images, at least one batch."""
+    parts = [(batch, X.cpu()) for batch, X in batches]
+    rows = torch.cat([batch.indices for batch, _ in parts])
     return Features(
-        torch.cat([part.X for part in parts]),
-        torch.cat([part.labels for part in parts]),
-        [name for part in parts for name in part.names],
-        torch.cat([part.rows for part in parts]),
-        parts[0].classes,
-        torch.cat(several) if several else None,
+        X=torch.cat([X for _, X in parts]),
+        labels=torch.cat([batch.labels.cpu() for batch, _ in parts]),
+        names=[name for batch, _ in parts for name in batch.names],
+        rows=rows,
+        classes=tuple(images.classes),
+        multi_labels=None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows],
     )
-
-
-def stream_features(
-    backbone: nn.Module,
-    images: Images | MemoryImages,
-    preprocess: Preprocess,
-    device: Device = CPU,
-    errors: DecodeErrors | None = None,
-) -> Iterator[Features]:
-    """Yield the float32 features of the readable images of each batch, in order; arguments and errors are those of
-    `embedded_batches`.
-    """
-    for batch, X in embedded_batches(backbone, images, preprocess, device, errors):
-        several = None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[batch.indices]
-        yield Features(X.cpu(), batch.labels.cpu(), batch.names, batch.indices, tuple(images.classes), several)
 
 
 def embedded_batches(
@@ -93,7 +78,7 @@ def embedded_batches(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
-) -> Iterator[tuple[Batch, Float[Tensor, "n D"]]]:
+) -> Iterator[tuple[MemoryImages, Float[Tensor, "n D"]]]:
     """Yield each batch of readable images with its float32 features, in order.
 
     The backbone is moved to the device and runs in eval mode without gradient. Afterwards, the function verifies that

@@ -105,22 +105,16 @@ def held_out_images(
     """
     source, config = resolve_source(model, data, reading)
     if split is not None or isinstance(source, Images | MemoryImages):
-        return _one_split(source, config, split)
+        return one_split(source, config, split)
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
     return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
-def all_images(
-    model: Model, data: Data | None, split: str | None, reading: Reading | None = None
-) -> Images | MemoryImages:
+def one_split(source: Any, config: DataConfig, split: str | None) -> Images | MemoryImages:
     """Return the split with this name, or all images of a source that has one split; opened images are returned
     unchanged.
     """
-    return _one_split(*resolve_source(model, data, reading), split)
-
-
-def _one_split(source: Any, config: DataConfig, split: str | None) -> Images | MemoryImages:
     if isinstance(source, Images | MemoryImages):
         if split is not None:
             raise UserError(f"split='{split}': opened images have no named splits; give a source, or leave it out")

@@ -31,33 +31,10 @@ from fullrank.objectives.vicreg import vicreg
 from fullrank.objectives.wmse import wmse
 
 __all__ = [
-    "OBJECTIVES",
-    "Objective",
-    "ObjectiveState",
-    "Terms",
-    "barlow_twins",
-    "byol",
-    "corinfomax",
-    "corinfomax_batch",
-    "dino",
-    "directclr",
-    "directclr_paper",
-    "find_state",
-    "frossl",
-    "ivne",
-    "moco",
-    "simclr",
-    "simmer",
-    "simsiam",
-    "spectral_contrastive",
-    "ssl_hsic",
-    "stateful",
-    "swav",
-    "tico",
-    "total",
-    "vicreg",
-    "wmse",
-]
+    "OBJECTIVES", "Objective", "ObjectiveState", "Terms", "barlow_twins", "byol", "corinfomax", "corinfomax_batch",
+    "dino", "directclr", "directclr_paper", "find_state", "frossl", "ivne", "moco", "simclr", "simmer", "simsiam",
+    "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico", "total", "vicreg", "wmse",
+]  # fmt: skip
 
 # A function of embeddings, and of a state if there is one, that returns named weighted terms.
 Objective = Callable[..., Terms]

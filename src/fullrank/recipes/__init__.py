@@ -24,11 +24,9 @@ from fullrank.recipes.resolve import resolve, with_objective
 from fullrank.recipes.rules import differences, with_fields
 from fullrank.recipes.user_code import import_function
 
-# fmt: off
 __all__ = [
     "PUBLISHED", "RECIPES", "Assembly", "DataConfig", "MachineConfig", "ProbeConfig", "PublishedScore", "Recipe",
     "SpectrumConfig", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "code_names",
     "decides_weights", "differences", "dry_run", "from_dict", "import_code", "import_function", "photos_recipe",
     "read_recipe", "resolve", "to_dict", "with_fields", "with_objective",
-]
-# fmt: on
+]  # fmt: skip

@@ -3,10 +3,9 @@
 from math import isfinite, isinf, sqrt
 from typing import NamedTuple
 
-from fullrank.evaluation.score import MAP, Evaluation
-from fullrank.evaluation.verdict import decide
+from fullrank.evaluation.score import Evaluation
+from fullrank.evaluation.verdict import decide, verdict
 from fullrank.report.summary import RunSummary, look_up, series
-from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 # The feature set that tells whether a run learned anything.
@@ -52,14 +51,8 @@ def did_it_learn(run: RunSummary) -> Answer:
     """
     for evaluation in run.evaluations_by_relevance():
         for found in (found for found in evaluation.comparisons if found.against == UNTRAINED):
-            text = (
-                f"By {found.name} on {evaluation.data or 'the test images'}, the backbone has {percent(found.value)}, "
-                f"{found.against} {percent(found.reference)}: {100 * found.difference:+.1f} points "
-                f"(95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f})."
-            )
-            return Answer(
-                *OUTCOMES[decide(found)], _join(text, _older(run, evaluation), _at_the_end(run), _improvement(run))
-            )
+            rest = (_images(evaluation), _older(run, evaluation), _at_the_end(run), _improvement(run))
+            return Answer(*OUTCOMES[decide(found)], _join(verdict([found]), *rest))
     signs = _signs(run)
     text = _join(_at_the_end(run), *signs, _improvement(run), _headline(run))
     if not signs:
@@ -78,9 +71,9 @@ def is_it_healthy(run: RunSummary) -> Answer:
     if run.alarms:
         last, number = run.alarms[-1], len(run.alarms)
         if last.alarm == "not finite" and last.step == run.last_step:  # the run ended there
-            return Answer("No", "failed", f"Failed at step {count(last.step)}: {alarm_message(last)}.")
+            return Answer("No", "failed", f"Failed at step {count(last.step)}: {last.message}.")
         raised = f"{number} alarms were raised, the last" if number > 1 else "An alarm was raised"
-        raised += f" at step {count(last.step)}: {alarm_message(last)}."
+        raised += f" at step {count(last.step)}: {last.message}."
     if run.alarms or collapsed:
         return Answer("Look at it", "warning", _join(raised, unfinished, collapsed))
     if unfinished:
@@ -99,8 +92,8 @@ def is_it_better(run: RunSummary) -> Answer:
             rivals = [found for found in evaluation.comparisons if found.name == evaluation.comparisons[0].name]
             outcome = decide(max(rivals, key=lambda rival: rival.reference))
             finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
-            data = evaluation.data and f"Test images: {evaluation.data}."
-            return Answer(*OUTCOMES[outcome], _join(evaluation.verdict, finetuned, data, _older(run, evaluation)))
+            rest = (finetuned, _images(evaluation), _older(run, evaluation))
+            return Answer(*OUTCOMES[outcome], _join(evaluation.verdict, *rest))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
     return Answer("Not known", "unknown", _join(stored, _remedy(run)))
 
@@ -197,14 +190,9 @@ def _headline(run: RunSummary) -> str:
         return ""
     same = (other for other in evaluation.scores if other.name == score.name and other is not score)
     others = [f"{other.features} {percent(other.value)}" for other in same]
-    others += [f"{guessing(evaluation)} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
+    others += [f"{evaluation.guess} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
     where = f"{score.metric.capitalize()}{' on ' if evaluation.data else ''}{evaluation.data}, {score.name}"
     return f"{where}: {percent(score.value)}" + (f" ({', '.join(others)})." if others else ".")
-
-
-def guessing(evaluation: Evaluation) -> str:
-    """Return what guessing is: the most frequent class, or equal scores for several labels an image."""
-    return "equal scores" if any(score.metric == MAP for score in evaluation.scores) else "majority class"
 
 
 def _collapsed(run: RunSummary) -> str:
@@ -224,6 +212,10 @@ def _small_sample(run: RunSummary, location: str) -> str:
     if metrics is None or metrics.samples >= 10 * metrics.dimensions:
         return ""
     return f"{count(metrics.samples)} images for the {count(metrics.dimensions)} dimensions of the {location}"
+
+
+def _images(evaluation: Evaluation) -> str:
+    return f"Test images: {evaluation.data}." if evaluation.data else ""
 
 
 def _older(run: RunSummary, evaluation: Evaluation) -> str:

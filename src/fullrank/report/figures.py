@@ -16,7 +16,6 @@ from jaxtyping import Float
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.report.plot_style import COLORS
 from fullrank.report.summary import RunSummary, series
-from fullrank.run.alarm_messages import alarm_message
 from fullrank.run.spectrum_history import LOCATIONS
 
 Curve = dict[str, Any]
@@ -52,7 +51,7 @@ def all_figures(runs: Sequence[RunSummary]) -> dict[str, Any]:
 def _alarms(run: RunSummary) -> dict[int, list[str]]:
     lines: dict[int, list[str]] = {}
     for alarm in run.alarms:
-        lines.setdefault(alarm.step, []).extend(wrap(alarm_message(alarm), 90))
+        lines.setdefault(alarm.step, []).extend(wrap(alarm.message, 90))
     return lines
 
 

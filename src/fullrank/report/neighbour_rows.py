@@ -2,20 +2,22 @@
 
 import base64
 import io
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from PIL import Image
 from pydantic import Field
+from torchvision.transforms.v2.functional import to_pil_image
 
 from fullrank.config import Count, config
 from fullrank.errors import UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
-from fullrank.files import atomic_write
+from fullrank.files import write_json
 from fullrank.images import as_images
+from fullrank.images.preprocess import to_8_bits
 from fullrank.images.reading import Device
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
@@ -85,8 +87,7 @@ def update_neighbours(
     except UserError as error:
         notify(f"the report has no nearest neighbours: {error}")
         return
-    with atomic_write(model.path / NEIGHBOURS, overwrite=True) as draft:
-        draft.write_text(json.dumps(asdict(rows)) + "\n", "utf-8")
+    write_json(model.path / NEIGHBOURS, asdict(rows))
 
 
 def find_rows(model: Model, test: Any, *, source: str, device: Device | None = None) -> NeighbourRows:
@@ -109,10 +110,8 @@ def _spread(n: int, at_most: int) -> list[int]:
 def _tile(found: Neighbours, row: int, similarity: float | None) -> Tile:
     """Return a picture; of other channels than 1 or 3, the first is shown."""
     name = found.names[row].encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
-    pixels = found.picture(row)
-    if pixels.dtype != np.uint8:  # floats in [0, 1]
-        pixels = np.round(pixels * 255).clip(0, 255).astype(np.uint8)
-    image = Image.fromarray(pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels[0])
+    pixels = to_8_bits(torch.from_numpy(found.picture(row)))
+    image = to_pil_image(pixels if len(pixels) == 3 else pixels[:1])
     image.thumbnail((SIDE, SIDE))
     picture = address(image, "png" if image.width <= 32 else "jpeg")
     return Tile(name=name, label=found.labels[row] or "", similarity=similarity, picture=picture)

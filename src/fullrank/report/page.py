@@ -99,26 +99,26 @@ def _environment() -> Environment:
 def _verdicts(runs: Sequence[RunSummary]) -> list[tables.Table]:
     """Return the answers of each run in a word."""
     word = Markup('<span class="answer {}">{}</span>').format
-    found = [{question: word(each.level, each.word) for question, each in answers.answers(run).items()} for run in runs]
-    return tables.by_row("run", dict(zip(tables.labels(runs), found, strict=True)))
+    rows = {run.mark: {q: word(each.level, each.word) for q, each in answers.answers(run).items()} for run in runs}
+    return tables.by_row("run", rows)
 
 
-def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[Markup, NeighbourRows]]:
+def _neighbours(runs: Sequence[RunSummary]) -> list[tuple[str, NeighbourRows]]:
     """Return the label and the rows of neighbours of each run that has them; many runs show fewer rows each."""
-    found = [(label, run.neighbours) for label, run in zip(tables.labels(runs), runs, strict=True) if run.neighbours]
+    found = [(run.mark, run.neighbours) for run in runs if run.neighbours]
     most = max(NEIGHBOUR_ROWS // max(len(found), 1), 1)
     return [(label, replace(neighbours, rows=neighbours.rows[:most])) for label, neighbours in found]
 
 
-def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[Markup], str, str]]:
+def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[str], str, str]]:
     """Return each picture of views once: the labels of its runs, its data and its address."""
-    of: dict[bytes, list[int]] = {}
-    for i, run in enumerate(runs):
+    of: dict[bytes, list[RunSummary]] = {}
+    for run in runs:
         if run.views is not None:
-            of.setdefault(run.views, []).append(i)
-    labels, size = tables.labels(runs), PICTURE_BYTES // max(len(of), 1)
+            of.setdefault(run.views, []).append(run)
+    size = PICTURE_BYTES // max(len(of), 1)
     return [
-        ([labels[i] for i in shown], runs[shown[0]].data or "the data", _small_address(picture, size))
+        ([run.mark for run in shown], shown[0].data or "the data", _small_address(picture, size))
         for picture, shown in of.items()
     ]
 

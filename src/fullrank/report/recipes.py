@@ -68,9 +68,11 @@ def describe_projector(recipe: dict[str, Any]) -> str:
 
 
 def make_labels_unique(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """Append the differences between the recipes to equal labels, and a number to the labels of equal recipes."""
+    """Number the runs; append the differences between their recipes to equal labels, and (1), (2) to the labels of
+    equal recipes.
+    """
     recipes = {run.label: [other.recipe for other in runs if other.label == run.label] for run in runs}
     descriptions = {label: iter(describe_differences(group)) for label, group in recipes.items()}
     found = [": ".join(filter(None, (run.label, next(descriptions[run.label])))) for run in runs]
     numbers = [f" ({found[:i].count(label) + 1})" if found.count(label) > 1 else "" for i, label in enumerate(found)]
-    return [replace(run, label=label + k) for run, label, k in zip(runs, found, numbers, strict=True)]
+    return [replace(run, label=found[i] + numbers[i], number=i) for i, run in enumerate(runs)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from markupsafe import Markup
 from PIL import Image
 
 from fullrank.config import from_json
@@ -16,10 +17,13 @@ from fullrank.evaluation.score import Evaluation
 from fullrank.files import check_file
 from fullrank.models import check_run
 from fullrank.report.neighbour_rows import NEIGHBOURS, NeighbourRows
+from fullrank.report.plot_style import COLORS
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 MAX_PICTURE_BYTES = 2**26
+# The border before the label of a run; it changes where the dash of the run's line changes.
+BORDERS = ("solid", "double", "dotted", "groove")
 
 AnyRow = TypeVar("AnyRow", bound=Row)
 
@@ -30,6 +34,7 @@ class RunSummary:
 
     Attributes:
         label: The name of the run on the page: the name of its directory.
+        number: The place of the run among those of the page, which decides its colour.
         folder: The directory as it was given, for commands.
         views: The picture of a few images and their views, a PNG.
         unreadable: Number of files that could not be read as images.
@@ -37,6 +42,7 @@ class RunSummary:
     """
 
     label: str
+    number: int = 0
     folder: str = "RUN"
     recipe: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -50,6 +56,14 @@ class RunSummary:
     neighbours: NeighbourRows | None = None
     unreadable: int = 0
     file_notes: Sequence[str] = ()
+
+    @property
+    def mark(self) -> str:
+        """The label with a border in the colour of the run."""
+        color, border = COLORS[self.number % len(COLORS)], BORDERS[self.number // len(COLORS) % len(BORDERS)]
+        return Markup('<span class="run" style="border-color:{};border-left-style:{}">{}</span>').format(
+            color, border, self.label
+        )
 
     @property
     def last_step(self) -> int:

@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from markupsafe import Markup, escape
 
-from fullrank.evaluation.score import AUROC, BALANCED, MAIN_METRICS, TOP5, Evaluation, Score
-from fullrank.report.answers import count, guessing, number, percent, unfinished_sentence
-from fullrank.report.plot_style import COLORS
+from fullrank.evaluation.score import AUROC, FILE, MAIN_METRICS, TOP5, Evaluation, Score
+from fullrank.report.answers import count, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
@@ -26,8 +24,6 @@ from fullrank.spectrum.metrics import BETTER, CENTRED
 FEW_RUNS = 4
 # With more classes, the table shows those with the lowest recalls.
 MOST_CLASSES = 100
-# The border before the label of a run; it changes where the dash of the run's line changes.
-BORDERS = ("solid", "double", "dotted", "groove")
 NOT_RECORDED = "not recorded"
 
 
@@ -55,17 +51,6 @@ def by_row(corner: str, rows: Mapping[str, Mapping[str, str]], caption: str = ""
 def two_lines(value: str, detail: str) -> str:
     """Return a value with a detail in small letters below it."""
     return Markup("{}<br><small>{}</small>").format(value, detail) if detail else value
-
-
-def run_label(i: int, label: str) -> Markup:
-    """Return the label of the i-th run, with a border in the run's colour."""
-    style = f"border-color:{COLORS[i % len(COLORS)]};border-left-style:{BORDERS[i // len(COLORS) % len(BORDERS)]}"
-    return Markup('<span class="run" style="{}">{}</span>').format(style, label)
-
-
-def labels(runs: Sequence[RunSummary]) -> list[Markup]:
-    """Return the label of each run."""
-    return [run_label(i, run.label) for i, run in enumerate(runs)]
 
 
 # What was trained
@@ -99,18 +84,19 @@ def training_length(run: RunSummary) -> str:
 
 def summary(runs: Sequence[RunSummary]) -> list[Table]:
     """Return what was trained: a row for each fact and each measure of a single run, or a row for each of several."""
-    known = [facts(run) for run in runs]
+    known = {run.mark: facts(run) for run in runs}
+    first = facts(runs[0])
     if len(runs) == 1:
         measures = {
             each.name: {"at the end": value, "better": each.better or "–", "meaning": each.meaning}
             for each in MEASURES
             if (value := each.value(runs[0]))
         }
-        return [Table(["run", runs[0].label], list(known[0].items())), *by_row("measure", measures)]
-    equal = {name: value for name, value in known[0].items() if all(each[name] == value for each in known)}
-    rows = [{name: value for name, value in each.items() if name not in equal} for each in known]
+        return [Table(["run", runs[0].label], list(first.items())), *by_row("measure", measures)]
+    equal = {name: value for name, value in first.items() if all(each[name] == value for each in known.values())}
+    rows = {mark: {name: each[name] for name in each if name not in equal} for mark, each in known.items()}
     caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
-    return by_row("run", dict(zip(labels(runs), rows, strict=True)), caption)
+    return by_row("run", rows, caption)
 
 
 # Measures at the end of a run
@@ -195,25 +181,26 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
     """
     if len(runs) < 2:
         return []
-    rows, left_out = [], ""
+    rows, left_out = {}, ""
     for run, text in zip(runs, describe_differences([run.recipe for run in runs]), strict=True):
-        rows.append({"difference": "" if run.label.endswith(text) else text, "training": training_length(run)})
+        rows[run.mark] = {"difference": "" if run.label.endswith(text) else text, "training": training_length(run)}
     for measure in MEASURES:
-        values = [measure.value(run) for run in runs]
-        measured = [run.recipe for run, value in zip(runs, values, strict=True) if value]
-        entries = [name for name in measure.same if len({json.dumps(look_up(recipe, name)) for recipe in measured}) > 1]
+        measured = [run for run in runs if measure.value(run)]
+        entries = [
+            name for name in measure.same if len({json.dumps(look_up(run.recipe, name)) for run in measured}) > 1
+        ]
         if entries:
             left_out += f" No {measure.name}: it depends on settings that differ ({', '.join(entries)})."
-            continue
-        for row, value in zip(rows, values, strict=True):
-            row[measure.head] = value
-    for row, run in zip(rows, runs, strict=True):
+        else:
+            for run in runs:
+                rows[run.mark][measure.head] = measure.value(run)
+    for run in runs:
         for evaluation, score in ((each, score) for each in run.evaluations for score in each.scores):
             if score.features == "backbone" and score.metric in MAIN_METRICS:
-                row[f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
+                rows[run.mark][f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features."
-    return by_row("run", dict(zip(labels(runs), rows, strict=True)), caption + left_out)
+    return by_row("run", rows, caption + left_out)
 
 
 # Alarms and metrics
@@ -222,11 +209,11 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
 def alarms(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the alarms of all runs with their remedies."""
     head, rows = ["step", "epoch", "run", "alarm", "observation", "remedy"], []
-    for label, run in zip(labels(runs), runs, strict=True):
+    for run in runs:
         for alarm in run.alarms:
-            observed = alarm_message(alarm).removeprefix(f"{alarm.alarm}, ")
-            row = [count(alarm.step), f"{alarm.epoch:.4g}", label, alarm.alarm, observed]
-            rows.append([*row, mark_flags(alarm_remedy(alarm))])
+            observed = alarm.message.removeprefix(f"{alarm.alarm}, ")
+            row = [count(alarm.step), f"{alarm.epoch:.4g}", run.mark, alarm.alarm, observed]
+            rows.append([*row, mark_flags(alarm.remedy)])
     return [Table(head, rows, "The step of each alarm is marked by ▼ in the figures over the steps.")] if rows else []
 
 
@@ -294,13 +281,13 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
     tables = []
     for data in dict.fromkeys(found.data for run in runs for found in run.evaluations if found.scores):
         found = {i: each for i, run in enumerate(runs) for each in run.evaluations if each.data == data}
-        guess = guessing(next(iter(found.values())))
+        guess = next(iter(found.values())).guess
         shown = [(i, score) for i, each in found.items() for score in each.scores if score.metric in SHOWN_METRICS]
         features = dict.fromkeys(score.features for _, score in shown)
         probes = [*dict.fromkeys(score.name for _, score in shown)]
         rows: dict[str, dict[str, str]] = {}
         for i, score in sorted(shown, key=lambda each: (probes.index(each[1].name), each[0])):
-            label = Markup("{}<br>{}").format(score.name, run_label(i, runs[i].label)) if len(runs) > 1 else score.name
+            label = Markup("{}<br>{}").format(score.name, runs[i].mark) if len(runs) > 1 else score.name
             cells = rows.setdefault(label, dict.fromkeys(features, "") | {guess: percent(found[i].chance)})
             cells[score.features] = two_lines(*score_text(score))
         caption = f"Scores on {data or 'the test images'}: accuracy, if nothing else is named; higher is better. "
@@ -320,65 +307,43 @@ def score_text(score: Score) -> tuple[str, str]:
     return text.replace(" ", "\N{NO-BREAK SPACE}"), f"{low} to {high}" if low and high else ""
 
 
-class ByClass(NamedTuple):
-    """The results by class of one evaluation.
-
-    Attributes:
-        confusion: Number of test images by true class (row) and predicted class (column) for the backbone; may be
-            empty.
+def by_class(runs: Sequence[RunSummary]) -> list[tuple[Markup, Table, Score]]:
+    """Return the results by class of each run and data set, with the score that has the confusion; nothing for many
+    runs.
     """
-
-    heading: Markup
-    table: Table
-    classes: list[str]
-    confusion: Sequence[Sequence[int]]
-
-
-def by_class(runs: Sequence[RunSummary]) -> list[ByClass]:
-    """Return the results by class of each run and data set; nothing for many runs."""
     found = []
-    for label, run in zip(labels(runs), runs, strict=True) if len(runs) <= FEW_RUNS else ():
+    for run in runs if len(runs) <= FEW_RUNS else ():
         for evaluation in run.evaluations_by_relevance():
             main = evaluation.main
             if main is not None and main.per_class:
-                before = Markup("{}, ").format(label) if len(runs) > 1 else Markup()
+                before = Markup("{}, ").format(run.mark) if len(runs) > 1 else Markup()
                 heading = before + (evaluation.data or "test images")
-                for table in _class_table(evaluation, main):
-                    found.append(ByClass(heading, table, list(main.per_class), main.confusion))
+                found += [(heading, table, main) for table in _class_table(evaluation, main)]
     return found
 
 
 def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
     """Return the results by class of the main probe, and of the networks that were trained with the labels."""
     lowest = set(sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES])
-    heads = {
-        name: f"average precision, {name} (n = {main.positives[name]})" if main.positives else f"recall, {name}"
-        for name in main.per_class
-        if name in lowest
-    }
-    rows: dict[str, dict[str, str]] = {name: {} for name in (BALANCED, AUROC, *heads.values())}
-    for score in evaluation.scores:
-        if (score.probe, score.settings) == (main.probe, main.settings) or score.probe in ("supervised", "finetune"):
-            column = f"{score.features}, fine-tuned" if score.probe == "finetune" else score.features
-            if score.metric in (BALANCED, AUROC):
-                rows[score.metric][column] = two_lines(*score_text(score))
-            for name, head in heads.items() if score.metric in MAIN_METRICS else ():
-                rows[head][column] = percent(score.per_class.get(name))
+    results = evaluation.by_class([name for name in main.per_class if name in lowest])
+    rows = {row: {column: _result(value) for column, value in values.items()} for row, values in results.items()}
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
     caption += "Small: 95 % intervals."
-    if len(heads) < len(main.per_class):
-        caption += (
-            f" The {len(heads)} of {len(main.per_class)} classes with the lowest values; the rest: evaluation.json."
-        )
-    return by_row("", {head: cells for head, cells in rows.items() if cells}, caption)
+    if len(lowest) < len(main.per_class):
+        caption += f" The {len(lowest)} of {len(main.per_class)} classes with the lowest values; the rest: {FILE}."
+    return by_row("", rows, caption)
+
+
+def _result(value: Score | float) -> str:
+    return two_lines(*score_text(value)) if isinstance(value, Score) else percent(value)
 
 
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:
     """Return the entries in which the recipes differ: in rows for a few runs, in columns for many."""
     code, rows = Markup("<code>{}</code>").format, {}
     for entry, values in differing_entries([run.recipe for run in runs]).items():
-        for label, value in zip(labels(runs), values, strict=True):
-            row, column = (label, code(entry)) if len(runs) > FEW_RUNS else (code(entry), label)
+        for run, value in zip(runs, values, strict=True):
+            row, column = (run.mark, code(entry)) if len(runs) > FEW_RUNS else (code(entry), run.mark)
             rows.setdefault(row, {})[column] = code(value or "–")
     return by_row("entry", rows, "Entries in which the recipes differ.")

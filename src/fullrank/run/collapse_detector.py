@@ -1,13 +1,13 @@
-"""Detect divergence, collapse, uncorrelated views and constant views in the log of a run, without labels.
+"""Detect divergence, collapse, uncorrelated views and constant views in the log of a run, without labels, and say what
+probably caused them.
 
-`CollapseDetector` returns alarms as data (`AlarmRow`); `fullrank.run.alarm_messages` formats them. `docs/alarm.md`
-lists the runs on which the thresholds were measured.
+`docs/alarm.md` lists the runs on which the thresholds were measured.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fullrank.recipes import Recipe
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
@@ -35,7 +35,45 @@ MIN_DIMENSIONS = 4
 # Minimum ratio of one term to all others at the first logged step; the others then have almost no gradient.
 DOMINANT_RATIO = 100.0
 
-Details = dict[str, Any]
+
+class Finding(NamedTuple):
+    """A metric beyond its threshold: the kind of the alarm, the numbers, and what the message says about them."""
+
+    alarm: str
+    metric: str
+    observed: float
+    threshold: float
+    text: str
+
+
+class Cause(NamedTuple):
+    """The probable cause of an alarm: its name, what the message says about it, and what to change."""
+
+    name: str
+    text: str
+    remedy: str
+
+
+ADD_PROJECTOR = "add a projector (--projector.kind mlp, --projector.widths)"
+NO_PROJECTOR = Cause(
+    "no projector", "there is no projector, so the objective acts directly on the backbone", ADD_PROJECTOR
+)
+AUGMENTATION = Cause(
+    "augmentation",
+    "the augmentation is too strong, or the last feature map of the backbone is too small",
+    "weaken the views (--views.0.crop.scale, noise, affine, jitter), or reduce the strides of the backbone "
+    "(--backbone.arguments)",
+)
+VIEWS = Cause(
+    "views",
+    "the images have no contrast, or a transform removes it",
+    "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
+)
+NETWORK = Cause(
+    "network",
+    "the network gives all images the same output; no earlier output differed between images",
+    "look at views.png; check the network (--backbone, --projector) and its initial weights",
+)
 
 
 @dataclass
@@ -93,16 +131,23 @@ class CollapseDetector:
         """Yield an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
         threshold = MAX_LOSS_RATIO * max(sum(map(abs, first.terms.values())), 1.0)
         if row.loss > threshold:
-            found = _finding("divergence", "loss", row.loss, threshold, first_loss=first.loss)
-            yield _alarm(row, "loss", found, "large steps", self.step_settings())
+            expected = f"expected at most {threshold:.4g} ({first.loss:.4g} at the first logged step)"
+            found = Finding("divergence", "loss", row.loss, threshold, f"{row.loss:.4g}, {expected}")
+            yield _alarm(row, "loss", found, self.large_steps())
 
     def evaluate_views(self, row: SpectrumRow) -> Iterator[AlarmRow]:
         """Yield an alarm if the views of all images are equal, or if each view has a single colour; also during
         burn-in.
         """
-        for metric, deviation in (("image_deviation", row.image_deviation), ("pixel_deviation", row.pixel_deviation)):
+        for metric, deviation, what, over in (
+            ("image_deviation", row.image_deviation, "all images give the same view", "images"),
+            ("pixel_deviation", row.pixel_deviation, "each view has a single colour", "pixels"),
+        ):
             if deviation is not None and deviation < MIN_DEVIATION:
-                yield _alarm(row, "views", _finding("constant views", metric, deviation, MIN_DEVIATION), "views")
+                text = (
+                    f"{what} (standard deviation {deviation:.1g} over the {over}), expected {MIN_DEVIATION:g} or more"
+                )
+                yield _alarm(row, "views", Finding("constant views", metric, deviation, MIN_DEVIATION, text), VIEWS)
                 return
 
     def evaluate_variance(
@@ -116,13 +161,12 @@ class CollapseDetector:
             self.varied |= bool(variance)
             return
         if ("constant views", "views") in self.raised:
-            cause = "views", {}
+            cause = VIEWS
         else:
-            cause = self.find_cause(uncorrelated=False) if self.varied else ("network", {})
+            cause = self.find_cause(uncorrelated=False) if self.varied else NETWORK
         where, value = next(iter(equal.items()))  # if all representations are equal, so are all embeddings
-        yield _alarm(
-            row, where, _finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, images=images), *cause
-        )
+        text = f"all {images} have the same output (relative variance {value:.1g}), expected more than 1e-10"
+        yield _alarm(row, where, Finding("complete collapse", "batch_variance", value, ROUNDING_VARIANCE, text), cause)
 
     def evaluate_spectra(self, row: SpectrumRow) -> Iterator[AlarmRow]:
         """Yield the most severe collapse of each location, and an alarm if the views are uncorrelated."""
@@ -132,70 +176,112 @@ class CollapseDetector:
         for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[: 2 - self.no_projector]:
             self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
             if found := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
-                yield _alarm(row, where, found, *cause)
+                yield _alarm(row, where, found, cause)
         if uncorrelated:
-            found = _finding("uncorrelated views", "intraclass_correlation", correlation, MIN_VIEW_CORRELATION)
-            yield _alarm(row, "backbone", found, *cause)
+            share = f"views of one image share {max(correlation, 0):.1%} of the variance"
+            text = f"{share}, expected {MIN_VIEW_CORRELATION:.0%} or more"
+            found = Finding("uncorrelated views", "intraclass_correlation", correlation, MIN_VIEW_CORRELATION, text)
+            yield _alarm(row, "backbone", found, cause)
 
-    def find_cause(self, *, uncorrelated: bool) -> tuple[str, Details]:
-        """Return the probable cause and its details. The cause is the first of this list that applies:
+    def find_cause(self, *, uncorrelated: bool) -> Cause:
+        """Return the probable cause, the first of this list that applies:
 
         - "missing term": a term is 0 at the first logged step, and its hyperparameter is 0 or absent;
         - "dominant term": a term is more than 100 times the sum of all others;
         - "no projector": the views are uncorrelated, the loss has not diverged, and there is no projector;
         - "augmentation": the same with a projector;
-        - "large steps": in all other cases; the details say if there is no projector.
+        - "large steps": in all other cases; the name says if there is no projector.
         """
-        terms, hyper = self.first_row.terms if self.first_row else {}, dict(self.recipe.get("hyper", {}))
+        terms, hyper = self.first_row.terms if self.first_row else {}, self.recipe.get("hyper", {})
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
         missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
         if missing and len(missing) < len(terms):
-            return "missing term", {"terms": missing, "hyper": hyper}
+            have = f"s {' and '.join(map(repr, missing))} have" if len(missing) > 1 else f" '{missing[0]}' has"
+            text = f"the loss term{have} no weight (0 at the first logged step)"
+            return Cause("missing term", text, change_weights("raise", missing, hyper))
         if dominant := dominant_term(terms):
             name, ratio = dominant
-            return "dominant term", {"terms": [name], "ratio": ratio, "hyper": hyper}
+            text = f"the loss term '{name}' was {ratio:,.0f} times as large as all others at the first logged step"
+            return Cause(f"dominant term: {name}", text, change_weights("lower", [name], hyper))
         if uncorrelated and ("divergence", "loss") not in self.raised:
-            return ("no projector" if self.no_projector else "augmentation"), {}
-        return "large steps", self.step_settings() | ({"no_projector": True} if self.no_projector else {})
+            return NO_PROJECTOR if self.no_projector else AUGMENTATION
+        return self.large_steps(no_projector=self.no_projector)
 
-    def step_settings(self) -> Details:
-        """Return the learning rate and the EMA momentum, if the recipe has these settings."""
+    def large_steps(self, *, no_projector: bool = False) -> Cause:
+        """Return the cause that no other explains, with the values of the learning rate and of the EMA momentum."""
         lr, momentum = self.recipe.get("optimizer", {}).get("lr"), self.recipe.get("method", {}).get("momentum")
-        return {name: value for name, value in (("lr", lr), ("momentum", momentum)) if value is not None}
+        reasons = ["the steps are too large"]
+        changes = ["lower --optimizer.lr" + (f" (now {lr:g})" if lr else ""), "lengthen --schedule.warmup"]
+        if momentum:
+            reasons.append("the EMA momentum of the teacher is too low")
+            changes.append(f"raise --method.momentum (now {' '.join(f'{value:g}' for value in momentum)})")
+        if no_projector:
+            reasons.append("there is no projector")
+            changes.append(ADD_PROJECTOR)
+        name = "large steps, no projector" if no_projector else "large steps"
+        return Cause(name, ", or ".join(reasons), f"{', '.join(changes[:-1])}, or {changes[-1]}")
 
 
-def _finding(alarm: str, metric: str, observed: float, threshold: float, **details: Any) -> Details:
-    """Return the fields of an alarm for a metric beyond its threshold."""
-    return {"alarm": alarm, "metric": metric, "observed": observed, "threshold": threshold, "details": details}
+def change_weights(change: str, terms: Sequence[str], hyper: Mapping[str, object]) -> str:
+    """Return the flags that change the weights of terms; in most objectives a term and its weight have the same
+    name.
+    """
+    if flags := [f"--hyper.{name}" for name in terms if name in hyper]:
+        return f"{change} {' and '.join(flags)}"
+    if hyper.get("log") is False:
+        return "turn on FroSSL's logarithm (--hyper.log)"
+    return "change the weights of the terms" + (f" ({', '.join(f'--hyper.{name}' for name in hyper)})" if hyper else "")
 
 
-def _alarm(
-    row: TrainRow | SpectrumRow, where: str, found: Details, cause: str, settings: Details | None = None
-) -> AlarmRow:
-    fields = found | {"details": found["details"] | (settings or {})}
-    return AlarmRow(step=row.step, epoch=row.epoch, where=where, cause=cause, **fields)
+def _alarm(row: TrainRow | SpectrumRow, where: str, found: Finding, cause: Cause) -> AlarmRow:
+    return AlarmRow(
+        step=row.step,
+        epoch=row.epoch,
+        alarm=found.alarm,
+        where=where,
+        metric=found.metric,
+        observed=found.observed,
+        threshold=found.threshold,
+        cause=cause.name,
+        message=f"{found.alarm}, {where}: {found.text}; probably because {cause.text}",
+        remedy=cause.remedy,
+    )
 
 
-def not_finite_alarm(
-    step: int, epoch: float, where: str, recipe: Recipe, *, precision: str, **details: str
-) -> AlarmRow:
+def not_finite_alarm(step: int, epoch: float, where: str, observation: str, recipe: Recipe) -> AlarmRow:
     """Return the alarm for NaN or infinite values, which end a run.
 
     Args:
         step: the step at which the values were found.
         epoch: the number of epochs at this step.
         where: "loss", "weights" or "embeddings".
+        observation: what is not finite.
         recipe: the recipe of the run.
-        precision: the precision of the run, e.g. "bf16-mixed".
-        details: `term` and `value` for a loss, `tensor` for weights, `images` for embeddings.
     """
-    # Before the first step has changed the weights, the learning rate cannot be the cause.
-    first = step == 0 or (step == 1 and where == "loss")
-    cause = "objective or views" if first else "large steps"
-    settings: Details = {"lr": recipe.optimizer.lr, "warmup": recipe.schedule.warmup, "precision": precision}
-    settings |= {"objective": recipe.objective, **details}
+    lr, warmup, bfloat16 = recipe.optimizer.lr, recipe.schedule.warmup, recipe.machine.precision.startswith("bf16")
+    # The backward pass in bfloat16 can overflow where float32 does not.
+    exact = "start a new run with --machine.precision 32-true, " * bfloat16
+    if step == 0 or (step == 1 and where == "loss"):  # no step has changed the weights
+        cause = "objective or views"
+        what = f"of {'the precision bfloat16, ' * bfloat16}the objective or the views (no step was taken before)"
+        remedy = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
+        remedy = f"{exact}or {remedy}" if bfloat16 else remedy
+    else:
+        cause = "large steps"
+        what = f"{'of the precision bfloat16, or because ' * bfloat16}the steps are too large"
+        remedy = f"a lower --optimizer.lr (now {lr:g}) or a longer --schedule.warmup (now {warmup:g} epochs)"
+        remedy = f"{exact or 'start a new run with '}{remedy}"
+    message = f"{observation}; probably because {what}"
+    remedy += f", or fix the objective (fullrank check {recipe.objective})" * (":" in recipe.objective)
     return AlarmRow(
-        step=step, epoch=epoch, alarm="not finite", where=where, metric=where, cause=cause, details=settings
+        step=step,
+        epoch=epoch,
+        alarm="not finite",
+        where=where,
+        metric=where,
+        cause=cause,
+        message=message,
+        remedy=remedy,
     )
 
 
@@ -237,7 +323,7 @@ def compute_burn_in_end(*, steps: int, warmup: int) -> int:
     return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), MIN_BURN_IN)
 
 
-def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Details | None:
+def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Finding | None:
     """Return the most severe collapse of one spectrum, or None.
 
     Args:
@@ -247,26 +333,27 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
         highest_rank: the highest effective rank since the end of burn-in.
 
     >>> numbers = dict(dimensions=128, samples=1280, condition_number=None, entropy=3.0)
-    >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone")["observed"]
+    >>> find_collapse(SpectrumMetrics(effective_rank=30.0, collapsed_dimensions=64, **numbers), "backbone").observed
     0.5
     """
-    n, D, details = metrics.samples, metrics.dimensions, {"samples": metrics.samples, "dimensions": metrics.dimensions}
+    n, D, variance, rank = metrics.samples, metrics.dimensions, metrics.relative_variance, metrics.effective_rank
     if n < 2 * MIN_DIMENSIONS:
         return None
-    rank, highest = (
-        metrics.effective_rank if D >= MIN_DIMENSIONS else None,
-        {"highest": highest_rank, "share": MIN_RANK_SHARE},
-    )
-    for alarm, metric, value, least, more in (
-        ("complete collapse", "relative_variance", metrics.relative_variance, MIN_RELATIVE_VARIANCE, {}),
-        ("dimensional collapse", "effective_rank", rank, MIN_EFFECTIVE_RANK, {}),
-        ("dimensional collapse", "effective_rank", rank, MIN_RANK_SHARE * highest_rank, highest),
+    if variance is not None and variance < MIN_RELATIVE_VARIANCE:
+        text = f"relative variance {variance:.2g} on {n} held-out images, expected {MIN_RELATIVE_VARIANCE:g} or more"
+        return Finding("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, text)
+    for least, expected in (
+        (MIN_EFFECTIVE_RANK, f"{MIN_EFFECTIVE_RANK:g}"),
+        (MIN_RANK_SHARE * highest_rank, f"{MIN_RANK_SHARE:.0%} of its maximum {highest_rank:.3f}"),
     ):
-        if value is not None and value < least:
-            return _finding(alarm, metric, value, least, **details, **more)
-    share = collapsed_share(metrics.collapsed_dimensions, D, n)
-    if where == "backbone" and share > MAX_COLLAPSED_SHARE:
-        return _finding("dimensional collapse", "collapsed_share", share, MAX_COLLAPSED_SHARE, **details)
+        if rank < least and D >= MIN_DIMENSIONS:
+            text = f"effective rank {rank:.3f} of {D} dimensions on {n} held-out images, expected {expected} or more"
+            return Finding("dimensional collapse", "effective_rank", rank, least, text)
+    share, most = collapsed_share(metrics.collapsed_dimensions, D, n), MAX_COLLAPSED_SHARE
+    if where == "backbone" and share > most:
+        resolved = f"the {min(D, n // 2)} dimensions that {n} images can measure"
+        text = f"{share:.1%} of {resolved} are collapsed, expected at most {most:.1%}"
+        return Finding("dimensional collapse", "collapsed_share", share, most, text)
     return None
 
 

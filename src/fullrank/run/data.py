@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,7 @@ from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth
-from fullrank.images.load import MemoryImages, MixedSizesError, iterate_batches, load_images
-from fullrank.images.preprocess import same_form
+from fullrank.images.load import MemoryImages, MixedSizesError, load_images
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
@@ -27,8 +26,6 @@ from fullrank.views import MultiViewTransform
 
 # The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).
 Batch = tuple[list[Tensor], Tensor]
-# Makes a pass over labelled images in order.
-Pass = Callable[[], Iterable[MemoryImages]]
 Notify = Callable[[str], Any]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
@@ -48,27 +45,23 @@ class TrainingData:
     Attributes:
         num_images: Number of images per epoch.
         sample: Training images with random access: all of them, or the first images of a stream.
-        held_out: Held-out images (m, C, S, S), uint8, or float32 in [0, 1] for more than 8 bits.
-        held_out_labels: Labels of the held-out images, int64 (m,); −1 means no label.
-        test: The labelled test images on which the online probe is scored at `probe.epochs`; None if it is not.
-        labelled: The images of `probe.labelled`: those on which a linear probe is trained, and those on which it is
-            scored.
+        held_out: Held-out images, resized and cropped for the backbone.
+        scored: The labelled images on which a probe is scored during training: the test images for the online probe at
+            `probe.epochs`, or training and test images of `probe.labelled` for a linear probe; or none.
     """
 
     train: MemoryImages | Images | StreamedImages
     num_images: int
     sample: MemoryImages | Images
     plan: EvaluationPlan
-    held_out: Tensor
-    held_out_labels: Tensor
+    held_out: MemoryImages
     decoding: Decoding
-    test: Pass | None = None
-    labelled: tuple[Pass, Pass] | None = None
+    scored: tuple[MemoryImages | Images, ...] = ()
 
     @property
     def num_classes(self) -> int:
         """Number of classes of the online probe: the named classes, or all classes up to the largest label."""
-        largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out_labels))
+        largest = max(int(torch.as_tensor(labels).max()) for labels in (self.sample.labels, self.held_out.labels))
         return max(len(self.sample.classes), largest + 1, 2)
 
     @cached_property
@@ -118,17 +111,20 @@ def open_data(
     }
     for samples in (recipe.spectrum.samples, held_out_before):
         plan = plan_evaluations(recipe, **numbers, samples=min(samples, len(test)))
-        held_out, labels = _load_held_out(recipe, test, plan.samples, decoding)
+        chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[: plan.samples]
+        held_out = _preprocess(recipe, test.subset(chosen.sort().values.numpy()), decoding)
         if recipe.spectrum.samples or len(held_out) == held_out_before or not held_out_before:
             break
-    scored: dict[str, Any] = {}
+    scored: list[Images] = []
     if recipe.probe.labelled:
-        scored = {"labelled": _open_labelled(recipe, decoding, notify)}
+        scored = _open_labelled(recipe, notify)
     elif recipe.probe.epochs and (test.labels >= 0).any():
-        scored = {"test": _scored(recipe, test, decoding)}
+        scored = [test]
     elif recipe.probe.epochs:
         notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
-    return recipe, TrainingData(train, num_images, sample, plan, held_out, labels, decoding, **scored)
+    labelled = tuple(_labelled(recipe, images, decoding) for images in scored)
+    decoding = replace(decoding, workers=resolve_num_workers(recipe.data.workers))
+    return recipe, TrainingData(train, num_images, sample, plan, held_out, decoding, labelled)
 
 
 def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tuple[StreamedImages, Images, Images]:
@@ -153,8 +149,9 @@ def _open_splits(
 ) -> tuple[Recipe, MemoryImages | Images, Images]:
     """Return the recipe with the bit depth of the images, the training images, and the test images."""
     spec = recipe.data
-    source, seed = spec.source if images is None else images, recipe.split_seed
-    splits = train_and_test(source, spec.reading, seed=seed, validation=spec.validation, subset=spec.subset)
+    source = spec.source if images is None else images
+    options: Any = {"seed": recipe.split_seed, "validation": spec.validation, "subset": spec.subset}
+    splits = train_and_test(source, spec.reading, **options)
     check_num_images(recipe, len(splits.train))
     depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)
     for line in (splits.statement, *depth.notes):
@@ -194,23 +191,14 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
         return images
 
 
-def _load_held_out(recipe: Recipe, test: Images, samples: int, decoding: Decoding) -> tuple[Tensor, Tensor]:
-    """Return pixels and labels of `samples` test images that the seed selects, or of all test images if there are
-    fewer.
-    """
-    chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[:samples].sort().values
-    batches = list(_batches(recipe, test.subset(chosen.numpy()), decoding))
-    if not batches:
-        raise UserError(f"none of the {len(chosen)} held-out images of {test.source} can be read; repair the files")
-    return torch.cat(same_form([batch.pixels for batch in batches])), torch.cat([batch.labels for batch in batches])
-
-
-def _batches(recipe: Recipe, images: Images, decoding: Decoding) -> Iterator[MemoryImages]:
+def _preprocess(recipe: Recipe, images: Images, decoding: Decoding) -> MemoryImages:
+    """Decode, resize and crop all images, which then are uint8, or float32 in [0, 1] if some have more than 8 bits."""
     workers = resolve_num_workers(recipe.data.workers) if len(images) >= MIN_IMAGES_FOR_WORKERS else 0
-    return iterate_batches(images, build_preprocess(recipe), decoding=replace(decoding, workers=workers))
+    channels, size = recipe.data.channels, build_preprocess(recipe).size
+    return load_images(images, channels=channels, size=size, decoding=replace(decoding, workers=workers))
 
 
-def _open_labelled(recipe: Recipe, decoding: Decoding, notify: Notify) -> tuple[Pass, Pass]:
+def _open_labelled(recipe: Recipe, notify: Notify) -> list[Images]:
     """Return the labelled training and test images of `probe.labelled`.
 
     Raises:
@@ -224,18 +212,15 @@ def _open_labelled(recipe: Recipe, decoding: Decoding, notify: Notify) -> tuple[
     bits, own = find_bit_depth(splits.train, channels=recipe.data.channels).bits, recipe.data.bits or 16
     if bits and bits != own:
         notify(f"warning: the labelled images use {bits} of 16 bits, but are read with {own}, as in the run")
-    return _scored(recipe, splits.train, decoding), _scored(recipe, splits.test, decoding)
+    return [splits.train, splits.test]
 
 
-def _scored(recipe: Recipe, images: Images, decoding: Decoding) -> Pass:
-    """Return a pass over the labelled images; the first process, which alone scores, decodes them once if they fit in
-    memory.
-    """
-    decode = partial(_batches, recipe, images.subset(np.flatnonzero(images.labels >= 0)), decoding)
-    if rank() or len(images) * _bytes_per_image(recipe, images) > HELD_OUT_BUDGET:
-        return decode
-    decoded = list(decode())
-    return lambda: decoded
+def _labelled(recipe: Recipe, images: Images, decoding: Decoding) -> MemoryImages | Images:
+    """Return the images with a label; the first process, which alone scores, decodes them now if they fit in memory."""
+    labelled = images.subset(np.flatnonzero(images.labels >= 0))
+    if rank() or len(labelled) * _bytes_per_image(recipe, labelled) > HELD_OUT_BUDGET:
+        return labelled
+    return _preprocess(recipe, labelled, decoding)
 
 
 def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
@@ -247,11 +232,11 @@ def _bytes_per_image(recipe: Recipe, images: Images | MemoryImages) -> int:
 
 def load_batches(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
-) -> Iterator[Batch]:
-    """Return an iterator over this process's views and labels of the steps `start` to `stop`."""
+) -> "SeededBatches":
+    """Return this process's views and labels of the steps `start` to `stop`."""
     steps = Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size())
-    decoding = replace(data.decoding, workers=resolve_num_workers(recipe.data.workers))
-    return dataloader(data.train, views, steps, device=device, decoding=decoding)
+    batches = dataloader(data.train, views, steps, device=device, decoding=data.decoding)
+    return SeededBatches(batches, seed=recipe.seed, start=start)
 
 
 class SeededBatches:

@@ -16,17 +16,15 @@ from torch import Tensor
 from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
-from fullrank.recipes import build_preprocess, to_dict
+from fullrank.recipes import to_dict
 from fullrank.recipes.forecast import duration
-from fullrank.run.alarm_messages import alarm_message, alarm_remedy
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
 from fullrank.run.cost import REST, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
-from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_labelled, score_online, variance_within_views
-from fullrank.run.precision import resolve_precision
+from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_probe, variance_within_views
 from fullrank.run.resume import checkpoint_meta
-from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
+from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
 from fullrank.run.steps import TrainingRun
 from fullrank.run.terminal import ProgressBar, describe_terms, memory_in_use
@@ -54,7 +52,7 @@ class NullLogger:
     def evaluate_start(self) -> None:
         """Do nothing."""
 
-    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+    def after_step(self, step: Step) -> None:
         """Take part in the checkpoints that are due."""
         if step.step in self.run.checkpoint_steps:
             self.save_checkpoint(step.step)
@@ -106,7 +104,6 @@ class RunLogger:
     def __init__(self, run: TrainingRun, *, wandb: WandbOptions | bool, console: Console) -> None:
         self.run, self.console = run, console
         recipe, path = run.recipe, run.path
-        self.preprocess = build_preprocess(recipe)
         if run.start:
             errors, _ = read_jsonl(path / "decode_errors.jsonl")
             run.data.decoding.errors.reasons |= {str(error.get("name")): str(error.get("reason")) for error in errors}
@@ -151,7 +148,7 @@ class RunLogger:
         if 0 in self.run.score_steps:
             self.score_probe(0)
 
-    def after_step(self, step: Step, *, wait_seconds: float) -> None:
+    def after_step(self, step: Step) -> None:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
         run, k, last = self.run, step.step, step.step == self.run.total
         self.unread_terms.append((k, step.terms))
@@ -171,13 +168,13 @@ class RunLogger:
         if k in run.checkpoint_steps:
             self.save_checkpoint(k)
         if self.pace.tick(sum(self.watch.parts.values())) and not last:
-            self.announce_pace(k - run.start, wait_seconds)
+            self.announce_pace(k - run.start)
         self.progress.show(k)
 
-    def announce_pace(self, steps: int, wait_seconds: float) -> None:
-        """Print how long the run takes, now that it is measured."""
+    def announce_pace(self, steps: int) -> None:
+        """Print how long the run takes, now that it is measured on its first `steps` steps."""
         run, seconds = self.run, self.pace.step_seconds or 0.0
-        waits = min(wait_seconds / (steps * seconds), 1.0)
+        waits = min(run.batches.wait_seconds / (steps * seconds), 1.0)
         is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
         advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)" * is_bound
         self.console.print(
@@ -233,12 +230,12 @@ class RunLogger:
             run.fabric.autocast(),
             self.require_finite_embeddings(step, "held-out images"),
         ):
-            spectra, features = evaluate_spectra(run.method, data.held_out, self.preprocess)
+            spectra, features = evaluate_spectra(run.method, data.held_out.pixels, run.preprocess)
             views: dict[str, Any] = evaluate_views(
-                run.method, data.held_out, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
+                run.method, data.held_out.pixels, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
             )
         self.spectrum_file.append(step, spectra)
-        labels = data.held_out_labels.to(features.device)
+        labels = data.held_out.labels.to(features.device)
         counts = labels[labels >= 0].bincount()
         probe: dict[str, Any] = {}
         if labelled := int(counts.sum()):
@@ -257,18 +254,12 @@ class RunLogger:
 
     def score_probe(self, step: int) -> None:
         """Score the online probe on all test images, or a linear probe on the labelled images, in eval mode."""
-        run, data, epoch = self.run, self.run.data, self.run.epoch(step)
+        recipe, epoch = self.run.recipe, self.run.epoch(step)
         with self.watch.measure("online"):
-            if data.labelled:
-                train, test = (images() for images in data.labelled)
-                score = score_labelled(run.method, train, test, self.preprocess, run.fabric, seed=run.recipe.seed)
-            else:
-                assert data.test is not None, "a run without labelled test images has no step to score"
-                score = score_online(run.method, run.probe, data.test(), self.preprocess, run.fabric)
-        probe = "linear" if data.labelled else "online"
+            score = score_probe(self.run)
+        probe, name = ("linear", "a linear probe") if recipe.probe.labelled else ("online", "the online probe")
         self.log_row(OnlineRow(step=step, epoch=epoch, probe=probe, **asdict(score)))
-        name = "a linear probe" if data.labelled else "the online probe"
-        kind = "validation" if run.recipe.data.validation and not data.labelled else "test"
+        kind = "validation" if recipe.data.validation and not recipe.probe.labelled else "test"
         top5 = "" if score.top5 is None else f", top 5 {score.top5:.1%}"
         line = f"epoch {epoch:g}: {name} classifies {score.accuracy:.1%} of {score.images:,} {kind} images{top5}"
         self.console.print(line, highlight=False)
@@ -277,13 +268,8 @@ class RunLogger:
         """Write a row and the alarms that it raises."""
         self.writer.write(row)
         for alarm in self.detector.update(row):
-            self.console.print(f"warning at step {row.step}: {self.log_alarm(alarm)}", style="yellow")
-
-    def log_alarm(self, alarm: AlarmRow) -> str:
-        """Write the row of an alarm, and return its text."""
-        text = f"{alarm_message(alarm)}; {alarm_remedy(alarm)}"
-        self.writer.write(alarm, text)
-        return text
+            self.writer.write(alarm)
+            self.console.print(f"warning at step {row.step}: {alarm.message}; {alarm.remedy}", style="yellow")
 
     def read_terms(self) -> dict[str, float]:
         """Copy the terms of all steps since the last call from the device, in one transfer, and return those of the
@@ -297,7 +283,8 @@ class RunLogger:
         for (step, _), row in zip(self.unread_terms, values, strict=True):
             for name, value in zip(names, row, strict=True):
                 if not math.isfinite(value):
-                    raise self.not_finite_error(step, "loss", term=name, value=str(value))
+                    observation = f"the loss is not finite at step {step}: term '{name}' is {value}"
+                    raise self.not_finite_error(step, "loss", observation)
         del self.unread_terms[:-1]
         return dict(zip(names, values[-1], strict=True))
 
@@ -310,7 +297,7 @@ class RunLogger:
         tensors = self.run.method.state_dict()
         finite = torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).tolist()  # one transfer
         if bad := [name for name, ok in zip(tensors, finite, strict=True) if not ok]:
-            raise self.not_finite_error(step, "weights", tensor=bad[0])
+            raise self.not_finite_error(step, "weights", f"weights '{bad[0]}' are not finite after step {step}")
 
     @contextmanager
     def require_finite_embeddings(self, step: int, images: str) -> Iterator[None]:
@@ -318,13 +305,14 @@ class RunLogger:
         try:
             yield
         except UserError as error:
-            raise self.not_finite_error(step, "embeddings", images=images) from error
+            observation = f"the embeddings of {images} are not finite at step {step}"
+            raise self.not_finite_error(step, "embeddings", observation) from error
 
-    def not_finite_error(self, step: int, where: str, **details: str) -> UserError:
+    def not_finite_error(self, step: int, where: str, observation: str) -> UserError:
         """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint."""
-        recipe, epoch = self.run.recipe, self.run.epoch(step)
-        alarm = not_finite_alarm(step, epoch, where, recipe, precision=resolve_precision(recipe), **details)
-        return UserError(f"{self.log_alarm(alarm)}; {describe_saved(self.run.path)}")
+        alarm = not_finite_alarm(step, self.run.epoch(step), where, observation, self.run.recipe)
+        self.writer.write(alarm)
+        return UserError(f"{alarm.message}; {alarm.remedy}; {describe_saved(self.run.path)}")
 
     def save_checkpoint(self, step: int) -> None:
         """Check loss and weights, flush the log to the disk, and write a checkpoint.

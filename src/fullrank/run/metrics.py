@@ -40,18 +40,14 @@ class Metrics(Sequence[Row]):
 
     @classmethod
     def read(cls, path: Path) -> "Metrics":
-        """Read a metrics.jsonl; a missing file has no rows. If a step was logged twice, the later row replaces the
-        earlier one.
+        """Read a metrics.jsonl; a missing file has no rows.
 
         Raises:
             UserError: a line is not a row; the message names the line.
         """
         values, incomplete_line = read_jsonl(path)
-        rows: dict[tuple, Row] = {}
-        for number, value in enumerate(values, start=1):
-            row = row_from_json(value, source=f"{path}, line {number}")
-            rows[row.kind, row.step, *((row.alarm, row.where) if isinstance(row, AlarmRow) else ())] = row
-        return cls(tuple(rows.values()), incomplete_line)
+        rows = (row_from_json(value, source=f"{path}, line {k}") for k, value in enumerate(values, start=1))
+        return cls(tuple(rows), incomplete_line)
 
     def __getitem__(self, index: Any) -> Any:
         """Return one row, or the tuple of rows of a slice."""
@@ -132,38 +128,27 @@ def check_wandb(options: WandbOptions | bool) -> Any:
         raise UserError(f"{missing}; pip install 'fullrank[wandb]'") from None
 
 
-class WandbLog:
-    """One W&B run for each run directory; a resumed run continues it, in the same project and with the same name.
+def start_wandb(path: Path, options: WandbOptions | bool, config: Mapping[str, Any]) -> Any:
+    """Return the W&B run of a run directory, None with False; a resumed run continues it, in the same project and with
+    the same name.
 
     Args:
         path: the run directory.
         options: arguments of `wandb.init`; True: the defaults, project "fullrank" and the name of the directory.
         config: the hyperparameters of the run, as JSON.
     """
-
-    def __init__(self, path: Path, options: WandbOptions | bool, *, config: Mapping[str, Any]) -> None:
-        file = path / "wandb" / "run.json"
-        chosen = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
-        if file.exists():
-            # Other entries of the file are ignored: a stranger's `settings` could name another server, which would
-            # receive the user's key.
-            chosen |= {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
-        chosen |= options if isinstance(options, dict) else {}
-        file.parent.mkdir(exist_ok=True)
-        write_json(file, chosen)
-        self._run = check_wandb(options).init(**chosen, dir=str(path), resume="allow", config=dict(config))
-        self.finish = self._run.finish
-
-    def log(self, values: Mapping[str, float], *, step: int) -> None:
-        """Log the numbers of one row."""
-        self._run.log(dict(values), step=step)
-
-    def alert(self, title: str, text: str, *, step: int) -> None:
-        """Send an alert, which W&B forwards by mail or Slack if the user asked for it, and log its text at this
-        step.
-        """
-        self._run.log({"alarm": f"{title}: {text}"}, step=step)
-        self._run.alert(title=title, text=text, level="WARN")
+    if options is False:
+        return None
+    file = path / "wandb" / "run.json"
+    chosen = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
+    if file.exists():
+        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would
+        # receive the user's key.
+        chosen |= {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
+    chosen |= options if isinstance(options, dict) else {}
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, chosen)
+    return check_wandb(options).init(**chosen, dir=str(path), resume="allow", config=dict(config))
 
 
 class MetricsWriter:
@@ -189,18 +174,20 @@ class MetricsWriter:
         self._folder = path / "tensorboard"
         shutil.rmtree(self._folder, ignore_errors=True)
         self._events = SummaryWriter(str(self._folder))
-        self._wandb = WandbLog(path, wandb, config=config) if wandb is not False else None
+        self._wandb = start_wandb(path, wandb, config)
         self._stream = file.open("a")
         for row in before:
             self._write_events(row)
 
-    def write(self, row: Row, text: str = "") -> None:
-        """Append one row; `text` is the message of an alarm, for W&B."""
+    def write(self, row: Row) -> None:
+        """Append one row."""
         self._stream.write(json.dumps(row_to_json(row)) + "\n")
         self._stream.flush()
         self._write_events(row)
         if self._wandb is not None and isinstance(row, AlarmRow):
-            self._wandb.alert(row.alarm, text, step=row.step)
+            text = f"{row.message}; {row.remedy}"
+            self._wandb.log({"alarm": f"{row.alarm}: {text}"}, step=row.step)
+            self._wandb.alert(title=row.alarm, text=text, level="WARN")  # W&B forwards it if the user asked for it
         elif self._wandb is not None:
             self._wandb.log(scalars(row), step=row.step)
 

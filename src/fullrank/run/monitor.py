@@ -4,30 +4,29 @@ Nothing here changes weights, statistics or the global random state.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Real
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from fullrank.evaluation.features import standardize
 from fullrank.evaluation.linear import linear_probe
-from fullrank.evaluation.online import OnlineProbe, OnlineScore
+from fullrank.evaluation.online import OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.evaluation.spectrum import encoder_spectrum
-from fullrank.images import MemoryImages, Preprocess
+from fullrank.images import Device, Images, MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
-from fullrank.models.features import restore_modes
+from fullrank.models.features import preprocessed_batches, restore_modes
 from fullrank.objectives import total
+from fullrank.run.steps import TrainingRun
 from fullrank.spectrum import Spectrum
 from fullrank.spectrum.moments import to_float64
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
-CHUNK = 256  # number of images whose views are in memory at the same time
-Batches = Iterable[MemoryImages]
+CHUNK = 256  # number of images in memory at the same time, or whose views are
 HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training
 
 
@@ -138,34 +137,27 @@ def held_out_loss(method: Method, embeddings: dict[str, Tensor], batch_size: int
     return loss if math.isfinite(loss) else None
 
 
-def score_online(
-    method: Method, probe: OnlineProbe, batches: Batches, preprocess: Preprocess, fabric: Fabric
-) -> OnlineScore:
-    """Return the accuracies of the online probe on the representations of images, with the running statistics."""
-    with eval_mode(method):
-        return probe.score(_representations(method, batches, preprocess, fabric))
-
-
-def score_labelled(
-    method: Method, train: Batches, test: Batches, preprocess: Preprocess, fabric: Fabric, *, seed: int
-) -> OnlineScore:
-    """Return the accuracies of the linear probe of `fullrank evaluate`, trained and scored on labelled images."""
-    with eval_mode(method):
+def score_probe(run: TrainingRun) -> OnlineScore:
+    """Return the accuracies of the online probe on all test images, with its running statistics; with `probe.labelled`
+    those of the linear probe of `fullrank evaluate`, trained and scored on the labelled images.
+    """
+    with eval_mode(run.method):
+        if not run.recipe.probe.labelled:
+            return run.probe.score(_representations(run, run.data.scored[0]))
         (X, y), (X_test, y_test) = (
-            map(torch.cat, zip(*_representations(method, images, preprocess, fabric), strict=True))
-            for images in (train, test)
+            map(torch.cat, zip(*_representations(run, images), strict=True)) for images in run.data.scored
         )
     X, X_test = standardize(X, X_test)
-    logits = linear_probe(X[y >= 0], y[y >= 0], X_test, seed=seed).logits
+    logits = linear_probe(X, y, X_test, seed=run.recipe.seed).logits
     top5 = accuracy(logits, y_test, top=5) if max(y.max(), y_test.max()) >= MANY_CLASSES else None
     return OnlineScore(accuracy(logits, y_test), top5, len(y_test))
 
 
-def _representations(
-    method: Method, batches: Batches, preprocess: Preprocess, fabric: Fabric
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _representations(run: TrainingRun, images: Images | MemoryImages) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield representations (n, D_b) and labels (n,) of each batch."""
-    for batch in batches:
-        with fabric.autocast():
-            R = method.backbone(preprocess.normalize(batch.pixels.to(fabric.device)))
-        yield at_least_float32(R), batch.labels.to(fabric.device)
+    decoding = run.data.decoding
+    device = Device(workers=decoding.workers, batch_size=CHUNK)
+    for batch in preprocessed_batches(images, run.preprocess, device, decoding.errors):
+        with run.fabric.autocast():
+            R = run.method.backbone(run.preprocess.normalize(batch.pixels.to(run.fabric.device)))
+        yield at_least_float32(R), batch.labels.to(run.fabric.device)

@@ -220,12 +220,12 @@ def pretrain(
 
         # Steps
         logger = RunLogger(run, wandb=wandb, console=console) if fabric.is_global_zero else NullLogger(run)
-        signum, reached, batches = 0, run.start, run.batches()
+        signum, reached = 0, run.start
         with logger, stop_on_signals() as flag, explain_out_of_memory(method, share, micro_batch):
             if reached == 0:
                 logger.evaluate_start()
-            for step in run.steps(batches):
-                logger.after_step(step, wait_seconds=batches.wait_seconds)
+            for step in run.steps():
+                logger.after_step(step)
                 reached = step.step
                 if reached < run.total and (signum := all_reduce_max(flag.signum)):
                     logger.save_checkpoint(reached)
@@ -244,7 +244,7 @@ def _fit_into(
     unread = replace(data, decoding=replace(data.decoding, errors=errors))
     with global_state(recipe, fabric.device):
         trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=recipe)
-        seconds = measure_step(trial.steps(trial.batches()), fabric.device)
+        seconds = measure_step(trial.steps(), fabric.device)
     recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch)
     steps, n = recipe.epochs * trial.steps_per_epoch, len(data.held_out)
     plan = plan_evaluations(recipe, steps=steps, dimensions=0, available=n, samples=n)

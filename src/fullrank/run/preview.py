@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, PngImagePlugin
 from rich.console import Console
 
 from fullrank.errors import UserError
@@ -17,7 +16,6 @@ from fullrank.run.terminal import stderr
 from fullrank.views import MultiViewTransform
 from fullrank.views import preview as draw
 
-MARK = "fullrank"  # the text "Software" of our pictures
 NUM_IMAGES = 8
 
 
@@ -33,9 +31,8 @@ def preview(
 
     Args:
         recipe: the recipe of the views.
-        out: a PNG file; None: views.png in the working directory, where the views.png of an earlier preview is
-            replaced.
-        overwrite: replace `out`.
+        out: a PNG file; None: views.png in the working directory.
+        overwrite: replace the file.
         trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
@@ -48,7 +45,7 @@ def preview(
     notify = (console or stderr()).print
     recipe = import_code(recipe, trust, notify=notify)
     check(recipe)
-    with atomic_write(path, overwrite=overwrite or (out is None and is_preview(path))) as draft:
+    with atomic_write(path, overwrite=overwrite) as draft:
         method = build_method(recipe)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
@@ -66,15 +63,4 @@ def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: T
         for k in indices.tolist():
             with suppress(ImageDecodeError):  # training counts the error
                 pictures.append(decode(images.open(k), **how, name=images.name(k)))
-    mark = PngImagePlugin.PngInfo()
-    mark.add_text("Software", MARK)
-    draw(pictures, views, seed=recipe.seed).save(path, "PNG", pnginfo=mark)
-
-
-def is_preview(path: Path) -> bool:
-    """Return whether a file is a picture that `write_preview` wrote, and nobody has edited."""
-    if not path.is_file():
-        return False
-    with suppress(Exception), Image.open(path, formats=("PNG",)) as picture:  # Pillow raises many types
-        return picture.info.get("Software") == MARK
-    return False
+    draw(pictures, views, seed=recipe.seed).save(path, "PNG")

@@ -100,13 +100,11 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
     Raises:
         UserError: the images differ.
     """
-    meta, changes = checkpoint.meta(), []
-    if meta.get("images") != data.num_images:
-        changes = [f"{data.num_images} in place of {meta.get('images')} images"]
-    elif data.fingerprint is not None:  # None: a stream
-        stored = from_json(Fingerprint, meta.get("fingerprint"), f"{checkpoint.path / 'meta.json'}: fingerprint")
-        changes = stored.changes(data.fingerprint)
-    if changes:
+    if data.fingerprint is None:  # a stream
+        return
+    what = f"{checkpoint.path / 'meta.json'}: fingerprint"
+    stored = from_json(Fingerprint, checkpoint.meta().get("fingerprint"), what)
+    if changes := stored.changes(data.fingerprint):
         raise UserError(
             f"{recipe.data.source} has other images than those on which {checkpoint.path} was trained: "
             f"{'; '.join(changes)}; restore the images, give --data if they have moved, or start a new run"

@@ -3,7 +3,7 @@ or "alarm". Fields that are None are not written.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -126,7 +126,7 @@ class OnlineRow:
 
 @config
 class AlarmRow:
-    """One alarm as data; `fullrank.run.alarm_messages` turns it into a message and a remedy.
+    """One alarm of the collapse detector.
 
     Attributes:
         alarm: 'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not
@@ -134,9 +134,10 @@ class AlarmRow:
         where: 'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'.
         metric: The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank',
             'collapsed_share', 'intraclass_correlation', 'image_deviation' or 'pixel_deviation'.
-        cause: 'missing term', 'dominant term', 'no projector', 'augmentation', 'large steps', 'objective or views',
-            'views' or 'network'.
-        details: Further data for the message: terms, numbers of images and dimensions, settings of the recipe.
+        cause: 'missing term', 'dominant term: NAME', 'no projector', 'augmentation', 'large steps', 'large steps, no
+            projector', 'objective or views', 'views' or 'network'.
+        message: The observation and the probable cause, in one line.
+        remedy: The flags to change, with their current values.
     """
 
     kind: ClassVar[str] = "alarm"
@@ -148,7 +149,8 @@ class AlarmRow:
     observed: float | None = None
     threshold: float | None = None
     cause: str
-    details: dict[str, Any] = field(default_factory=dict)
+    message: str
+    remedy: str
 
 
 Row = TrainRow | SpectrumRow | OnlineRow | AlarmRow

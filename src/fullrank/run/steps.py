@@ -15,7 +15,7 @@ from fullrank.evaluation import OnlineProbe
 from fullrank.files import FULL, NoSpaceError
 from fullrank.methods import TrainingLength, feature_dim
 from fullrank.recipes import Assembly, Recipe
-from fullrank.run.data import SeededBatches, TrainingData, load_batches
+from fullrank.run.data import TrainingData, load_batches
 from fullrank.run.directory import is_run, resume_command
 from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import restore
@@ -47,7 +47,8 @@ class TrainingRun:
         checkpoint: Checkpoint | None = None,
         log: Sequence[Row] = (),
     ) -> None:
-        self.method, self.views, self.data, self.fabric = assembly.method, assembly.views, data, fabric
+        self.method, self.views, self.preprocess = assembly.method, assembly.views, assembly.preprocess
+        self.data, self.fabric = data, fabric
         self.path, self.recipe, self.log = path, recipe, log
         convert_sync_batchnorm(self.method)
         # Before `restore`, which loads the optimizer's state to the same device.
@@ -62,6 +63,7 @@ class TrainingRun:
         self.steps_per_epoch = data.num_images // recipe.batch_size
         self.total = recipe.epochs * self.steps_per_epoch
         self.method.training_length = TrainingLength(self.steps_per_epoch, self.total)
+        self.batches = load_batches(recipe, self.views, data, fabric.device, start=self.start, stop=self.total)
 
     @cached_property
     def checkpoint_steps(self) -> set[int]:
@@ -75,10 +77,10 @@ class TrainingRun:
         """
         epochs = [epoch for epoch in self.recipe.probe.epochs if epoch <= self.recipe.epochs]
         steps = {max(round(epoch * self.steps_per_epoch), 1) for epoch in epochs}
-        if self.data.labelled:
+        if self.recipe.probe.labelled:
             tenths = {round(self.total * tenth / 10) for tenth in range(1, 11)}
             return {0} | (steps if self.recipe.probe.epochs else tenths)
-        return steps if self.data.test else set()
+        return steps if self.data.scored else set()
 
     def epoch(self, step: int) -> float:
         """Return the number of epochs after `step` steps."""
@@ -88,20 +90,10 @@ class TrainingRun:
         """Return the factor of the learning rate after `step` steps."""
         return lr_factor(self.recipe.schedule, step, steps_per_epoch=self.steps_per_epoch, total=self.total)
 
-    def batches(self) -> SeededBatches:
-        """Return the batches of this process, from the first step that is left."""
-        recipe, start = self.recipe, self.start
-        loaded = load_batches(recipe, self.views, self.data, self.fabric.device, start=start, stop=self.total)
-        return SeededBatches(loaded, seed=recipe.seed, start=start)
-
-    def steps(self, batches: SeededBatches) -> Iterator[Step]:
-        """Take the steps of the recipe on these batches."""
+    def steps(self) -> Iterator[Step]:
+        """Take the steps that are left."""
         recipe, optimizer = self.recipe, self.recipe.optimizer
-
-        def weight_decay(step: int) -> float:
-            first, last = optimizer.weight_decay, optimizer.last_weight_decay
-            return first if last is None else weight_decay_at(first, last, step, total=self.total)
-
+        first, last = optimizer.weight_decay, optimizer.last_weight_decay
         if recipe.machine.compile:
             self.method.compile()
         method, wrapped_optimizer = self.fabric.setup(self.method, self.optimizer)
@@ -109,9 +101,9 @@ class TrainingRun:
             self.fabric,
             method,
             wrapped_optimizer,
-            batches,
+            self.batches,
             lambda step: optimizer.lr * self.lr_factor(step),
-            weight_decay=weight_decay,
+            weight_decay=None if last is None else lambda step: weight_decay_at(first, last, step, total=self.total),
             start=self.start,
             micro_batch=recipe.machine.micro_batch,
             clip_norm=optimizer.clip_norm,

@@ -68,16 +68,8 @@ def stderr() -> Terminal:
     >>> stderr().soft_wrap
     True
     """
-    return Terminal(quiet=not is_rank_zero())
-
-
-def is_rank_zero() -> bool:
-    """Return whether this process is the only one, or the first of those that torchrun has started.
-
-    >>> is_rank_zero()
-    True
-    """
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+    first = "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+    return Terminal(quiet=not first)
 
 
 class ProgressBar(Progress):

@@ -16,19 +16,6 @@ from fullrank.spectrum.saturation import count_learned, saturation
 from fullrank.spectrum.spectrum import Spectrum, StreamingSpectrum
 
 __all__ = [
-    "METRICS",
-    "Metric",
-    "MetricValue",
-    "Moments",
-    "PowerLaw",
-    "Spectrum",
-    "StreamingSpectrum",
-    "alignment",
-    "compute_metrics",
-    "count_learned",
-    "intraclass_correlation",
-    "lidar",
-    "power_law",
-    "saturation",
-    "uniformity",
-]
+    "METRICS", "Metric", "MetricValue", "Moments", "PowerLaw", "Spectrum", "StreamingSpectrum", "alignment",
+    "compute_metrics", "count_learned", "intraclass_correlation", "lidar", "power_law", "saturation", "uniformity",
+]  # fmt: skip

@@ -7,10 +7,8 @@ from fullrank.sweep.row import OnlineScore, Row, identify, read_row, require_sam
 from fullrank.sweep.sweeping import collect_rows, list_cells, require_success, run_sweep, sweep
 from fullrank.sweep.table import SweepResult, mean_sd
 
-# fmt: off
 __all__ = [
     "Cell", "EvaluationPlan", "Jobs", "OnlineScore", "Plan", "Row", "SweepResult", "choose", "collect_rows",
     "edge_of_grid", "identify", "list_cells", "mean_sd", "read_row", "require_same_images", "require_success",
     "run_cell", "run_sweep", "sweep",
-]
-# fmt: on
+]  # fmt: skip

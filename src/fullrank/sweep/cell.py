@@ -1,7 +1,7 @@
 """One cell: check it before the first run, train or go on, evaluate, and write its row."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
         if not row.has(cell.evaluate):
             plan = row.evaluate.union(cell.evaluate)  # another sweep has measured other probes
             row = replace(row, evaluate=plan, **_scores(cell, path, plan, console))
-        write_json(path / ROW, row.to_json())
+        write_json(path / ROW, asdict(row))
     return row
 
 
@@ -115,22 +115,16 @@ def _train(cell: Cell, path: Path, console: Console) -> Row:
 
 def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> dict[str, Any]:
     """Score the probes on the run's own data set and on the others, and return the fields of the row."""
-    scores, test_images = {}, []
-    subset = 0 if plan.all_images else cell.recipe.data.subset
-    for data in (None, *_transfer(plan)) if plan.probes else ():
-        if data:
-            data = replace(data, subset=min(subset, len(split(data).train)))
+    own, scores, test_images = cell.recipe.data, {}, 0
+    subset = 0 if plan.all_images else own.subset
+    for data in plan.data_sets(own):
+        other = None if data is own else replace(data, subset=min(subset, len(split(data).train)))
         options: dict[str, Any] = {"probes": plan.probes, "baselines": False, "train_subset": bool(subset)}
-        evaluation = evaluate(path, data, **options, notify=console.print)
+        evaluation = evaluate(path, other, **options, notify=console.print)
         found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]
-        named = {s.name if s.probe == "fractions" else s.probe: s.value for s in found}
-        scores[identify(data or cell.recipe.data)[0]] = named
-        test_images.append(evaluation.test_images)
-    return {"scores": scores, "test_images": next(iter(test_images), 0)}
-
-
-def _transfer(plan: EvaluationPlan) -> list[DataConfig]:
-    return [DataConfig(source=source) for source in plan.transfer]
+        scores[identify(data)[0]] = {s.name if s.probe == "fractions" else s.probe: s.value for s in found}
+        test_images = test_images or evaluation.test_images
+    return {"scores": scores, "test_images": test_images}
 
 
 def split(data: DataConfig) -> Splits:
@@ -168,7 +162,7 @@ def _check_evaluation(cell: Cell) -> None:
     plan, names = cell.evaluate, list[str]()
     for probe in plan.probes:
         pick(probe, PROBES, "probe")
-    for data in (cell.recipe.data, *_transfer(plan)) if plan.probes else ():
+    for data in plan.data_sets(cell.recipe.data):
         if reason := why_not_scorable((splits := split(data)).train, splits.test):
             raise UserError(f"the runs cannot be evaluated: {reason}; to train only, give --probes none")
         if (name := identify(data)[0]) in names:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -84,18 +84,15 @@ class Job(submitit.helpers.Checkpointable):
 
 # Number of CPU threads, and GPUs as in CUDA_VISIBLE_DEVICES, which a process may use.
 Slot = tuple[int, str | None]
-# Called when a cell has ended: why it failed, or an empty text.
-OnEnd = Callable[[Cell, str], Any]
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) -> None:
-    """Run cells as jobs, and report the end of each.
+def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs) -> Iterator[tuple[Cell, str]]:
+    """Run cells as jobs, and yield each when it has ended, with the reason if it failed, else an empty text.
 
     Args:
         cells: the cells to run.
         folder: the folder of the sweep; the output of the jobs is in its folder logs.
         jobs: where they run.
-        on_end: called for each cell.
 
     Raises:
         UserError: there is no SLURM on this machine.
@@ -103,7 +100,7 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) ->
     """
     if jobs.cluster == "debug":
         for cell in cells:
-            on_end(cell, attempt(cell, folder, stderr()))
+            yield cell, attempt(cell, folder, stderr())
         return
     local, queue, active = jobs.cluster == "local", list(cells), list[tuple[Cell, Any, Slot]]()
     slots: list[Slot] = slots_for(cells, jobs.parallel) if local else [(0, None)] * len(cells)
@@ -118,10 +115,10 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: Jobs, on_end: OnEnd) ->
             time.sleep(POLL_SECONDS)
             if flag.signum:
                 raise Interrupted(flag.signum, (_stop if local else _leave)([job for _, job, _ in active]))
-            for each in [each for each in active if each[1].done()]:
-                active.remove(each)
-                slots.append(each[2])
-                on_end(each[0], _outcome(each[1]))
+            for cell, job, slot in [each for each in active if each[1].done()]:
+                active.remove((cell, job, slot))
+                slots.append(slot)
+                yield cell, _outcome(job)
 
 
 def _local_executor(folder: Path) -> submitit.Executor:

@@ -3,10 +3,9 @@ drawn. It names its data set by a digest of the pixels.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -44,11 +43,14 @@ class EvaluationPlan:
     transfer: tuple[str, ...] = ()
     all_images: bool = False
 
+    def data_sets(self, own: DataConfig) -> list[DataConfig]:
+        """Return the run's own data set and the others, or none without a probe."""
+        return [own, *(DataConfig(source=source) for source in self.transfer)] if self.probes else []
+
     def union(self, other: "EvaluationPlan") -> "EvaluationPlan":
         """Return the plan of everything in this plan and in another one, whose `all_images` it has."""
-        probes, transfer = self.probes + other.probes, self.transfer + other.transfer
-        unique = {"probes": tuple(dict.fromkeys(probes)), "transfer": tuple(dict.fromkeys(transfer))}
-        return replace(other, **unique)
+        probes, transfer = dict.fromkeys(self.probes + other.probes), dict.fromkeys(self.transfer + other.transfer)
+        return replace(other, probes=tuple(probes), transfer=tuple(transfer))
 
     def covers(self, other: "EvaluationPlan") -> bool:
         """Return whether everything in another plan is measured by this one.
@@ -147,15 +149,6 @@ class Row:
     def score(self, probe: str, data: str = "") -> float | None:
         """Return the accuracy of a probe on a data set, by default the run's own; None if it was not measured."""
         return self.scores.get(data or self.data, {}).get(probe)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON object.
-
-        >>> row = Row(cell="a", recipe="digits", objective="frossl", seed=0, status="done")
-        >>> from_json(Row, row.to_json(), "row") == row
-        True
-        """
-        return json.loads(json.dumps(asdict(self)))
 
     def summary(self) -> str:
         """Return the end of the cell in one line.

@@ -60,8 +60,8 @@ def sweep(
         Interrupted: SIGINT, SIGTERM or SIGHUP; the runs have written checkpoints.
     """
     console = console or stderr()
-    options = {"seeds": seeds, "choose": choose, "evaluate": evaluate, "trust": trust}
-    plan, folder = sweep_plan(recipe, grid, changes, out=out, console=console, **options)
+    options = {"seeds": seeds, "out": out, "choose": choose, "evaluate": evaluate, "trust": trust, "console": console}
+    plan, folder = sweep_plan(recipe, grid, changes, **options)
     result = SweepResult(folder, run_sweep(plan, folder, jobs, only=only, console=console))
     if only is None:
         console.print(f"written: {', '.join(map(str, result.write()))}")
@@ -76,12 +76,12 @@ def sweep_plan(
     grid: Mapping[str, Sequence[Any]],
     changes: Mapping[str, Any],
     *,
-    out: str | Path | None = None,
+    seeds: int | Sequence[int],
+    out: str | Path | None,
+    choose: str | None,
+    evaluate: EvaluationPlan,
+    trust: bool | Collection[str],
     console: Console,
-    seeds: int | Sequence[int] = 1,
-    choose: str | None = None,
-    evaluate: EvaluationPlan = EvaluationPlan(),  # noqa: B008  frozen
-    trust: bool | Collection[str] = False,
 ) -> tuple[Plan, Path]:
     """Return the plan of a sweep and its folder; the arguments are those of `sweep`.
 
@@ -136,7 +136,7 @@ def run_sweep(
     console, rows = console or stderr(), dict[str, Row]()
     while True:
         found, cells = collect_rows(plan, folder, rows.values())
-        rows.update((row.cell, row) for row in found)
+        rows = {row.cell: row for row in found}
         cells = cells if only is None else [_find_cell(cells, only)]
         missing = [cell for cell in cells if cell.name not in rows]
         if len({cell.name.casefold() for cell in cells}) < len(cells):
@@ -147,14 +147,11 @@ def run_sweep(
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         left = f"{len(missing)} of {len(cells)} cells to run"
         console.print(f"{folder}: {left}; the output of each is in {folder / 'logs'}")
-
-        def on_end(cell: Cell, reason: str, total: int = len(cells)) -> None:
-            row = None if reason else read_row(folder / cell.name)
-            rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
-            console.print(f"[{len(rows)}/{total}] {cell.name}: {rows[cell.name].summary()}")
-
         try:
-            run_cells(missing, folder, jobs, on_end)
+            for cell, reason in run_cells(missing, folder, jobs):
+                row = None if reason else read_row(folder / cell.name)
+                rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
+                console.print(f"[{len(rows)}/{len(cells)}] {cell.name}: {rows[cell.name].summary()}")
         except Interrupted as stop:
             done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} cells are done"
             remedy = f"the others go on with the same command ({folder})"

@@ -1,12 +1,11 @@
 """The result of a sweep: the table with one line for each combination of settings, the figure, and their files."""
 
-import csv
 import io
 import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +68,10 @@ class SweepResult:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        return to_markdown(to_table(result_columns(self.rows)))
-
-    def choice(self) -> str:
-        """Return the runs on which a setting was chosen, with the choices, as Markdown; an empty text without any."""
-        if not (columns := choice_columns(self.rows)):
-            return ""
-        return f"\nThe choice, on held-out training images:\n\n{to_markdown(to_table(columns))}\n"
+        return to_markdown(result_columns(self.rows))
 
     def __rich_console__(self, *_: Any) -> Iterator[Any]:
-        yield Text(f"{self.title}: mean ± standard deviation (number of seeds)", "bold")
+        yield Text(f"{self.title}, mean ± standard deviation (number of seeds)", "bold")
         yield to_table(result_columns(self.rows))
 
     def write(self) -> list[Path]:
@@ -88,9 +81,11 @@ class SweepResult:
         Raises:
             UserError: a file cannot be written.
         """
+        choice = choice_columns(self.rows)
+        chosen = f"\nThe choice, on held-out training images:\n\n{to_markdown(choice)}\n" if choice else ""
         texts = {
-            "rows.jsonl": "".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in self.rows),
-            "table.md": f"{self.title}\n\n{self.markdown()}\n{self.choice()}",
+            "rows.jsonl": "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in self.rows),
+            "table.md": f"{self.title}\n\n{self.markdown()}\n{chosen}",
             "table.csv": csv_table(self.rows),
         }
         for name, text in texts.items():
@@ -128,7 +123,7 @@ def numbers_of(row: Row) -> dict[str, float]:
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the names of the numbers that at least one row has, accuracies first."""
     names = dict.fromkeys(name for row in rows for name in numbers_of(row))
-    return [*(name for name in names if name not in FORMATS), *(name for name in FORMATS if name in names)]
+    return sorted(names, key=lambda name: name in FORMATS)
 
 
 def compared_name(names: Sequence[str]) -> str | None:
@@ -173,14 +168,14 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[
         combination: {row.seed: 100 * numbers_of(row)[name] for row in rows if name in numbers_of(row)}
         for combination, rows in groups.items()
     }
-    means = {combination: round(statistics.fmean(found.values()), 7) for combination, found in scores.items() if found}
-    if len(means) < 2:
+    scores = {combination: found for combination, found in scores.items() if found}
+    if len(scores) < 2:
         return {}
     images = min((row.test_images for rows in groups.values() for row in rows if row.test_images), default=0)
-    best = max(means, key=lambda combination: means[combination])
+    best = max(scores, key=lambda combination: round(statistics.fmean(scores[combination].values()), 7))
     texts = {best: "best"}
-    for combination in means:
-        gap = paired_by_seed(scores[combination], scores[best], step=100 / images if images else 0.0)
+    for combination, found in scores.items():
+        gap = paired_by_seed(found, scores[best], step=100 / images if images else 0.0)
         if combination != best and gap is not None:
             verdict = {None: "undecidable", False: "worse", True: "better"}[gap.exceeds(0.0)]
             interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
@@ -219,14 +214,7 @@ def choice_columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def to_table(columns: Mapping[str, Sequence[str]]) -> Table:
-    r"""Return a table with the lines of Markdown, without the columns that have no text; a narrow terminal folds cells.
-
-    >>> print(to_markdown(to_table({"objective": ["frossl", "a|b"], "seconds": ["2", "3"], "failed runs": ["", ""]})))
-    | objective | seconds |
-    |-----------|---------|
-    | frossl    | 2       |
-    | a\|b      | 3       |
-    """
+    """Return a table with the lines of Markdown, without the columns that have no text; a terminal folds long cells."""
     filled = {title: texts for title, texts in columns.items() if any(texts)}
     table = Table(*(Column(Text(title), overflow="fold") for title in filled), box=box.MARKDOWN)
     for line in zip(*filled.values(), strict=True):
@@ -234,28 +222,34 @@ def to_table(columns: Mapping[str, Sequence[str]]) -> Table:
     return table
 
 
-def to_markdown(table: Table) -> str:
-    """Return a table as text, in which nothing is folded."""
+def to_markdown(columns: Mapping[str, Sequence[str]]) -> str:
+    r"""Return a table as Markdown, in which nothing is folded.
+
+    >>> print(to_markdown({"objective": ["frossl", "a|b"], "seconds": ["2", "3"], "failed runs": ["", ""]}))
+    | objective | seconds |
+    |-----------|---------|
+    | frossl    | 2       |
+    | a\|b      | 3       |
+    """
     file = io.StringIO()
-    Console(file=file, width=MAX_WIDTH).print(table)
+    Console(file=file, width=MAX_WIDTH).print(to_table(columns))
     return file.getvalue().strip()
 
 
 def csv_table(rows: Sequence[Row]) -> str:
     """Return one line for each run, with its settings, seed and all of its numbers."""
+    import pandas  # takes a second to import
+
     settings = [name for name in settings_of(rows) if name != CHOSEN]
-    file = io.StringIO()
     names = ["cell", *settings, "seed", "status", *names_of(rows), "error"]
-    writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in rows:
         own = {"cell": row.cell, "seed": row.seed, "status": row.state, "error": row.error}
-        numbers = {name: f"{value:.6g}" for name, value in numbers_of(row).items()}
-        writer.writerow(row.settings | own | numbers)
-    return file.getvalue()
+        lines.append(row.settings | own | {name: f"{value:.6g}" for name, value in numbers_of(row).items()})
+    return pandas.DataFrame(lines, columns=names, dtype=object).to_csv(index=False)
 
 
-def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.Figure | None":
+def accuracy_figure(rows: Sequence[Row], title: str) -> "matplotlib.figure.Figure | None":
     """Return the figure of the accuracy of the online classifier over the epochs, or None if no run has any. A band is
     ± the standard deviation over the seeds.
     """
@@ -276,7 +270,7 @@ def accuracy_figure(rows: Sequence[Row], title: str = "") -> "matplotlib.figure.
         ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
     most = max(map(len, groups.values()))
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
-    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}" if title else "")
+    ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     names = ", ".join(name for name, _ in next(iter(groups)))
     ax.legend(title=names or None, title_fontsize=8, ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)

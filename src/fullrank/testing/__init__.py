@@ -6,5 +6,7 @@ from fullrank.testing.measurements import optimize_free_embeddings
 from fullrank.testing.processes import measure_exactness
 from fullrank.testing.report import CheckResult, Report
 
-__all__ = ["CHECKS", "CheckResult", "ObjectiveCase", "Report", "check", "measure_exactness", "objective_case"]
-__all__ += ["optimize_free_embeddings", "run_check"]
+__all__ = [
+    "CHECKS", "CheckResult", "ObjectiveCase", "Report", "check", "measure_exactness", "objective_case",
+    "optimize_free_embeddings", "run_check",
+]  # fmt: skip

@@ -47,14 +47,14 @@ class ObjectiveCase:
     views: int
 
     @property
-    def state(self) -> ObjectiveState | None:
-        """The description of the objective's state; None if it has none."""
-        return find_state(self.objective)
+    def state(self) -> ObjectiveState:
+        """The description of the objective's state; without tensors if it has none."""
+        return find_state(self.objective) or ObjectiveState({}, update=lambda: ())
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """Names of the state tensors, which are the same on every process."""
-        return tuple(self.state.tensors) if self.state else ()
+        return tuple(self.state.tensors)
 
     @property
     def target_names(self) -> tuple[str, ...]:
@@ -77,26 +77,25 @@ class ObjectiveCase:
 
     def initial_state(self, *, D: int, size: int, seed: int = 0) -> dict[str, Tensor]:
         """Return the state before the first batch; `size` is the number of rows of a queue."""
-        if self.state is None:
-            return {}
         with seeded(seed):
             return self.state.initial(V=self.views, D=D, K=D, size=size)
 
     def next_state(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state after a batch, given the tensors of the batch and the current state."""
-        return self.state.next(tensors, objective=self.objective) if self.state else {}
+        return self.state.next(tensors, objective=self.objective)
 
     def sample_state(self, generator: torch.Generator, *, D: int) -> dict[str, Tensor]:
         """Return the state after five random batches with different means, in float64."""
         state = {name: t.double() for name, t in self.initial_state(D=D, size=3 * D + 1).items()}
-        for _ in range(5 if state else 0):
+        for _ in range(5):
             X, T = torch.randn(2, self.views, 4 * D, D, generator=generator, dtype=torch.float64)
             X_mean, T_mean = 0.5 * torch.randn(2, D, generator=generator, dtype=torch.float64)
             state = self.next_state(self.tensors(X + X_mean, T + T_mean, state))
         return state
 
-    def random_tensors(self, generator: torch.Generator, *, N: int = 12, D: int = 5) -> dict[str, Tensor]:
+    def random_tensors(self, *, N: int = 12, D: int = 5, seed: int = 0) -> dict[str, Tensor]:
         """Return random tensors by name, in float64."""
+        generator = torch.Generator().manual_seed(seed)
         X, T = torch.randn(2, self.views, N, D, generator=generator, dtype=torch.float64)
         return self.tensors(X, T, self.sample_state(generator, D=D))
 
@@ -112,7 +111,7 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
 
     >>> from fullrank.objectives import vicreg
     >>> case = objective_case(vicreg)
-    >>> case.name, case.views, {name: tuple(t.shape) for name, t in case.random_tensors(torch.Generator()).items()}
+    >>> case.name, case.views, {name: tuple(t.shape) for name, t in case.random_tensors().items()}
     ('vicreg', 2, {'Z': (2, 12, 5)})
     """
     name = name or getattr(objective, "__name__", type(objective).__name__)
@@ -136,7 +135,7 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
 
 def _uses_every_view(case: ObjectiveCase) -> bool:
     """Return whether every view gets a gradient. The objective is called, because its signature may have no shapes."""
-    name, tensors = case.embedding_names[0], case.random_tensors(torch.Generator())
+    name, tensors = case.embedding_names[0], case.random_tensors()
     if tensors[name].ndim < 3:
         return True
     try:

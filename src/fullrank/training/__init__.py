@@ -6,16 +6,6 @@ from fullrank.training.optimizers import OptimizerConfig, build_optimizer, set_l
 from fullrank.training.schedules import ScheduleConfig, lr_factor, weight_decay_at
 
 __all__ = [
-    "Checkpoint",
-    "OptimizerConfig",
-    "ScheduleConfig",
-    "Step",
-    "build_optimizer",
-    "fit",
-    "list_checkpoints",
-    "lr_factor",
-    "save_checkpoint",
-    "set_learning_rate",
-    "split_parameters",
-    "weight_decay_at",
-]
+    "Checkpoint", "OptimizerConfig", "ScheduleConfig", "Step", "build_optimizer", "fit", "list_checkpoints",
+    "lr_factor", "save_checkpoint", "set_learning_rate", "split_parameters", "weight_decay_at",
+]  # fmt: skip

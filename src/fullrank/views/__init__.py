@@ -14,14 +14,6 @@ from fullrank.views.preview import preview
 from fullrank.views.transform import MultiViewTransform
 
 __all__ = [
-    "AffineConfig",
-    "AugmentationParams",
-    "BlurConfig",
-    "CropConfig",
-    "JitterConfig",
-    "MultiViewTransform",
-    "NoiseConfig",
-    "SolarizeConfig",
-    "ViewConfig",
-    "preview",
-]
+    "AffineConfig", "AugmentationParams", "BlurConfig", "CropConfig", "JitterConfig", "MultiViewTransform",
+    "NoiseConfig", "SolarizeConfig", "ViewConfig", "preview",
+]  # fmt: skip

@@ -240,7 +240,7 @@ class CampaignRuns:
         data, seconds = rows[0].data if rows else None, round(sum(row.seconds for row in rows), 1)
         settings = asdict(load_figure(self.name).SIZES[self.size])
         environment = platform_info() | merge([row.environment for row in rows]) | libraries()
-        table = round_numbers({"rows": [row.to_json() for row in rows], "cells": cells})
+        table = round_numbers({"rows": [asdict(row) for row in rows], "cells": cells})
         return Result(self.name, self.size, 0, data, seconds, settings, environment, table)
 
 

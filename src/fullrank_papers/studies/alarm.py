@@ -182,17 +182,10 @@ def judge(path: Path, reference: Path, *, is_healthy: bool) -> dict[str, Any]:
         "degraded": not is_healthy and (share is None or share < MIN_GAIN_SHARE),
         "extremes": extremes([row for row in metrics.spectrum if row.step >= burn_in_end_of_log(metrics, run.recipe)]),
         "alarms": [
-            {"share": round(each.step / total, 3), "alarm": each.alarm, "where": each.where, "cause": cause_of(each)}
+            {"share": round(each.step / total, 3), "alarm": each.alarm, "where": each.where, "cause": each.cause}
             for each in alarms
         ],
     }
-
-
-def cause_of(alarm: AlarmRow) -> str:
-    """Return the cause of an alarm, with the dominant term if there is one."""
-    if alarm.cause == "dominant term":
-        return f"dominant term: {alarm.details['terms'][0]}"
-    return alarm.cause + (", no projector" if alarm.details.get("no_projector") else "")
 
 
 def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:

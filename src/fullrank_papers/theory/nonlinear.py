@@ -10,6 +10,7 @@ Source of all: Esser et al. 2023, Representation Learning Dynamics of Self-Super
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -121,13 +122,16 @@ def theorem1_bound(*, norm: float, inputs: int, hidden: int, curvature: float, c
     return constant * curvature * norm**2 * inputs * math.log(hidden) ** 2 / math.sqrt(hidden)
 
 
+gauss_legendre = cache(np.polynomial.legendre.leggauss)
+
+
 def _mean_over_sphere(f: Callable[[Tensor], Tensor], norm: float, hidden: int) -> float:
     """Return E f(g) of one coordinate g = |x| sin ψ of a random vector of length |x| in ℝʰ; ψ has a density ∝ cosʰ⁻²ψ.
 
     Gauss-Legendre quadrature on each side of 0, where ReLU has its kink; beyond 12/√h there is less than 1e-25 of the
     mass.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(100)
+    nodes, weights = gauss_legendre(100)
     half = min(math.pi / 2, 12 / math.sqrt(hidden)) / 2 * torch.from_numpy(nodes + 1)
     angles = torch.cat([-half, half])
     density = torch.from_numpy(weights).repeat(2) * angles.cos() ** (hidden - 2)

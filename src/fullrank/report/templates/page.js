@@ -34,19 +34,26 @@ const axes = {
 };
 /* The runs after the last colour start again at the first colour, with the next dash. */
 const dashes = ["solid", "dash", "dot", "dashdot"];
-const lineOf = run => ({ color: colors[run % colors.length], dash: dashes[Math.floor(run / colors.length) % dashes.length] });
+const colorOf = run => colors[run % colors.length];
+const dashOf = run => dashes[Math.floor(run / colors.length) % dashes.length];
+/* The curves of one run belong to its feature sets, and have their colours. */
+const labelOf = run => runs[several ? run : 0].label;
+/* Plotly's name of the k-th axis: y, y2, y3 … */
 const axis = (letter, k) => (k ? `${letter}${k + 1}` : letter);
 /* Escape text for plotly, which draws a subset of HTML, and %{x} as a field. */
-const plain = text => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%{", "%&#123;");
+const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%{": "%&#123;" };
+const plain = text => text.replace(/[&<>]|%\{/g, found => escapes[found]);
 
 /* Return a curve with the values `y` as a trace of plotly. */
 function trace({ run, name, x, low, high, points, faint, opacity = faint ? 0.4 : 1 }, y, xaxis, yaxis) {
-  const { label } = runs[several ? run : 0], line = lineOf(run);
+  const label = labelOf(run), color = colorOf(run);
   const bars = low && { array: high.map((end, k) => end - y[k]), arrayminus: low.map((end, k) => y[k] - end) };
   return {
     type: "scatter", mode: points || x.length === 1 ? "lines+markers" : "lines", x, y, xaxis, yaxis, opacity,
-    name: plain(several ? `${label}: ${name}` : name), meta: [label, name], legendgroup: `${run}`, visible: !state.hidden.has(`${run}`),
-    line: { ...line, width: faint ? 1.25 : 2 }, marker: { color: line.color, size: 4 }, error_y: bars && { ...bars, thickness: 1, width: 3 },
+    name: plain(several ? `${label}: ${name}` : name), meta: [label, name],
+    legendgroup: `${run}`, visible: !state.hidden.has(`${run}`),
+    line: { color, dash: dashOf(run), width: faint ? 1.25 : 2 }, marker: { color, size: 4 },
+    error_y: bars && { ...bars, thickness: 1, width: 3 },
   };
 }
 
@@ -54,25 +61,34 @@ function trace({ run, name, x, low, high, points, faint, opacity = faint ? 0.4 :
 function layoutOf({ x, panels, positions, ticks }) {
   const height = positions ? 300 : panels.length > 1 ? 150 : 210, gap = positions ? 90 : 42;
   const layout = {
-    height: panels.length * (height + gap) - gap + (positions ? 196 : 90), margin: { l: 52, r: 10, t: 42, b: 48 }, uirevision: "keep",
+    height: panels.length * (height + gap) - gap + (positions ? 196 : 90), margin: { l: 52, r: 10, t: 42, b: 48 },
     grid: { subplots: panels.map((_, k) => [axis("x", positions ? k : 0) + axis("y", k)]), ygap: gap / (height + gap) },
     hovermode: "x unified", hoversubplots: several ? "single" : "axis", // values of all panels of many runs would cover it
-    showlegend: Boolean(ticks) && !several, legend: ticks ? { orientation: "h", x: 0, y: -0.4, yanchor: "top" } : {},
-    annotations: [], shapes: [],
+    showlegend: false, uirevision: "keep", annotations: [], shapes: [],
   };
-  const scale = ticks ? { type: "log", tickvals: ticks, ticktext: ticks.map(String) } : x === "step" ? { range: [0, 1.02 * last_step], exponentformat: "none" } : {};
+  if (ticks) Object.assign(layout, { showlegend: !several, legend: { orientation: "h", x: 0, y: -0.4, yanchor: "top" } });
+  const scale = ticks ? { type: "log", tickvals: ticks, ticktext: ticks.map(String) } : {};
+  if (x === "step") Object.assign(scale, { range: [0, 1.02 * last_step], exponentformat: "none" });
   panels.forEach(({ title, kind, range, relative_range }, k) => {
     layout[axis("xaxis", positions ? k : 0)] = { title: { text: x }, ...scale };
     layout[axis("yaxis", k)] = { ...axes[kind], range: (state.relative && relative_range) || range };
     const place = { xref: "paper", x: 0, xanchor: "left", yref: `${axis("y", k)} domain`, y: 1, yanchor: "bottom" };
     layout.annotations.push({ ...place, text: `<b>${plain(title)}</b>`, showarrow: false });
   });
-  if (x === "step") runs.forEach(({ label, alarms }, run) => Object.entries(alarms).forEach(([step, lines]) => {
-    const { color } = lineOf(run), hovertext = (several ? [label, ...lines] : lines).map(plain).join("<br>");
-    layout.annotations.push({ x: step, yref: "paper", y: 1, yanchor: "bottom", text: "▼", showarrow: false, hovertext, font: { color, size: 14 } });
-    layout.shapes.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, layer: "below", line: { color, width: 1, dash: "dot" } });
-  }));
+  if (x === "step") runs.forEach((_, run) => markAlarms(layout, run));
   return layout;
+}
+
+/* Add a line and a mark for each alarm of a run. */
+function markAlarms({ annotations, shapes }, run) {
+  const { label, alarms } = runs[run], color = colorOf(run);
+  for (const [step, lines] of Object.entries(alarms)) {
+    const hovertext = (several ? [label, ...lines] : lines).map(plain).join("<br>");
+    const mark = { text: "▼", showarrow: false, hovertext, font: { color, size: 14 } };
+    annotations.push({ ...mark, x: step, yref: "paper", y: 1, yanchor: "bottom" });
+    const line = { type: "line", layer: "below", line: { color, width: 1, dash: "dot" } };
+    shapes.push({ ...line, x0: step, x1: step, yref: "paper", y0: 0, y1: 1 });
+  }
 }
 
 /* Return the slider over the positions, and the button that plays them. */
@@ -80,9 +96,11 @@ function controls(positions) {
   const step = duration => ({ mode: "immediate", transition: { duration: 0 }, frame: { duration, redraw: true } });
   const steps = positions.map((label, k) => ({ label, method: "animate", args: [[`${k}`], step(0)] }));
   const play = { label: "Play", method: "animate", args: [null, step(120)] };
+  const active = state.position ?? positions.length - 1, prefix = several ? "share of the training: " : "step ";
+  const place = { x: 0, xanchor: "left", y: 0, yanchor: "top", pad: { t: 62 } };
   return {
-    sliders: [{ active: state.position ?? positions.length - 1, currentvalue: { prefix: several ? "share of the training: " : "step " }, steps, pad: { t: 56 }, x: 0.2, len: 0.8 }],
-    updatemenus: [{ type: "buttons", showactive: false, buttons: [play], x: 0, xanchor: "left", y: 0, yanchor: "top", pad: { t: 62 } }],
+    sliders: [{ active, currentvalue: { prefix }, steps, pad: { t: 56 }, x: 0.2, len: 0.8 }],
+    updatemenus: [{ type: "buttons", showactive: false, buttons: [play], ...place }],
   };
 }
 
@@ -91,11 +109,12 @@ function current(name, scheme = "", size = {}) {
   const figure = figures[name], { panels, positions } = figure;
   const scaled = y => (state.relative && positions ? y.map(value => value && value / y[0]) : y);
   const at = state.position ?? positions?.length - 1;
-  const curves = panels.flatMap((panel, k) => panel.curves.map(curve => ({ curve, k })));
-  const data = curves.map(({ curve, k }) => trace(curve, scaled(curve.frames?.[at] ?? curve.y), axis("x", positions ? k : 0), axis("y", k)));
-  const moving = [...curves.keys()].filter(i => curves[i].curve.frames);
-  const frames = positions?.map((_, k) => ({ name: `${k}`, traces: moving, data: moving.map(i => ({ y: scaled(curves[i].curve.frames[k]) })) }));
-  return { data, layout: { ...layoutOf(figure), ...(positions && controls(positions)), ...size, template: template(scheme) }, frames };
+  const data = panels.flatMap(({ curves }, k) => curves.map(curve =>
+    trace(curve, scaled(curve.frames?.[at] ?? curve.y), axis("x", positions ? k : 0), axis("y", k))));
+  const layout = { ...layoutOf(figure), ...(positions && controls(positions)), ...size, template: template(scheme) };
+  const curves = panels.flatMap(panel => panel.curves), traces = [...curves.keys()].filter(i => curves[i].frames);
+  const frames = positions?.map((_, k) => ({ name: `${k}`, traces, data: traces.map(i => ({ y: scaled(curves[i].frames[k]) })) }));
+  return { data, layout, frames };
 }
 
 /* A printed figure has light colours, and fits on a page of A4 or Letter with its heading and caption. */
@@ -126,8 +145,9 @@ async function saveSvg(name) {
 function saveCsv(name) {
   const { x: title, panels, positions } = figures[name];
   const cell = value => `"${String(value ?? "").replaceAll('"', '""')}"`;
-  const lines = panels.flatMap(panel => panel.curves).flatMap(({ run, name, x, y, frames = [y] }) =>
-    frames.flatMap((values, k) => x.map((at, j) => [frames.length > 1 ? positions[k] : "", runs[several ? run : 0].label, name, at, values[j]])));
+  const rows = ({ run, name, x }, y, position) => x.map((at, j) => [position, labelOf(run), name, at, y[j]]);
+  const lines = panels.flatMap(panel => panel.curves).flatMap(curve =>
+    curve.frames?.flatMap((y, k) => rows(curve, y, positions[k])) ?? rows(curve, curve.y, ""));
   const text = [["position", "run", "quantity", title, "value"], ...lines].map(line => line.map(cell).join(",")).join("\r\n");
   save(URL.createObjectURL(new Blob([text], { type: "text/csv" })), `${name}.csv`);
 }

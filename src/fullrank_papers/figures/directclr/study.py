@@ -75,6 +75,7 @@ SIZES = {
             shorten(RECIPES["digits"], epochs=1, warmup=0.25),
             objective="simclr",
             hyper={"temperature": 0.1},
+            data=replace(RECIPES["digits"].data, subset=512),
             backbone=replace(
                 RECIPES["digits"].backbone,
                 arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 2], "output_stride": 8},

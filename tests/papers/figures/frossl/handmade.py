@@ -1,5 +1,7 @@
 """Hand-made rows of the comparison: what its runs would have measured."""
 
+from dataclasses import asdict
+
 from fullrank.sweep import OnlineScore, Row
 from fullrank_papers.figures.frossl.comparison import RATE
 
@@ -27,7 +29,7 @@ def row(method, seed, accuracy, *, stage="compared", rate=0.01, online=(), diver
 
 def as_result(rows):
     """Return the rows of a result."""
-    found = [row.to_json() for row in rows]
+    found = [asdict(row) for row in rows]
     return {"rows": found, "cells": len(found)}
 
 
