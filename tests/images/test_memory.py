@@ -75,7 +75,7 @@ class Broken(Photos):
 
 def test_items_that_are_no_images_are_counted():
     images = as_images(Broken())
-    for k, word in enumerate(["Pillow image", "no network", "Pillow image", "Pillow image", "0, 1"]):
+    for k, word in enumerate(["has no image", "no network", "Pillow image", "Pillow image", "0, 1"]):
         with pytest.raises((ImageDecodeError, UserError), match=word):
             images.open(k)
     with pytest.raises(UserError, match="0, 1"):

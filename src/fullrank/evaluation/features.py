@@ -18,7 +18,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation.outcomes import Target
 from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
 from fullrank.evaluation.task import AnyImages, Task
-from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, fits, load_images
+from fullrank.images import MemoryImages, MixedSizesError, Preprocess, as_images, dataset_info, load_images
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.decode_errors import DecodeErrors, Decoding
 from fullrank.images.reading import Device
@@ -196,7 +196,7 @@ def keep_decoded(images: AnyImages, preprocess: Preprocess, decoding: Decoding) 
     images = as_images(images)
     info = dataset_info(images)
     try:
-        if info.uniform and fits(info, MEMORY):
+        if info.uniform and info.bytes_in_memory() <= MEMORY:
             return load_images(images, channels=preprocess.channels, decoding=decoding)
     except MixedSizesError:  # of images that were not in the sample
         pass

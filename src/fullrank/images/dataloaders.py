@@ -16,7 +16,7 @@ from fullrank.images.decode import RawImage, decode, upright_size
 from fullrank.images.decode_errors import Decoding, ImageDecodeError
 from fullrank.images.load import MemoryImages
 from fullrank.images.parallel import parallel_map
-from fullrank.images.pixel_values import same_form
+from fullrank.images.preprocess import same_form
 from fullrank.images.source import Images
 from fullrank.images.streams import StreamedImages
 from fullrank.views import AugmentationParams, MultiViewTransform

@@ -1,21 +1,23 @@
 """What a sample of the images says about all: number, sizes, channels and memory, from a few headers; how many bits
-16-bit images use; mean and standard deviation of the pixels.
+16-bit images use; mean and standard deviation of the pixels; the fingerprint, by which a resumed run knows its images.
 """
 
+import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Int64, Real
 from torch import Tensor
 
+from fullrank.config import config
 from fullrank.errors import UserError
 from fullrank.images.decode import RawImage, unnamed_bands, upright_size
 from fullrank.images.decode_errors import Decoding, ImageDecodeError, convert_errors
-from fullrank.images.load import MemoryImages, decode_chunks
-from fullrank.images.pixel_values import to_16_bits
-from fullrank.images.preprocess import Preprocess
+from fullrank.images.load import MemoryImages, iterate_batches
+from fullrank.images.preprocess import Preprocess, to_16_bits
 from fullrank.images.source import Images
 
 Size = tuple[int, int]  # width, height
@@ -23,6 +25,7 @@ GRAY_MODES = ("1", "L", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")  # names of
 CHUNK = 512  # number of images in memory per histogram
 LEVELS = 2**16  # of the histograms; a value of 8 bits is one of them as well
 DEPTHS = (8, 10, 12, 14, 16)
+COMPARED = 128  # number of images whose content is in a fingerprint, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,7 @@ class DatasetInfo:
         minimum: Smallest width and height.
         median: Median width and height.
         maximum: Largest width and height.
-        uniform: Whether all sampled images have the same size.
-        bytes_in_memory: Size of all decoded images: exact if `uniform`, else at the median size.
         bytes_per_value: 1 for images of 8 bits; 4 if some have more, because their values are kept as floats.
-        modes: Number of sampled images of each Pillow mode (`"L"`, `"RGB"`, …; an array has a mode such as
-            `"uint8×5"`).
     """
 
     count: int
@@ -48,10 +47,17 @@ class DatasetInfo:
     minimum: Size
     median: Size
     maximum: Size
-    uniform: bool
-    bytes_in_memory: int
-    modes: dict[str, int]
     bytes_per_value: int = 1
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all sampled images have the same size."""
+        return self.minimum == self.maximum
+
+    def bytes_in_memory(self, size: int = 0) -> int:
+        """Return the bytes of all decoded images, resized to `size`×`size`, or with 0 at the median size."""
+        width, height = (size, size) if size else self.median
+        return self.count * self.channels * width * height * self.bytes_per_value
 
 
 def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
@@ -61,10 +67,10 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
         UserError: no image of the sample can be read.
 
     >>> from fullrank.images import open_images
-    >>> dataset_info(open_images("digits")["all"]).bytes_in_memory == 1797 * 8 * 8
+    >>> dataset_info(open_images("digits")["all"]).bytes_in_memory() == 1797 * 8 * 8
     True
     """
-    headers: list[tuple[str, int, Size]] = []
+    headers: list[tuple[bool, int, Size]] = []
     errors: list[ImageDecodeError] = []
     for index in evenly_spaced(len(images), sample):
         try:
@@ -73,21 +79,10 @@ def dataset_info(images: Images, sample: int = 64) -> DatasetInfo:
             errors.append(error)
     if not headers:
         raise UserError(f"none of {len(errors)} sampled images of {images.source} can be read: '{errors[0]}' …")
-    modes, numbers, sizes = zip(*headers, strict=True)
+    deep, numbers, sizes = zip(*headers, strict=True)
     channels = max(numbers) if set(numbers) <= {1, 3} else max(set(numbers), key=numbers.count)
     minimum, median, maximum = (tuple(f(sizes, axis=0).astype(int).tolist()) for f in (np.min, np.median, np.max))
-    bytes_per_value = 4 if any(mode.startswith(("I", "uint16", "float")) for mode in modes) else 1
-    in_memory = len(images) * channels * median[0] * median[1] * bytes_per_value
-    counts, uniform = {mode: modes.count(mode) for mode in sorted(set(modes))}, minimum == maximum
-    return DatasetInfo(
-        len(images), channels, minimum, median, maximum, uniform, in_memory, counts, bytes_per_value=bytes_per_value
-    )
-
-
-def fits(info: DatasetInfo, budget_bytes: int, *, size: int | None = None) -> bool:
-    """Return whether all images fit in `budget_bytes`; with `size`, the images are first resized to `size`×`size`."""
-    resized = info.count * info.channels * (size or 0) ** 2 * info.bytes_per_value
-    return (resized if size else info.bytes_in_memory) <= budget_bytes
+    return DatasetInfo(len(images), channels, minimum, median, maximum, bytes_per_value=4 if any(deep) else 1)
 
 
 def evenly_spaced(count: int, sample: int) -> list[int]:
@@ -99,20 +94,16 @@ def evenly_spaced(count: int, sample: int) -> list[int]:
     return np.linspace(0, count - 1, min(count, sample)).round().astype(int).tolist()
 
 
-def _read_header(image: RawImage, name: str) -> tuple[str, int, Size]:
-    """Return the mode, the channels and the upright size of an image."""
+def _read_header(image: RawImage, name: str) -> tuple[bool, int, Size]:
+    """Return whether an image has more than 8 bits, its channels and its upright size."""
     if isinstance(image, np.ndarray):
-        if image.ndim not in (2, 3):
-            raise ImageDecodeError(name, f"the array has shape {image.shape}, expected (H, W) or (H, W, C)")
-        channels = image.shape[2] if image.ndim == 3 else 1
-        return f"{image.dtype}×{channels}", channels, upright_size(image)
+        return image.dtype != np.uint8, image.shape[2] if image.ndim == 3 else 1, upright_size(image)
     with convert_errors(name):
         is_gray = image.mode in GRAY_MODES and not image.has_transparency_data  # transparent images may have colours
-        return image.mode, unnamed_bands(image) or (1 if is_gray else 3), upright_size(image)
+        return image.mode.startswith("I"), unnamed_bands(image) or (1 if is_gray else 3), upright_size(image)
 
 
-@dataclass(frozen=True)
-class BitDepth:
+class BitDepth(NamedTuple):
     """The bits that the values of 16-bit images use, and lines for the user.
 
     Attributes:
@@ -190,7 +181,7 @@ def channel_statistics(
     else:
         subset, decoding = images.subset(evenly_spaced(len(images), sample)), decoding or Decoding()
         whole = Preprocess(channels, size=0, mean=(), std=(), bits=decoding.bits)
-        chunks = (pixels for pixels, _ in decode_chunks(subset, whole, chunk=1, decoding=decoding))
+        chunks = (batch.pixels for batch in iterate_batches(subset, whole, batch_size=1, decoding=decoding))
     histogram = torch.as_tensor(sum(map(_histogram, chunks)))
     values = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
     weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, levels)
@@ -203,3 +194,52 @@ def _histogram(pixels: Real[Tensor, "n C H W"]) -> Int64[Tensor, "C levels"]:
     """Return how often each level occurs in each channel."""
     bands = to_16_bits(pixels).int().unbind(dim=1)
     return torch.stack([band.flatten().bincount(minlength=LEVELS) for band in bands]).cpu()
+
+
+@config
+class Fingerprint:
+    """What a run remembers of its training images.
+
+    Attributes:
+        count: Number of images.
+        digest: Hash of the names, the labels and the classes, and of the content of `COMPARED` images: of the pixels in
+            memory, or of the files on disk.
+    """
+
+    count: int
+    digest: str
+
+    @classmethod
+    def of(cls, images: Images | MemoryImages) -> "Fingerprint":
+        """Compute the fingerprint of images.
+
+        >>> from fullrank.images import load_images, open_images
+        >>> Fingerprint.of(load_images(open_images("digits")["all"], channels=1)).count
+        1797
+        """
+        digest = hashlib.sha256(f"{images.classes}\0".encode(errors="surrogateescape"))
+        digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
+        in_memory = isinstance(images, MemoryImages)
+        for name in images.names if in_memory else map(images.name, range(len(images))):
+            digest.update(name.encode(errors="surrogateescape") + b"\0")
+        for index in evenly_spaced(len(images), COMPARED):
+            digest.update(images.pixels[index].cpu().numpy().tobytes() if in_memory else _content(images, index))
+        return cls(count=len(images), digest=digest.hexdigest()[:16])
+
+    def changes(self, found: "Fingerprint") -> list[str]:
+        """Return what differs from the fingerprint of the images now: one sentence, or nothing."""
+        if found.count != self.count:
+            return [f"{self.count:,} images are now {found.count:,}"]
+        return [] if found == self else ["names, labels, classes or contents differ, or their place: memory or disk"]
+
+
+def _content(images: Images, index: int) -> bytes:
+    """Return the content of the image file, which is not decoded, or the pixels if there is no file."""
+    try:
+        image = images.open(index)
+    except (ImageDecodeError, OSError, ValueError):
+        return b"unreadable"
+    if (file := getattr(image, "fp", None)) is None:
+        return np.ascontiguousarray(np.asarray(image)).tobytes()
+    file.seek(0)
+    return file.read()

@@ -1,4 +1,4 @@
-"""Decode all images of a source: in batches for evaluation and embedding, or into one tensor in memory."""
+"""Decode the images of a source: in batches for evaluation and embedding, or into one tensor in memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,7 @@ from torch import Tensor
 from fullrank.errors import UserError
 from fullrank.images.decode_errors import Decoding, ImageDecodeError
 from fullrank.images.parallel import parallel_map
-from fullrank.images.pixel_values import same_form, to_unit
-from fullrank.images.preprocess import Preprocess
+from fullrank.images.preprocess import Preprocess, same_form
 from fullrank.images.source import Images
 
 CHUNK = 512  # number of images per task of a worker in `load_images`
@@ -22,38 +21,30 @@ class MixedSizesError(UserError):
     """The images have several sizes, so that they do not fit into one tensor unless they are resized."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Readable images with their labels, names and indices in the source; pixels are uint8, or floats in [0, 1] for
-    more than 8 bits.
-    """
-
-    pixels: Real[Tensor, "n C H W"]
-    labels: Int64[Tensor, " n"]
-    names: list[str]
-    indices: Int64[Tensor, " n"]
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MemoryImages:
-    """All readable images of a source, decoded; a label of -1 means no label, and a group of -1 no group.
+    """Decoded images: all readable images of a source, or a batch of them.
 
     Pixels are uint8, or float32 in [0, 1] if some images have more than 8 bits.
 
     Attributes:
+        labels: -1 means no label.
+        groups: On the CPU; -1 means no group. None: no image has a group.
         multi_labels: Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image.
+        indices: Which images of the source these are. None: all, in their order.
     """
 
     pixels: Real[Tensor, "n C H W"]
     labels: Int64[Tensor, " n"]
     names: tuple[str, ...]
-    classes: tuple[str, ...]
-    groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]  # None becomes -1 for each image
+    classes: tuple[str, ...] = ()
+    groups: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]
     multi_labels: Int8[Tensor, "n K"] | None = None
+    indices: Int64[Tensor, " n"] = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
-        if self.groups is None:
-            object.__setattr__(self, "groups", torch.full((len(self.pixels),), -1, dtype=torch.int64))
+        self.groups = torch.full((len(self),), -1) if self.groups is None else self.groups
+        self.indices = torch.arange(len(self)) if self.indices is None else self.indices
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -63,20 +54,26 @@ class MemoryImages:
         on_host = torch.as_tensor(np.asarray(rows, dtype=np.int64))
         index = on_host.to(self.pixels.device)
         several = None if self.multi_labels is None else self.multi_labels[on_host]
-        kept = {"names": tuple(self.names[row] for row in rows), "groups": self.groups[on_host]}
+        kept = {"names": tuple(self.names[row] for row in rows), "groups": self.groups[on_host], "indices": on_host}
         return replace(self, pixels=self.pixels[index], labels=self.labels[index], multi_labels=several, **kept)
 
     def to(self, device: torch.device | str) -> "MemoryImages":
-        """Return the images with pixels and labels on a device; the groups, which nothing there needs, stay on the
-        host.
-        """
+        """Return the images with pixels and labels on a device; what nothing there needs stays on the host."""
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
+
+
+def _with_pixels(images: Images, indices: list[int], pixels: Tensor) -> MemoryImages:
+    """Return some of the images of a source, given their pixels."""
+    labels, groups = torch.from_numpy(images.labels[indices]), torch.from_numpy(images.groups[indices])
+    several = None if images.multi_labels is None else torch.from_numpy(images.multi_labels[indices])
+    names = tuple(map(images.name, indices))
+    return MemoryImages(pixels, labels, names, images.classes, groups, several, torch.tensor(indices))
 
 
 def iterate_batches(
     images: Images, preprocess: Preprocess, *, batch_size: int = 256, decoding: Decoding | None = None
-) -> Iterator[Batch]:
-    """Yield all readable images in order. A batch with unreadable images is shorter.
+) -> Iterator[MemoryImages]:
+    """Yield all readable images in order. A batch with unreadable images is shorter, and may be missing.
 
     Args:
         images: The images.
@@ -85,16 +82,21 @@ def iterate_batches(
         decoding: In how many processes, and what becomes of unreadable images.
 
     Raises:
+        MixedSizesError: `preprocess` keeps the sizes, and the images of a batch have several.
         UserError: too many images are unreadable, or their channels cannot be converted.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
-    >>> [len(batch.pixels) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
+    >>> [len(batch) for batch in iterate_batches(digits, Preprocess(1, 8, (0.3,), (0.4,)), batch_size=1000)]
     [1000, 797]
     """
-    for pixels, indices in decode_chunks(images, preprocess, chunk=batch_size, decoding=decoding):
-        labels, names = torch.from_numpy(images.labels[indices]), [images.name(i) for i in indices]
-        yield Batch(pixels, labels, names, torch.tensor(indices))
+    decoding = decoding or Decoding()
+    tasks = [range(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
+    for pixels, indices, errors in parallel_map(_DecodeBatch(images, preprocess), tasks, workers=decoding.workers):
+        decoding.errors.add(len(indices) + len(errors), errors)
+        if pixels is not None:
+            yield _with_pixels(images, indices, pixels)
+    decoding.errors.check()
 
 
 def load_images(
@@ -117,40 +119,23 @@ def load_images(
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
     torch.Size([1797, 1, 8, 8])
     """
-    pixels, indices, decoding = None, [], decoding or Decoding()
+    decoding, pixels, indices = decoding or Decoding(), None, []
     preprocess = Preprocess(channels, size or 0, mean=(), std=(), bits=decoding.bits)
-    for chunk, chunk_indices in decode_chunks(images, preprocess, chunk=CHUNK, decoding=decoding):
+    for batch in iterate_batches(images, preprocess, batch_size=CHUNK, decoding=decoding):
         if pixels is None:
-            pixels = torch.empty(len(images), *chunk.shape[1:], dtype=chunk.dtype)
-        elif chunk.shape[1:] != pixels.shape[1:]:
-            raise _mixed_sizes_error(images.name(indices[0]), pixels, images.name(chunk_indices[0]), chunk)
-        if chunk.dtype != pixels.dtype:  # images of 8 and of 16 bits
-            pixels, chunk = to_unit(pixels), to_unit(chunk)
-        pixels[len(indices) : len(indices) + len(chunk_indices)] = chunk
-        indices += chunk_indices
+            pixels = torch.empty(len(images), *batch.pixels.shape[1:], dtype=batch.pixels.dtype)
+        elif batch.pixels.shape[1:] != pixels.shape[1:]:
+            raise _mixed_sizes_error(images.name(indices[0]), pixels, batch.names[0], batch.pixels)
+        pixels, some = same_form([pixels, batch.pixels])
+        pixels[len(indices) : len(indices) + len(batch)] = some
+        indices += batch.indices.tolist()
     if pixels is None:
         raise UserError(f"none of the {len(images)} images of {images.source} can be read")
-    names = tuple(images.name(i) for i in indices)
-    labels, groups = torch.from_numpy(images.labels[indices]), torch.from_numpy(images.groups[indices])
-    multi = None if images.multi_labels is None else torch.from_numpy(images.multi_labels[indices])
-    return MemoryImages(pixels[: len(indices)], labels, names, images.classes, groups, multi)
-
-
-def decode_chunks(
-    images: Images, preprocess: Preprocess, *, chunk: int, decoding: Decoding | None
-) -> Iterator[tuple[Real[Tensor, "n C H W"], list[int]]]:
-    """Yield (pixels, indices) of all readable images, `chunk` images at a time."""
-    decoding = decoding or Decoding()
-    tasks = [range(start, min(start + chunk, len(images))) for start in range(0, len(images), chunk)]
-    for pixels, indices, errors in parallel_map(_DecodeChunk(images, preprocess), tasks, workers=decoding.workers):
-        decoding.errors.add(len(indices) + len(errors), errors)
-        if pixels is not None:
-            yield pixels, indices
-    decoding.errors.check()
+    return _with_pixels(images, indices, pixels[: len(indices)])
 
 
 @dataclass(frozen=True)
-class _DecodeChunk:
+class _DecodeBatch:
     """Decode some images: indices → (pixels or None, indices of the readable images, errors)."""
 
     images: Images

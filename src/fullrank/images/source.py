@@ -68,6 +68,7 @@ class Images:
         roots: Real paths of the folders that may contain the files which the rows name, the first for relative paths;
             None: any folder.
         max_pixels: Refuse an image with more pixels.
+        places: `(n,)` the row of each image. None: the images are all rows, in their order.
     """
 
     source: str
@@ -79,15 +80,19 @@ class Images:
     notes: tuple[str, ...] = ()
     roots: tuple[str, ...] | None = None
     max_pixels: int = MAX_PIXELS
+    places: np.ndarray = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
+        self.places = np.arange(len(self.rows)) if self.places is None else self.places
         self.labels, self.groups = (
-            np.full(len(self.rows), -1, dtype=np.int64) if given is None else given
-            for given in (self.labels, self.groups)
+            np.full(len(self), -1, dtype=np.int64) if given is None else given for given in (self.labels, self.groups)
         )
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.places)
+
+    def __str__(self) -> str:
+        return self.source
 
     @property
     def strata(self) -> np.ndarray:
@@ -101,7 +106,7 @@ class Images:
 
     def name(self, index: int) -> str:
         """Return the name of one image."""
-        return self.rows.name(int(index))
+        return self.rows.name(int(self.places[index]))
 
     def open(self, index: int) -> RawImage:
         """Open one image; Pillow reads the pixels only when needed.
@@ -111,7 +116,7 @@ class Images:
         """
         name = self.name(index)
         with convert_errors(name):
-            cell = self.rows.cell(int(index))
+            cell = self.rows.cell(int(self.places[index]))
         return open_cell(cell, name, roots=self.roots, max_pixels=self.max_pixels)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Images":
@@ -119,7 +124,7 @@ class Images:
         indices = np.asarray(indices, dtype=np.int64)
         several = None if self.multi_labels is None else self.multi_labels[indices]
         chosen = {"labels": self.labels[indices], "multi_labels": several, "groups": self.groups[indices]}
-        return replace(self, rows=ChosenRows(self.rows, indices), **chosen)
+        return replace(self, places=self.places[indices], **chosen)
 
 
 def open_cell(cell: Cell, name: str, *, roots: tuple[str, ...] | None = None, max_pixels: int = MAX_PIXELS) -> RawImage:
@@ -178,25 +183,6 @@ def is_below(path: str | Path, folders: Sequence[str]) -> bool:
     return any(real.startswith(os.path.join(folder, "")) for folder in folders)
 
 
-@dataclass(frozen=True)
-class ChosenRows:
-    """Some rows of another table, which keep their names."""
-
-    rows: Rows
-    indices: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def name(self, index: int) -> str:
-        """Return the name in the other table."""
-        return self.rows.name(int(self.indices[index]))
-
-    def cell(self, index: int) -> Cell:
-        """Return what the other table holds."""
-        return self.rows.cell(int(self.indices[index]))
-
-
 class FileRows:
     """Image files, by their paths relative to a folder."""
 
@@ -241,9 +227,9 @@ class ItemRows:
             item = item[0]
         if isinstance(item, Tensor) and item.ndim in (2, 3):
             return to_pixels(item)
-        if isinstance(item, np.ndarray) and item.dtype.kind == "f" and item.size:
-            return whole_levels(item)
-        if not isinstance(item, Image.Image | np.ndarray | dict | bytes):
+        if isinstance(item, np.ndarray) and item.ndim in (2, 3):
+            return whole_levels(item) if item.dtype.kind == "f" and item.size else item
+        if not isinstance(item, Image.Image | dict | bytes | None):
             raise ImageDecodeError(self.name(index), f"{type(item).__name__}, expected {SINGLE}")
         return item
 

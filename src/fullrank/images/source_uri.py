@@ -39,8 +39,11 @@ def open_once() -> Iterator[None]:
         _opened = outer
 
 
-def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | None = None) -> dict[str, Images]:
-    """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits.
+def open_images(
+    source: str | Path | Images, reading: Reading = USUAL, *, split: str | None = None
+) -> dict[str, Images]:
+    """Open a source URI and return {split name: images}, or {"all": images} if there are no named splits, as for
+    `Images`.
 
     | source URI | images |
     |---|---|
@@ -55,7 +58,7 @@ def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | No
     | `hf:NAME`, `hf:NAME:CONFIG` | a data set of the Hugging Face hub |
 
     Args:
-        source: The source URI.
+        source: The source URI, or opened images.
         reading: How to read it, such as `Reading(label_column="breed")`.
         split: Return only this split.
 
@@ -65,10 +68,13 @@ def open_images(source: str | Path, reading: Reading = USUAL, *, split: str | No
     >>> {split: len(images) for split, images in open_images("digits").items()}
     {'all': 1797}
     """
-    key = str(source), replace(reading, train=None, test=None)
-    splits = _open(*key) if _opened is None or key not in _opened else _opened[key]
-    if _opened is not None:
-        _opened[key] = splits
+    if isinstance(source, Images):
+        splits = {ALL: source}
+    else:
+        key = str(source), replace(reading, train=None, test=None)
+        splits = _open(*key) if _opened is None or key not in _opened else _opened[key]
+        if _opened is not None:
+            _opened[key] = splits
     return dict(splits) if split is None else {split: pick(split, splits, f"split of {source}")}
 
 

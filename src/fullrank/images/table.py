@@ -30,7 +30,7 @@ from fullrank.images.labels import (
 )
 from fullrank.images.parquet import CACHE, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
-from fullrank.images.source import Images
+from fullrank.images.source import FileRows, Images, ItemRows, Rows
 
 LABELS = ("label", "labels", "fine_label")
 # Names of label columns that count less than the type ClassLabel.
@@ -122,24 +122,14 @@ def _find_images(columns: Features, source: str) -> str:
     raise UserError(f"{source} has {count}; its columns are {', '.join(columns)}; name one with --data.image_column")
 
 
-class TableRows:
-    """The rows of a table with a column of images or of paths."""
-
-    def __init__(self, table: Dataset, column: str, split: str) -> None:
-        self.table: Any = table.select_columns([column]).with_format("arrow")
-        self.split = split
-        self.has_paths = _has(table.features[column], "string")
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def name(self, index: int) -> str:
-        """Return the path in a table of paths, or `"train[17]"`."""
-        return (self.has_paths and self.cell(index)) or f"{self.split}[{index}]"
-
-    def cell(self, index: int) -> Any:
-        """Return the bytes of the image, its path, or both."""
-        return self.table[index].column(0)[0].as_py()
+def _rows(table: Dataset, column: str, split: str) -> Rows:
+    """Return the rows of a table with a column of paths, or of images, which have names such as `"train[17]"`."""
+    if _has(table.features[column], "string"):
+        return FileRows([path or "" for path in _values(table, column)])
+    cells = table.select_columns([column]).with_format(None)
+    if isinstance(table.features[column], datasets.Image):
+        cells = cells.cast_column(column, datasets.Image(decode=False))
+    return ItemRows(cells[column], what=split)
 
 
 def _values(table: Dataset, column: str | None) -> list[Any]:
@@ -173,7 +163,7 @@ def table_splits(
         parts, start = {}, 0
         for split, table in tables.items():
             name, own = chosen[split].split, slice(start, start := start + len(table))
-            rows, labels = TableRows(table, chosen[split].image, split), vars(found.part(own))
+            rows, labels = _rows(table, chosen[split].image, split), vars(found.part(own))
             limits = {"roots": roots, "max_pixels": reading.max_pixels}
             images = Images(named_source(source, split), rows, **labels, groups=numbers[own], **limits)
             names = [None if cell is None else f"{cell}" for cell in _values(table, name)]

@@ -1,6 +1,6 @@
 """Training and test images: the named splits, or a held-out fifth; validation images and a subset for training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +13,7 @@ from fullrank.images.source import Images
 from fullrank.images.source_uri import open_images
 
 
-@dataclass(frozen=True)
-class Splits:
+class Splits(NamedTuple):
     """Training and test images, and a sentence that describes where they come from.
 
     Attributes:
@@ -51,9 +50,8 @@ def train_and_test(
     >>> train_and_test("digits").statement
     'digits has no test split: 20 % of its images are held out, stratified by label, seed 0 (train 1438, test 359)'
     """
-    if isinstance(source, Images):
-        return hold_out_test(source, seed=seed, validation=validation, subset=subset)
-    splits, reduction = open_images(source, reading), {"validation": validation, "subset": subset}
+    reading = USUAL if isinstance(source, Images) else reading  # opened images have no named splits
+    splits = open_images(source, reading)
     found = _matching_splits(splits, TRAIN) or list(splits)
     if reading.train is None and len(found) > 1 and found[0].lower() not in TRAIN:
         raise UserError(f"{source} has no split 'train', only {', '.join(splits)}; name the training split")
@@ -68,14 +66,14 @@ def train_and_test(
     others = [f"{name} ({len(splits[name])} images)" for name in splits if name not in (*SPLITS, *used)]
     unused = f"; not used: {', '.join(others)}" if others else ""
     if test_name is None:
-        held_out = hold_out_test(train, seed=seed, **reduction)
-        return replace(held_out, statement=held_out.statement + unused)
-    test = pick(test_name, splits, f"split of {source}")
-    tested = "" if validation else f", test with {test.source} ({len(test)} images)"
-    statement = f"train with {train.source} ({len(train)} images){tested}{unused}"
+        train, test, statement = hold_out_test(train, seed=seed)
+    else:
+        test = pick(test_name, splits, f"split of {source}")
+        tested = "" if validation else f", test with {test} ({len(test)} images)"
+        statement = f"train with {train} ({len(train)} images){tested}"
     if shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):
-        statement += f"; warning: {shared} groups have images in both"
-    return reduce_training(Splits(train, test, statement), **reduction)
+        unused += f"; warning: {shared} groups have images in both"
+    return reduce_training(Splits(train, test, statement + unused), validation=validation, subset=subset)
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
@@ -83,8 +81,8 @@ def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[
     return [split for name in names for split in sorted(splits, key=name.__ne__) if split.lower() == name]
 
 
-def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, subset: int = 0) -> Splits:
-    """Hold out a fifth of the images of a source without a test split; for the other arguments see `train_and_test`."""
+def hold_out_test(images: Images, *, seed: int = 0) -> Splits:
+    """Hold out a fifth of the images of a source without a test split."""
     rest, held_out = hold_out(images, seed=seed)
     how = "stratified by label" if images.classes or images.strata.max() >= 0 else "drawn at random"
     how = "stratified by the set of labels" if images.multi_labels is not None else how
@@ -93,7 +91,7 @@ def hold_out_test(images: Images, *, seed: int = 0, validation: float = 0.0, sub
         how, share = f"{how}, groups kept whole", f"{100 * len(held_out) / len(images):.0f} %"
     sizes = f"train {len(rest)}, test {len(held_out)}"
     statement = f"{images.source} has no test split: {share} of its images are held out, {how}, seed {seed} ({sizes})"
-    return reduce_training(Splits(rest, held_out, statement), validation=validation, subset=subset)
+    return Splits(rest, held_out, statement)
 
 
 def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from torch import Tensor
 
 from fullrank.files import atomic_write, check_suffix
-from fullrank.images import Batch, DecodeErrors, Device, Images, MemoryImages, Reading
+from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Reading
 from fullrank.methods import feature_dim
 from fullrank.models.features import embedded_batches, join
 from fullrank.models.loading import load
@@ -75,7 +75,11 @@ def embed(
 
 
 def write_embeddings(
-    batches: Iterable[tuple[Batch, Tensor]], images: Images | MemoryImages, out: Path | str, *, overwrite: bool = False
+    batches: Iterable[tuple[MemoryImages, Tensor]],
+    images: Images | MemoryImages,
+    out: Path | str,
+    *,
+    overwrite: bool = False,
 ) -> int:
     """Write one row for each image, in order, and return the number of rows. The file appears only when it is complete.
 
@@ -127,7 +131,7 @@ def write_embeddings(
     return rows
 
 
-def to_table(batch: Batch, X: np.ndarray, classes: Sequence[str], *, wide: bool) -> pa.Table:
+def to_table(batch: MemoryImages, X: np.ndarray, classes: Sequence[str], *, wide: bool) -> pa.Table:
     """Return features as rows of a table: with a column of lists, or `wide` with a column for each dimension."""
     labels, K = batch.labels.cpu().numpy(), len(classes)
     names = [name.encode("utf-8", "backslashreplace").decode() for name in batch.names]  # a name may be no UTF-8

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
 from fullrank.errors import UserError
-from fullrank.images import Batch, DecodeErrors, Device, Images, MemoryImages, Preprocess, as_images, iterate_batches
+from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Preprocess, as_images, iterate_batches
 from fullrank.models.model import resolve_device
 from fullrank.models.weights import hash_weights
 
@@ -58,7 +58,7 @@ def extract_features(
     return join(embedded_batches(backbone, images, preprocess, device, errors), images)
 
 
-def join(batches: Iterable[tuple[Batch, Tensor]], images: Images | MemoryImages) -> Features:
+def join(batches: Iterable[tuple[MemoryImages, Tensor]], images: Images | MemoryImages) -> Features:
     """Return the features of all batches of these images, at least one batch."""
     parts = [(batch, X.cpu()) for batch, X in batches]
     rows = torch.cat([batch.indices for batch, _ in parts])
@@ -78,7 +78,7 @@ def embedded_batches(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
-) -> Iterator[tuple[Batch, Float[Tensor, "n D"]]]:
+) -> Iterator[tuple[MemoryImages, Float[Tensor, "n D"]]]:
     """Yield each batch of readable images with its float32 features, in order.
 
     The backbone is moved to the device and runs in eval mode without gradient. Afterwards, the function verifies that
@@ -108,7 +108,7 @@ def embedded_batches(
 
 def preprocessed_batches(
     images: Images | MemoryImages, preprocess: Preprocess, device: Device, errors: DecodeErrors | None = None
-) -> Iterator[Batch]:
+) -> Iterator[MemoryImages]:
     """Yield batches of preprocessed pixels; images in memory that fit the network as they are stay on their device."""
     C = preprocess.channels
     if isinstance(images, Images) or images.pixels.shape[1] != C or not preprocess.keeps(*images.pixels.shape[2:]):
@@ -116,8 +116,7 @@ def preprocessed_batches(
         yield from iterate_batches(as_images(images), preprocess, batch_size=device.batch_size, decoding=decoding)
         return
     for rows in torch.arange(len(images)).split(device.batch_size):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        yield Batch(images.pixels[part], images.labels[part], list(images.names[part]), rows)
+        yield images.subset(rows.numpy())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
 from fullrank.images.memory import given_images, read_pixels
-from fullrank.images.pixel_values import same_form
+from fullrank.images.preprocess import same_form
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models.weights import load_weights, read_weights
 from fullrank.recipes import Recipe

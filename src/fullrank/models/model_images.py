@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError
-from fullrank.images import Images, MemoryImages, as_images, open_images, train_and_test
-from fullrank.images.fingerprint import Fingerprint
+from fullrank.images import Fingerprint, Images, MemoryImages, as_images, open_images, train_and_test
 from fullrank.images.labels import TRAIN
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import MEMORY

@@ -125,16 +125,15 @@ def find_recipe(source: Any) -> Recipe | None:
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
-    reduction: Any = {"validation": wanted.data.validation, "subset": wanted.data.subset}
-    info = dataset_info(train_and_test(source, wanted.data.reading, **reduction).train)
+    splits = train_and_test(source, wanted.data.reading, validation=wanted.data.validation, subset=wanted.data.subset)
+    info = dataset_info(splits.train)
     size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)
     channels, backbone = given.get("data.channels", info.channels), given.get("backbone.name")
     if start is not None:
         channels = given.get("data.channels") or start.channels_for(info.channels)
         size, backbone = size or min(start.size, LARGEST_START), start.backbone.name
     info = replace(info, channels=channels)
-    name = source.source if isinstance(source, Images) else str(source)
-    return photos_recipe(name, info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
+    return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
 def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = lambda line: None) -> Recipe:

@@ -14,12 +14,10 @@ from torch import Tensor
 from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation.task import why_not_scorable
-from fullrank.images import DecodeErrors, Decoding, Images, channel_statistics, dataset_info, find_bit_depth, fits
+from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
-from fullrank.images.fingerprint import Fingerprint
+from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth
 from fullrank.images.load import MemoryImages, MixedSizesError, load_images
-from fullrank.images.streams import StreamedImages, open_stream
-from fullrank.images.train_test import train_and_test
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import EvaluationPlan, plan_evaluations
@@ -176,8 +174,8 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
             f"the images have {info.channels} channels, but the recipe expects {spec.channels}; give --data.channels "
             f"{info.channels} (with colour jitter and grayscale off, --views.0.jitter.saturation 0 …), or convert them"
         )
-    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and fits(info, MEMORY_BUDGET)
-    resized = size is not None and fits(info, MEMORY_BUDGET, size=size)
+    small = info.uniform and max(info.maximum) <= MEMORY_SIDE and info.bytes_in_memory() <= MEMORY_BUDGET
+    resized = size is not None and info.bytes_in_memory(size) <= MEMORY_BUDGET
     (w, h), (W, H) = info.minimum, info.maximum
     on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
     if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):

@@ -14,7 +14,7 @@ import torch
 
 from fullrank.config import JsonObject, from_json
 from fullrank.errors import UserError
-from fullrank.images.fingerprint import Fingerprint
+from fullrank.images import Fingerprint
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, with_fields
 from fullrank.recipes.recipe import flatten
