@@ -9,16 +9,7 @@ from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import (
-    all_gather_object,
-    all_reduce_max,
-    convert_sync_batchnorm,
-    gather,
-    rank,
-    rank_slice,
-    require_equal_shapes,
-    world_size,
-)
+from fullrank import distributed
 from fullrank.errors import UserError
 from fullrank.images import DecodeErrors, ImageDecodeError
 from fullrank.spectrum import Moments
@@ -36,7 +27,7 @@ def data(*shape, dim):
 
 def local_part(x):
     """Return the part of a batch of ten that belongs to this process."""
-    return x.split(UNEVEN)[rank()] if world_size() > 1 else x
+    return x.split(UNEVEN)[distributed.rank()] if distributed.world_size() > 1 else x
 
 
 def distribute(net):
@@ -44,14 +35,14 @@ def distribute(net):
     rng = torch.Generator().manual_seed(1)
     for parameter in net.parameters():
         parameter.data = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
-    net = convert_sync_batchnorm(net.double())
-    return DistributedDataParallel(net) if world_size() > 1 else net
+    net = distributed.convert_sync_batchnorm(net.double())
+    return DistributedDataParallel(net) if distributed.world_size() > 1 else net
 
 
 def normalisation(layer, x, *, steps=2):
     """Return outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and its outputs in
     eval mode."""
-    layer = convert_sync_batchnorm(layer.double())
+    layer = distributed.convert_sync_batchnorm(layer.double())
     x = local_part(x).requires_grad_()
     for _ in range(steps):
         y = layer(x)
@@ -82,14 +73,14 @@ def layers():
 def backbone():
     """Return gradients of a small timm network; each of its BatchNorm layers includes an activation."""
     net = distribute(timm.create_model("test_efficientnet", num_classes=0))
-    Z = net(data(4, 3, 32, 32, dim=0)[rank_slice(4)])
-    gather(Z, dim=0).square().sum().backward()
+    Z = net(data(4, 3, 32, 32, dim=0)[distributed.rank_slice(4)])
+    distributed.gather(Z, dim=0).square().sum().backward()
     return [p.grad for p in net.parameters()]
 
 
 def indivisible_batch_error():
     try:
-        rank_slice(13)
+        distributed.rank_slice(13)
     except UserError as error:
         return str(error)
 
@@ -97,19 +88,21 @@ def indivisible_batch_error():
 def unequal_shapes_errors():
     """Return the messages for shares of different sizes and for different numbers of axes."""
     messages = []
-    for Z in (torch.ones(2, 3 + rank(), 4), torch.ones((2,) * (2 + rank()))):
+    for Z in (torch.ones(2, 3 + distributed.rank(), 4), torch.ones((2,) * (2 + distributed.rank()))):
         try:
-            gather(Z)
+            distributed.gather(Z)
         except UserError as error:
             messages.append(str(error))
-    require_equal_shapes(torch.ones(3), torch.ones(2, 5))
+    distributed.require_equal_shapes(torch.ones(3), torch.ones(2, 5))
     return messages
 
 
 def exchange_decode_errors():
     """Return the decode errors of all processes after the exchange."""
     decode_errors = DecodeErrors()
-    decode_errors.add(10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{rank()}.jpg", "no image")])
+    decode_errors.add(
+        10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{distributed.rank()}.jpg", "no image")]
+    )
     decode_errors.all_gather()
     return decode_errors.attempts, decode_errors.failed, decode_errors.reasons
 
@@ -122,13 +115,16 @@ def main(fabric=None):
         "backbone": backbone(),
         "moments": (moments.n, moments.mean, moments.scatter),
         "gather": [
-            gather(numbers[:, rank_slice(4)]),
-            gather(numbers[rank_slice(2)], dim=0),
-            gather(numbers[:, rank_slice(4)].long()),
+            distributed.gather(numbers[:, distributed.rank_slice(4)]),
+            distributed.gather(numbers[distributed.rank_slice(2)], dim=0),
+            distributed.gather(numbers[:, distributed.rank_slice(4)].long()),
         ],
         "unequal shapes": unequal_shapes_errors(),
         "error": indivisible_batch_error(),
-        "all_gather_object": all_gather_object({"rank": rank()}),
-        "all_reduce_max": [all_reduce_max(signum) for signum in (0, 15 * rank(), 2 if rank() == 0 else 0)],
+        "all_gather_object": distributed.all_gather_object({"rank": distributed.rank()}),
+        "all_reduce_max": [
+            distributed.all_reduce_max(signum)
+            for signum in (0, 15 * distributed.rank(), 2 if distributed.rank() == 0 else 0)
+        ],
         "decode_errors": exchange_decode_errors(),
     }

@@ -8,18 +8,7 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import nn
 
-from fullrank.distributed import (
-    SyncBatchNorm,
-    all_gather_object,
-    all_reduce_max,
-    all_reduce_sum,
-    convert_sync_batchnorm,
-    gather,
-    local_world_size,
-    rank,
-    rank_slice,
-    world_size,
-)
+from fullrank import distributed
 from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
 from fullrank.testing import measure_exactness, objective_case
@@ -149,10 +138,15 @@ def test_unreadable_files_of_all_processes_are_listed(two):
 
 def test_without_a_process_group_the_functions_are_no_ops():
     Z = torch.randn(2, 4, 3)
-    assert gather(Z) is Z
-    assert all_reduce_sum(Z) is Z
-    assert (rank(), world_size(), local_world_size(), rank_slice(7)) == (0, 1, 1, slice(0, 7))
-    assert (all_gather_object("a"), all_reduce_max(15)) == (["a"], 15)
+    assert distributed.gather(Z) is Z
+    assert distributed.all_reduce_sum(Z) is Z
+    assert (
+        distributed.rank(),
+        distributed.world_size(),
+        distributed.local_world_size(),
+        distributed.rank_slice(7),
+    ) == (0, 1, 1, slice(0, 7))
+    assert (distributed.all_gather_object("a"), distributed.all_reduce_max(15)) == (["a"], 15)
 
 
 def network():
@@ -172,7 +166,7 @@ def network():
 def test_conversion_keeps_outputs_names_and_parameters():
     plain, converted = network(), network()
     before = dict(converted.named_parameters())
-    assert convert_sync_batchnorm(converted) is converted
+    assert distributed.convert_sync_batchnorm(converted) is converted
     assert all(before[name] is parameter for name, parameter in converted.named_parameters())
     assert converted.state_dict().keys() == plain.state_dict().keys()
     for training in (True, False):
@@ -186,12 +180,12 @@ def test_conversion_keeps_outputs_names_and_parameters():
 def test_conversion_is_idempotent():
     types = [
         type(m).__name__
-        for m in convert_sync_batchnorm(convert_sync_batchnorm(network())).modules()
+        for m in distributed.convert_sync_batchnorm(distributed.convert_sync_batchnorm(network())).modules()
         if isinstance(m, nn.modules.batchnorm._BatchNorm)
     ]
     assert types == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
-    assert isinstance(convert_sync_batchnorm(nn.BatchNorm1d(3).eval()), SyncBatchNorm)
-    assert not convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training
+    assert isinstance(distributed.convert_sync_batchnorm(nn.BatchNorm1d(3).eval()), distributed.SyncBatchNorm)
+    assert not distributed.convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training
 
 
 def test_a_batchnorm_that_overrides_forward_is_an_error():
@@ -200,4 +194,4 @@ def test_a_batchnorm_that_overrides_forward_is_an_error():
             return 2 * super().forward(input)
 
     with pytest.raises(UserError, match="cannot convert Twice"):
-        convert_sync_batchnorm(nn.Sequential(Twice(3)))
+        distributed.convert_sync_batchnorm(nn.Sequential(Twice(3)))

@@ -10,16 +10,8 @@ import torch
 from sklearn.svm import LinearSVC
 from torch.nn.functional import cross_entropy, one_hot
 
+from fullrank import evaluation
 from fullrank.errors import UserError
-from fullrank.evaluation import (
-    accuracy,
-    few_shot,
-    gradient_probe,
-    knn,
-    linear_probe,
-    linear_svm,
-    standardize,
-)
 from fullrank.evaluation.linear import draw_labels, held_out_tenths, stable_lr
 from fullrank.evaluation.logistic import LogisticRegression
 from fullrank.evaluation.protocol import AdamProtocol, SgdProtocol
@@ -28,7 +20,7 @@ from fullrank.evaluation.protocol import AdamProtocol, SgdProtocol
 @pytest.fixture
 def data(clusters):
     X, y, X_test, y_test = clusters
-    return *standardize(X, X_test)[:1], y, standardize(X, X_test)[1], y_test
+    return *evaluation.standardize(X, X_test)[:1], y, evaluation.standardize(X, X_test)[1], y_test
 
 
 def seeded(seed=0):
@@ -75,7 +67,7 @@ def test_the_optimum_of_logistic_regression_is_that_of_scikit_learn(classes, pen
 
 def test_the_default_stops_close_to_the_minimum_in_few_passes_in_float32():
     X, y = correlated(n=3000, D=300, classes=10, dtype=torch.float32)
-    (X,) = standardize(X)
+    (X,) = evaluation.standardize(X)
     problem, model, passes = LogisticRegression(X, y), None, []
     for penalty in (1e-1, 1e-2, 1e-3, 1e-4):
         model = problem.fit(penalty, start=model, tolerance=1e-6)
@@ -113,13 +105,13 @@ def test_degenerate_features_have_a_small_gradient(name):
     assert loss - objective(best, X, y, 1e-6)[0] < 1e-4
 
 
-@pytest.mark.parametrize("probe", [linear_probe, linear_svm])
+@pytest.mark.parametrize("probe", [evaluation.linear_probe, evaluation.linear_svm])
 def test_the_penalty_is_chosen_for_held_out_data(probe):
     """Many noise dimensions: without a penalty, the training accuracy is perfect and the test accuracy poor."""
     y = torch.arange(400) % 2
     X = torch.randn(400, 300, generator=seeded())
     X[:, 0] += 1.5 * (2 * y - 1)
-    options = {"penalties": (1.0, 1e-6)} if probe is linear_probe else {"C": (1e-4, 100.0)}
+    options = {"penalties": (1.0, 1e-6)} if probe is evaluation.linear_probe else {"C": (1e-4, 100.0)}
     strong = next(iter(options.values()))[0]
     assert list(probe(X, y, X, **options).chosen.values()) == [strong]
     few = {name: (*values, 5.0) for name, values in options.items()}  # no class has ten labels: the middle one
@@ -134,7 +126,7 @@ def test_held_out_tenths_keep_a_label_of_each_class():
     assert not torch.equal(tenths, held_out_tenths(y, seed=1))
 
 
-@pytest.mark.parametrize("probe", [linear_probe, linear_svm, knn])
+@pytest.mark.parametrize("probe", [evaluation.linear_probe, evaluation.linear_svm, evaluation.knn])
 def test_classes_without_labels_are_never_predicted(data, probe):
     X, y, X_test, _ = data
     found, plain = probe(X, 2 * y + 1, X_test).logits, probe(X, y, X_test).logits
@@ -142,7 +134,7 @@ def test_classes_without_labels_are_never_predicted(data, probe):
     assert torch.equal(found.argmax(1), 2 * plain.argmax(1) + 1)
 
 
-@pytest.mark.parametrize("probe", [linear_probe, linear_svm])
+@pytest.mark.parametrize("probe", [evaluation.linear_probe, evaluation.linear_svm])
 def test_features_that_are_not_finite_and_one_class_are_user_errors(data, probe):
     X, y, X_test, _ = data
     broken = X.clone()
@@ -157,7 +149,11 @@ def test_features_of_zeros_have_one_prediction(data):
     _, y, _, _ = data
     X, X_test = torch.zeros(120, 4), torch.zeros(60, 4)
     assert stable_lr(X, momentum=0.9, generator=seeded()) == math.inf
-    for found in (linear_probe(X, y, X_test), gradient_probe(X, y, X_test, SgdProtocol(epochs=2)), knn(X, y, X_test)):
+    for found in (
+        evaluation.linear_probe(X, y, X_test),
+        evaluation.gradient_probe(X, y, X_test, SgdProtocol(epochs=2)),
+        evaluation.knn(X, y, X_test),
+    ):
         assert len(found.logits.argmax(1).unique()) == 1
 
 
@@ -166,18 +162,18 @@ def test_the_svm_is_that_of_scikit_learn_at_its_optimum(data, classes):
     X, y, X_test, _ = data
     X, y = X[y < classes], y[y < classes]
     exact = LinearSVC(C=0.01, tol=1e-10, max_iter=100_000, dual=False).fit(X, y)
-    found = linear_svm(X, y, X_test, C=(0.01,)).logits
+    found = evaluation.linear_svm(X, y, X_test, C=(0.01,)).logits
     decision = exact.decision_function(X_test)
     expected = decision if classes > 2 else np.stack([-decision, decision], 1)
     np.testing.assert_allclose(found, expected, atol=2e-3)
-    assert linear_svm(X, y, X_test, C=(0.01,), iterations=1).note
+    assert evaluation.linear_svm(X, y, X_test, C=(0.01,), iterations=1).note
 
 
 @pytest.mark.parametrize(("k", "temperature", "cells"), [(1, 0.07, 2**24), (15, 0.3, 1), (500, 5.0, 100)])
 def test_knn_counts_the_votes_one_by_one(clusters, k, temperature, cells):
     X, y, X_test, _ = clusters
-    found = knn(X, y, X_test, k=k, temperature=temperature, cells=cells).logits.exp()
-    matrix = knn(X, one_hot(y), X_test, k=k, temperature=temperature, cells=cells).logits
+    found = evaluation.knn(X, y, X_test, k=k, temperature=temperature, cells=cells).logits.exp()
+    matrix = evaluation.knn(X, one_hot(y), X_test, k=k, temperature=temperature, cells=cells).logits
     for query, shares, of_matrix in zip(X_test, found, matrix, strict=True):
         cosines = [float(query @ x / (query.norm() * x.norm())) for x in X]
         votes = [0.0] * 3
@@ -191,7 +187,7 @@ def test_knn_counts_the_votes_one_by_one(clusters, k, temperature, cells):
 def test_a_class_of_a_target_matrix_has_the_solution_of_scikit_learn():
     X = torch.randn(80, 5, generator=seeded(1))
     Y = ((X[:, :2] + torch.randn(80, 2, generator=seeded(2))) > 0).long()
-    found = linear_probe(X, torch.cat([Y, torch.zeros(80, 1).long()], 1), X, penalties=(0.05,))
+    found = evaluation.linear_probe(X, torch.cat([Y, torch.zeros(80, 1).long()], 1), X, penalties=(0.05,))
     for k in range(2):
         expected = oracle(X.double(), Y[:, k], 0.05).decision_function(X.double())
         np.testing.assert_allclose(found.logits[:, k], expected, atol=5e-3)
@@ -212,14 +208,14 @@ def test_few_shot_and_fractions_equal_scikit_learn_on_the_same_draws(clusters):
     X, y, X_test, y_test = clusters
     options = {"draws": 3, "seed": 7, "penalties": (0.01,)}
     for predictions, count in (
-        (few_shot(X, y, X_test, labels=3, **options), 3),
-        (few_shot(X, y, X_test, fraction=0.2, **options), 8),  # of 40 labels of a class
-        (few_shot(X, y, X_test, fraction=1e-6, **options), 1),
+        (evaluation.few_shot(X, y, X_test, labels=3, **options), 3),
+        (evaluation.few_shot(X, y, X_test, fraction=0.2, **options), 8),  # of 40 labels of a class
+        (evaluation.few_shot(X, y, X_test, fraction=1e-6, **options), 1),
     ):
         generator = seeded(7)
         for found in predictions:
             rows = draw_labels(y, labels=count, generator=generator)
-            assert accuracy(found.logits, y_test) == oracle(X[rows], y[rows], 0.01).score(X_test, y_test)
+            assert evaluation.accuracy(found.logits, y_test) == oracle(X[rows], y[rows], 0.01).score(X_test, y_test)
 
 
 def test_the_gradient_probe_equals_explicit_steps(data):
@@ -240,48 +236,48 @@ def test_the_gradient_probe_equals_explicit_steps(data):
                     continue
                 m, v, t = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2, t + 1
                 theta = theta - 0.02 * factor * (m / (1 - 0.8**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
-        torch.testing.assert_close(gradient_probe(X, y, X_test, protocol, seed=4).logits, X1_test @ theta.T)
+        torch.testing.assert_close(evaluation.gradient_probe(X, y, X_test, protocol, seed=4).logits, X1_test @ theta.T)
 
 
 def test_the_learning_rate_is_limited_to_the_largest_stable_one(data):
     X, y, X_test, y_test = data
     largest = torch.linalg.eigvalsh(X.T @ X / len(X))[-1].item()
     assert stable_lr(X, momentum=0.9, generator=seeded(), iterations=200) == pytest.approx(7.6 / largest, rel=1e-6)
-    found = gradient_probe(100 * X, y, 100 * X_test, SgdProtocol(epochs=30))
+    found = evaluation.gradient_probe(100 * X, y, 100 * X_test, SgdProtocol(epochs=30))
     assert found.chosen["lr"] == pytest.approx(7.6 / (1e4 * largest), rel=0.05)
     assert "limited" in found.note
-    assert accuracy(found.logits, y_test) > 0.6
-    free = gradient_probe(100 * X, y, 100 * X_test, SgdProtocol(epochs=2, limit_lr=False))
+    assert evaluation.accuracy(found.logits, y_test) > 0.6
+    free = evaluation.gradient_probe(100 * X, y, 100 * X_test, SgdProtocol(epochs=2, limit_lr=False))
     assert (free.chosen, free.note) == ({"lr": 0.3}, "")
     wild = SgdProtocol(lr=(1e12,), epochs=30, decay=(), weight_decay=1e6, limit_lr=False)
-    assert "diverged" in gradient_probe(X, y, X_test, wild).note
+    assert "diverged" in evaluation.gradient_probe(X, y, X_test, wild).note
 
 
 def test_one_of_several_learning_rates_is_chosen_on_held_out_features(data):
     X, y, X_test, _ = data
     protocol = SgdProtocol(lr=(1e12, 0.1), weight_decay=1.0, epochs=40, limit_lr=False)  # the first rate diverges
-    found = gradient_probe(X, y, X_test, protocol)
+    found = evaluation.gradient_probe(X, y, X_test, protocol)
     assert found.chosen == {"lr": 0.1}
     assert "chosen from" in found.note
     with pytest.raises(UserError, match="ten labels of a class"):
-        gradient_probe(X[:18], y[:18], X_test, protocol)
+        evaluation.gradient_probe(X[:18], y[:18], X_test, protocol)
 
 
 def test_passes_take_the_place_of_the_features_in_each_epoch(data):
     X, y, X_test, y_test = data
     protocol = SgdProtocol(epochs=3, decay=())
     asked = iter([X] * 5)
-    same = gradient_probe(X, y, X_test, protocol, passes=asked)
-    assert torch.equal(same.logits, gradient_probe(X, y, X_test, protocol).logits)
+    same = evaluation.gradient_probe(X, y, X_test, protocol, passes=asked)
+    assert torch.equal(same.logits, evaluation.gradient_probe(X, y, X_test, protocol).logits)
     assert len(list(asked)) == 2
-    assert accuracy(gradient_probe(X, y, X_test, protocol, passes=[-X] * 3).logits, y_test) < 0.2
+    assert evaluation.accuracy(evaluation.gradient_probe(X, y, X_test, protocol, passes=[-X] * 3).logits, y_test) < 0.2
 
 
 def test_probes_are_functions_of_their_seed_and_leave_the_random_state_alone(data):
     X, y, X_test, _ = data
     state = torch.get_rng_state()
     protocol = replace(SgdProtocol(), epochs=1, batch_size=8)
-    first, again, other = (gradient_probe(X, y, X_test, protocol, seed=seed).logits for seed in (0, 0, 1))
+    first, again, other = (evaluation.gradient_probe(X, y, X_test, protocol, seed=seed).logits for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(state, torch.get_rng_state())

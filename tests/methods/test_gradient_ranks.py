@@ -3,14 +3,7 @@
 import pytest
 import torch
 
-from fullrank.methods import (
-    BackboneConfig,
-    JointEmbedding,
-    ProjectorConfig,
-    build_backbone,
-    build_projector,
-    gradient_ranks,
-)
+from fullrank import methods
 from fullrank.methods.directclr_projectors import channel_gradients
 from fullrank.objectives import OBJECTIVES, simclr
 
@@ -20,11 +13,13 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 def backbone(*, zero=False, **spec):
     arguments = {"channels": [4, 4, 8, D_B], "layers": [1, 1, 1, 2], "zero_init_last": zero}
-    return build_backbone(BackboneConfig(arguments=arguments, stem="small", **spec))
+    return methods.build_backbone(methods.BackboneConfig(arguments=arguments, stem="small", **spec))
 
 
 def method(kind="sub-vector", objective=simclr, network=None):
-    return JointEmbedding(network or backbone(), build_projector(ProjectorConfig(kind=kind, d0=D0), D_B), objective)
+    return methods.JointEmbedding(
+        network or backbone(), methods.build_projector(methods.ProjectorConfig(kind=kind, d0=D0), D_B), objective
+    )
 
 
 def views(n=16):
@@ -34,7 +29,7 @@ def views(n=16):
 @pytest.mark.parametrize("kind", ["sub-vector", "low-rank-diagonal", "low-rank", "dropout"])
 @pytest.mark.parametrize("objective", ["simclr", "frossl", "vicreg"])
 def test_a_projector_of_rank_d0_gives_a_gradient_of_rank_d0_and_full_rank_behind_the_last_block(kind, objective):
-    ranks = gradient_ranks(method(kind, OBJECTIVES[objective]), views())
+    ranks = methods.gradient_ranks(method(kind, OBJECTIVES[objective]), views())
     assert ranks == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 

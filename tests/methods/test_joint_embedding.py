@@ -4,14 +4,7 @@ from functools import partial
 import pytest
 import torch
 
-from fullrank.methods import (
-    BackboneConfig,
-    JointEmbedding,
-    ProjectorConfig,
-    build_backbone,
-    build_projector,
-    feature_dim,
-)
+from fullrank import methods
 from fullrank.objectives import frossl
 
 
@@ -19,12 +12,12 @@ from fullrank.objectives import frossl
 def method():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        backbone = build_backbone(
-            BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
+        backbone = methods.build_backbone(
+            methods.BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
         )
-        return JointEmbedding(
+        return methods.JointEmbedding(
             backbone,
-            build_projector(ProjectorConfig(widths=(12, 6)), feature_dim(backbone)),
+            methods.build_projector(methods.ProjectorConfig(widths=(12, 6)), methods.feature_dim(backbone)),
             partial(frossl, invariance=2.0),
         )
 

@@ -4,30 +4,15 @@ from typing import get_args
 import pytest
 import torch
 
+from fullrank import recipes
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import (
-    DataConfig,
-    MachineConfig,
-    ProbeConfig,
-    Recipe,
-    assemble,
-    build_encoder,
-    build_method,
-    build_preprocess,
-    check,
-    dry_run,
-    from_dict,
-    to_dict,
-    user_code,
-    with_objective,
-)
 from fullrank.recipes.assembling import build_transform, check_num_images
 from fullrank.views import ViewConfig
 
-TINY = Recipe(
-    data=DataConfig(channels=1, mean=(0.5,), std=(0.25,)),
+TINY = recipes.Recipe(
+    data=recipes.DataConfig(channels=1, mean=(0.5,), std=(0.25,)),
     views=(ViewConfig(count=2, size=8), ViewConfig(count=1, size=6)),
     backbone=BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
     projector=ProjectorConfig(widths=(16, 6)),
@@ -40,19 +25,19 @@ IMAGES = torch.randint(0, 256, (5, 1, 10, 12), dtype=torch.uint8, generator=torc
 
 
 def test_the_parts_have_matching_shapes():
-    parts = assemble(TINY)
+    parts = recipes.assemble(TINY)
     views = parts.views(IMAGES, parts.views.make_params(0, 0, 5))
     assert [tuple(x.shape) for x in views] == [(2, 5, 1, 8, 8), (1, 5, 1, 6, 6)]
     assert parts.method(views)["Z"].shape == (3, 5, 6)
     assert parts.method.objective.keywords == TINY.hyper
-    assert parts.preprocess == build_preprocess(TINY)
+    assert parts.preprocess == recipes.build_preprocess(TINY)
     assert (parts.preprocess.size, parts.preprocess.channels, parts.preprocess.mean) == (8, 1, (0.5,))
     assert parts.method.backbone(parts.preprocess.normalize(IMAGES)).shape == (5, 8)
 
 
 def test_weights_are_a_function_of_the_seed_and_no_random_state_changes():
     def weights(recipe):
-        return build_method(recipe).state_dict()
+        return recipes.build_method(recipe).state_dict()
 
     torch.manual_seed(1)
     before, first = torch.get_rng_state(), weights(TINY)
@@ -65,14 +50,14 @@ def test_weights_are_a_function_of_the_seed_and_no_random_state_changes():
 
 
 def test_a_custom_transform_changes_the_views(monkeypatch):
-    monkeypatch.setattr(user_code, "_imported", {"mine:invert": lambda x, generator: 1 - x})
-    plain = replace(TINY, data=DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
+    monkeypatch.setattr(recipes.user_code, "_imported", {"mine:invert": lambda x, generator: 1 - x})
+    plain = replace(TINY, data=recipes.DataConfig(channels=1, mean=(0.0,), std=(1.0,)))
     usual, inverted = (build_transform(each) for each in (plain, replace(plain, custom_transforms=("mine:invert",))))
     draws = usual.make_params(0, 0, 5)
     torch.testing.assert_close(inverted(IMAGES, draws)[0], 1 - usual(IMAGES, draws)[0])
 
 
-STREAM = DataConfig(channels=1, storage="streaming")
+STREAM = recipes.DataConfig(channels=1, storage="streaming")
 
 
 @pytest.mark.parametrize(
@@ -80,12 +65,15 @@ STREAM = DataConfig(channels=1, storage="streaming")
     [
         ({"views": (ViewConfig(count=1),)}, "give --views.0.count 2"),
         ({"objective": "vicreg", "hyper": {}}, "takes exactly 2 views, got 3"),
-        ({"machine": MachineConfig(devices=3)}, "give --batch_size a multiple of 3"),
-        ({"data": DataConfig(channels=1, std=(0.0,))}, "expected positive values"),
-        ({"data": DataConfig(channels=1, mean=(0.5, 0.5))}, "--data: mean is (0.5, 0.5), expected 1 values"),
-        ({"data": DataConfig(channels=3, mean=(0.5,) * 3, std=(0.5,))}, "--data: std is (0.5,), expected 3 values"),
+        ({"machine": recipes.MachineConfig(devices=3)}, "give --batch_size a multiple of 3"),
+        ({"data": recipes.DataConfig(channels=1, std=(0.0,))}, "expected positive values"),
+        ({"data": recipes.DataConfig(channels=1, mean=(0.5, 0.5))}, "--data: mean is (0.5, 0.5), expected 1 values"),
+        (
+            {"data": recipes.DataConfig(channels=3, mean=(0.5,) * 3, std=(0.5,))},
+            "--data: std is (0.5,), expected 3 values",
+        ),
         ({"data": replace(STREAM, subset=9)}, "--data.subset"),
-        ({"data": STREAM, "probe": ProbeConfig(epochs=(1.0,))}, "--probe.epochs"),
+        ({"data": STREAM, "probe": recipes.ProbeConfig(epochs=(1.0,))}, "--probe.epochs"),
         ({"objective": "directclr", "hyper": {}, "views": SIZES}, "takes views of one size, got 8 and 6 px"),
         ({"objective": "directclr", "hyper": {}, "views": TWO.views}, "takes the representation"),
         ({"objective": "swav", "hyper": {"full": 3}}, "give --hyper.full 2"),
@@ -93,7 +81,7 @@ STREAM = DataConfig(channels=1, storage="streaming")
 )
 def test_parts_that_do_not_fit_are_an_error_that_names_what_to_change(change, expected):
     with pytest.raises(UserError) as caught:
-        check(replace(TINY, **change))
+        recipes.check(replace(TINY, **change))
     assert expected in str(caught.value)
 
 
@@ -105,16 +93,16 @@ def test_fewer_images_than_a_batch_are_an_error():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_can_be_built_and_run_on_two_views(objective):
-    recipe = with_objective(replace(TWO, batch_size=64), objective)
+    recipe = recipes.with_objective(replace(TWO, batch_size=64), objective)
     recipe = replace(recipe, hyper={"d0": 4}) if "directclr" in objective else recipe
-    check(recipe)
-    dry_run(build_method(recipe), recipe)
+    recipes.check(recipe)
+    recipes.dry_run(recipes.build_method(recipe), recipe)
 
 
 @pytest.mark.parametrize("objective", ["frossl", "simclr", "moco", "swav", "simsiam", "byol", "dino"])
 def test_views_of_several_sizes_work(objective):
     recipe = replace(TINY, objective=objective, hyper={}, method={})
-    dry_run(build_method(recipe), recipe)
+    recipes.dry_run(recipes.build_method(recipe), recipe)
 
 
 KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if kind != "mlp"]
@@ -122,16 +110,16 @@ KINDS = [kind for kind in get_args(ProjectorConfig.__annotations__["kind"]) if k
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_projector_works_with_a_teacher_too(kind):
-    recipe = replace(with_objective(TWO, "byol"), projector=ProjectorConfig(kind=kind, d0=4, groups=2))
-    method, again = build_method(recipe), build_method(recipe)
-    dry_run(method, recipe)
-    assert from_dict(to_dict(recipe)) == recipe
+    recipe = replace(recipes.with_objective(TWO, "byol"), projector=ProjectorConfig(kind=kind, d0=4, groups=2))
+    method, again = recipes.build_method(recipe), recipes.build_method(recipe)
+    recipes.dry_run(method, recipe)
+    assert recipes.from_dict(recipes.to_dict(recipe)) == recipe
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in method.state_dict().items())
-    build_encoder(recipe).projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
+    recipes.build_encoder(recipe).projector.load_state_dict(method.projector.state_dict())  # as `fullrank.load` does
 
 
 @pytest.mark.parametrize("projector", [ProjectorConfig(kind="sub-vector"), ProjectorConfig(kind="groups", groups=500)])
 def test_more_dimensions_than_the_representation_has_are_an_error(projector):
     recipe = replace(TINY, projector=projector)
     with pytest.raises(UserError, match="dimensions; choose 1 to"):
-        dry_run(build_method(recipe), recipe)
+        recipes.dry_run(recipes.build_method(recipe), recipe)

@@ -4,34 +4,25 @@ import docstring_parser
 import numpy as np
 import pytest
 
+from fullrank import recipes
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters
-from fullrank.recipes import (
-    RECIPES,
-    DataConfig,
-    Recipe,
-    SpectrumConfig,
-    decides_weights,
-    from_dict,
-    read_recipe,
-    to_dict,
-)
 from fullrank.training import OptimizerConfig
 from fullrank.views import CropConfig, ViewConfig
 
 
 def test_a_recipe_survives_its_file(tmp_path):
-    for recipe in RECIPES.values():
-        assert from_dict(to_dict(recipe)) == recipe
+    for recipe in recipes.RECIPES.values():
+        assert recipes.from_dict(recipes.to_dict(recipe)) == recipe
         assert set(recipe.hyper) == set(hyperparameters(OBJECTIVES[recipe.objective]))
     (tmp_path / "recipe.json").write_text('{"epochs": 3, "views": [{"size": 16}]}')
-    assert read_recipe(tmp_path / "recipe.json") == Recipe(epochs=3, views=(ViewConfig(size=16),))
+    assert recipes.read_recipe(tmp_path / "recipe.json") == recipes.Recipe(epochs=3, views=(ViewConfig(size=16),))
 
 
 def test_every_field_of_a_recipe_is_documented():
-    kinds = [Recipe, ViewConfig]
+    kinds = [recipes.Recipe, ViewConfig]
     for kind in kinds:
         kinds += [type(value) for value in vars(kind()).values() if is_dataclass(value)]
         documented = {argument.arg_name for argument in docstring_parser.parse_from_object(kind).params}
@@ -54,13 +45,13 @@ def test_every_field_of_a_recipe_is_documented():
     ],
 )
 def test_the_error_of_a_wrong_field_names_it(path, value, expected):
-    values = to_dict(RECIPES["digits"])
+    values = recipes.to_dict(recipes.RECIPES["digits"])
     parent = values
     for name in path[:-1]:
         parent = parent[name]
     parent[path[-1]] = value
     with pytest.raises(UserError) as caught:
-        from_dict(values)
+        recipes.from_dict(values)
     assert expected in str(caught.value)
 
 
@@ -69,19 +60,19 @@ def test_a_damaged_file_is_an_error_that_names_the_file(tmp_path, text):
     path = tmp_path / "recipe.json"
     path.write_text(text)
     with pytest.raises(UserError, match=str(path)):
-        read_recipe(path)
+        recipes.read_recipe(path)
 
 
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"it has no recipe.json; give the folder"):
-        read_recipe(tmp_path / "recipe.json")
+        recipes.read_recipe(tmp_path / "recipe.json")
 
 
 def test_numbers_of_numpy_and_lists_are_taken_and_wrong_values_are_not():
-    assert Recipe(views=[ViewConfig()], batch_size=int(np.int64(64))).views == (ViewConfig(),)
+    assert recipes.Recipe(views=[ViewConfig()], batch_size=int(np.int64(64))).views == (ViewConfig(),)
     for wrong in ({"seed": -1}, {"epochs": 0}, {"batch_size": 1}, {"epochs": True}, {"views": ()}, {"data": "digits"}):
         with pytest.raises(UserError, match=next(iter(wrong))):
-            Recipe(**wrong)
+            recipes.Recipe(**wrong)
     with pytest.raises(UserError, match="lr"):
         OptimizerConfig(lr=float("nan"))
 
@@ -94,24 +85,28 @@ CHANGES = {
     "backbone": {"backbone": BackboneConfig(name="resnet50")},
     "projector": {"projector": ProjectorConfig(widths=(64,))},
     "optimizer": {"optimizer": OptimizerConfig(lr=0.1)},
-    "streaming": {"data": DataConfig(storage="streaming")},
-    "normalisation": {"data": DataConfig(mean=(0.5,) * 3)},
+    "streaming": {"data": recipes.DataConfig(storage="streaming")},
+    "normalisation": {"data": recipes.DataConfig(mean=(0.5,) * 3)},
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_fingerprint_differs_for_what_decides_the_weights(change):
-    assert Recipe(**CHANGES[change]).fingerprint != Recipe().fingerprint
+    assert recipes.Recipe(**CHANGES[change]).fingerprint != recipes.Recipe().fingerprint
 
 
 def test_the_fingerprint_stays_for_other_names_logs_and_places():
-    other = Recipe(
+    other = recipes.Recipe(
         name="other",
         log_every=3,
-        data=DataConfig(source="x", workers=3),
-        spectrum=SpectrumConfig(every=3),
+        data=recipes.DataConfig(source="x", workers=3),
+        spectrum=recipes.SpectrumConfig(every=3),
         checkpoints=3,
     )
-    assert other.fingerprint == Recipe().fingerprint == from_dict(to_dict(Recipe())).fingerprint
-    assert not decides_weights("data.reading.max_pixels")
-    assert decides_weights("data.reading.label_column")
+    assert (
+        other.fingerprint
+        == recipes.Recipe().fingerprint
+        == recipes.from_dict(recipes.to_dict(recipes.Recipe())).fingerprint
+    )
+    assert not recipes.decides_weights("data.reading.max_pixels")
+    assert recipes.decides_weights("data.reading.label_column")

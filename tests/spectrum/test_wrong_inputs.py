@@ -5,16 +5,8 @@ import math
 import pytest
 import torch
 
+from fullrank import spectrum
 from fullrank.errors import UserError
-from fullrank.spectrum import (
-    Moments,
-    Spectrum,
-    StreamingSpectrum,
-    alignment,
-    functional,
-    power_law,
-    uniformity,
-)
 
 pytestmark = pytest.mark.usefixtures("untyped")
 
@@ -33,16 +25,16 @@ NOT_EIGENVALUES = {
 }
 
 FUNCTIONS = {
-    "entropy": functional.entropy,
-    "renyi_entropy": functional.renyi_entropy,
-    "effective_rank": functional.effective_rank,
-    "rank_me": functional.rank_me,
-    "participation_ratio": functional.participation_ratio,
-    "participation_ratio_corrected": lambda x: functional.participation_ratio_corrected(x, n=9),
-    "stable_rank": functional.stable_rank,
-    "condition_number": functional.condition_number,
-    "collapsed_dimensions": lambda x: functional.collapsed_dimensions(x, n=9),
-    "power_law": power_law,
+    "entropy": spectrum.functional.entropy,
+    "renyi_entropy": spectrum.functional.renyi_entropy,
+    "effective_rank": spectrum.functional.effective_rank,
+    "rank_me": spectrum.functional.rank_me,
+    "participation_ratio": spectrum.functional.participation_ratio,
+    "participation_ratio_corrected": lambda x: spectrum.functional.participation_ratio_corrected(x, n=9),
+    "stable_rank": spectrum.functional.stable_rank,
+    "condition_number": spectrum.functional.condition_number,
+    "collapsed_dimensions": lambda x: spectrum.functional.collapsed_dimensions(x, n=9),
+    "power_law": spectrum.power_law,
 }
 
 
@@ -65,11 +57,11 @@ NOT_EMBEDDINGS = {
 }
 
 OF_EMBEDDINGS = {
-    "spectrum": Spectrum.from_embeddings,
-    "moments": Moments.from_embeddings,
-    "streaming": lambda Z: StreamingSpectrum().update(Z),
-    "uniformity": uniformity,
-    "alignment": lambda Z: alignment(Z, Z),
+    "spectrum": spectrum.Spectrum.from_embeddings,
+    "moments": spectrum.Moments.from_embeddings,
+    "streaming": lambda Z: spectrum.StreamingSpectrum().update(Z),
+    "uniformity": spectrum.uniformity,
+    "alignment": lambda Z: spectrum.alignment(Z, Z),
 }
 
 
@@ -81,19 +73,19 @@ def test_what_are_not_embeddings_is_an_error(function, Z):
 
 
 def streamed(Z):
-    streaming = StreamingSpectrum()
+    streaming = spectrum.StreamingSpectrum()
     for batch in Z.split(4):
         streaming.update(batch)
     return streaming.compute()
 
 
 FINITE = {
-    "spectrum": Spectrum.from_embeddings,
-    "moments": lambda Z: Spectrum.from_moments(Moments.from_embeddings(Z)),
+    "spectrum": spectrum.Spectrum.from_embeddings,
+    "moments": lambda Z: spectrum.Spectrum.from_moments(spectrum.Moments.from_embeddings(Z)),
     "streaming": streamed,
-    "uniformity": uniformity,
-    "alignment": lambda Z: alignment(Z, Z),
-    "alignment, second view": lambda Z: alignment(torch.ones_like(Z), Z),
+    "uniformity": spectrum.uniformity,
+    "alignment": lambda Z: spectrum.alignment(Z, Z),
+    "alignment, second view": lambda Z: spectrum.alignment(torch.ones_like(Z), Z),
 }
 
 

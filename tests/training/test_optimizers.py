@@ -3,16 +3,7 @@ import timm
 import torch
 from torch import nn
 
-from fullrank.methods import (
-    METHODS,
-    BackboneConfig,
-    Encoder,
-    JointEmbedding,
-    ProjectorConfig,
-    build_backbone,
-    build_projector,
-    feature_dim,
-)
+from fullrank import methods
 from fullrank.objectives import OBJECTIVES, frossl
 from fullrank.training import OptimizerConfig, build_optimizer, set_learning_rate, split_parameters
 
@@ -109,15 +100,17 @@ def test_momentum_and_beta2_are_the_betas_of_adam(name, kind):
 @pytest.mark.parametrize(
     "config",
     [
-        BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
-        BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
-        BackboneConfig(name="test_efficientnet"),
+        methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
+        methods.BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
+        methods.BackboneConfig(name="test_efficientnet"),
     ],
     ids=lambda config: config.name,
 )
 def test_every_trainable_parameter_is_in_one_group(config):
-    backbone = build_backbone(config)
-    method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
+    backbone = methods.build_backbone(config)
+    method = methods.JointEmbedding(
+        backbone, methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone)), frossl
+    )
     frozen = next(method.backbone.parameters()).requires_grad_(False)
     grouped = [id(p) for group in split_parameters(method) for p in group]
     assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p is not frozen)
@@ -136,14 +129,16 @@ def rate_of(optimizer, module):
 @pytest.mark.parametrize(
     "config",
     [
-        BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 2, 1, 1]}, stem="small"),
-        BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 3}),
+        methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 2, 1, 1]}, stem="small"),
+        methods.BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 3}),
     ],
     ids=lambda config: config.name,
 )
 def test_layer_wise_rates_are_those_of_timm_and_heads_have_the_full_rate(config):
-    backbone = build_backbone(config)
-    method = JointEmbedding(backbone, build_projector(ProjectorConfig(widths=(8, 4)), feature_dim(backbone)), frossl)
+    backbone = methods.build_backbone(config)
+    method = methods.JointEmbedding(
+        backbone, methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone)), frossl
+    )
     optimizer = build_optimizer(OptimizerConfig(name="adamw", weight_decay=0.1, layer_decay=0.5), method)
     set_learning_rate(optimizer, 0.3)
     found = rate_of(optimizer, method)
@@ -161,8 +156,8 @@ def test_layer_wise_rates_are_those_of_timm_and_heads_have_the_full_rate(config)
 
 
 def test_the_rate_of_a_constant_predictor_is_the_peak_in_each_step():
-    encoder = Encoder(nn.Linear(4, 4), nn.Linear(4, 4), 4)
-    method = METHODS["byol"](lambda: encoder, OBJECTIVES["byol"], 2, predictor=8)
+    encoder = methods.Encoder(nn.Linear(4, 4), nn.Linear(4, 4), 4)
+    method = methods.METHODS["byol"](lambda: encoder, OBJECTIVES["byol"], 2, predictor=8)
     config = OptimizerConfig(name="sgd", lr=0.5, constant_predictor=True, decay_all=True, weight_decay=0.1)
     optimizer = build_optimizer(config, method)
     for rate in (0.01, 0.5, 0.0):

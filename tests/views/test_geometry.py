@@ -9,14 +9,8 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 from torchvision.tv_tensors import Image
 
-from fullrank.views import CropConfig, ViewConfig
+from fullrank.views import CropConfig, ViewConfig, geometry
 from fullrank.views.augmentation_params import make_params
-from fullrank.views.geometry import (
-    crop_boxes,
-    inverse_affine_matrix,
-    resized_crop,
-    warp,
-)
 
 BOXES = 20_000
 SCALE, RATIO = (0.1, 0.7), (0.6, 1.5)
@@ -41,7 +35,7 @@ def p_values(box, other, height=375, width=500):
 
 
 def test_crop_boxes_have_the_distribution_of_torchvision(reference):
-    ours = crop_boxes(
+    ours = geometry.crop_boxes(
         make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=SCALE, ratio=RATIO))], 375, 500
     )[0]
     assert min(p_values(ours, reference)) > 1e-3
@@ -50,7 +44,7 @@ def test_crop_boxes_have_the_distribution_of_torchvision(reference):
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 9))
 def test_crop_boxes_lie_inside_the_image(height, width, seed):
-    top, left, h, w = crop_boxes(
+    top, left, h, w = geometry.crop_boxes(
         make_params(2, 20, seed=seed, step=0),
         [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))],
         height,
@@ -73,7 +67,7 @@ def test_resized_crop_equals_torchvision(size, channels):
         (torch.rand(2, 5, generator=g) * (61 - width)).long(),
     )
     flips = torch.rand(2, 5, 2, generator=g) < 0.5
-    out = resized_crop(images, torch.stack([top, left, height, width], -1).float(), flips.float(), size=size)
+    out = geometry.resized_crop(images, torch.stack([top, left, height, width], -1).float(), flips.float(), size=size)
     for v in range(2):
         for i in range(5):
             box = [int(t[v, i]) for t in (top, left, height, width)]
@@ -92,7 +86,7 @@ CASES = [
 
 @pytest.mark.parametrize(("angle", "shift", "scale", "shear"), CASES)
 def test_the_affine_matrix_equals_torchvision(angle, shift, scale, shear):
-    ours = inverse_affine_matrix(*(torch.tensor(t, dtype=torch.float64) for t in (angle, shift, scale, shear)))
+    ours = geometry.inverse_affine_matrix(*(torch.tensor(t, dtype=torch.float64) for t in (angle, shift, scale, shear)))
     expected = V1._get_inverse_affine_matrix([0.0, 0.0], angle, shift, scale, shear)
     torch.testing.assert_close(ours.flatten(), torch.tensor(expected, dtype=torch.float64))
 
@@ -100,8 +94,8 @@ def test_the_affine_matrix_equals_torchvision(angle, shift, scale, shear):
 def test_the_warp_equals_torchvision():
     x = torch.rand(len(CASES), 3, 24, 24, generator=torch.Generator().manual_seed(0))
     cases = [(angle, [*map(float, shift)], scale, shear) for angle, shift, scale, shear in CASES]
-    theta = torch.stack([inverse_affine_matrix(*map(torch.tensor, case)) for case in cases])
-    out = warp(x, theta)
+    theta = torch.stack([geometry.inverse_affine_matrix(*map(torch.tensor, case)) for case in cases])
+    out = geometry.warp(x, theta)
     for a, b, (angle, shift, scale, shear) in zip(out, x, CASES, strict=True):
         expected = F.affine(b, angle, shift, scale, shear, interpolation=InterpolationMode.BILINEAR)
         torch.testing.assert_close(a, expected, atol=2e-5, rtol=0)

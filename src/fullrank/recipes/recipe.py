@@ -19,14 +19,7 @@ from fullrank.errors import UserError
 from fullrank.files import read_text
 from fullrank.images.reading import Reading
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
-from fullrank.recipes.user_code import (
-    fill_defaults,
-    find_builder,
-    find_objective,
-    import_function,
-    imported_function,
-    is_imported,
-)
+from fullrank.recipes import user_code
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import ViewConfig
 
@@ -225,13 +218,15 @@ class Recipe:
     machine: MachineConfig = field(default_factory=MachineConfig)
 
     def __post_init__(self) -> None:
-        if not is_imported(self.objective):
+        if not user_code.is_imported(self.objective):
             return
-        hyper = fill_defaults(find_objective(self.objective), self.hyper, f"objective '{self.objective}'")
+        hyper = user_code.fill_defaults(
+            user_code.find_objective(self.objective), self.hyper, f"objective '{self.objective}'"
+        )
         object.__setattr__(self, "hyper", hyper)
-        if is_imported(self.method_builder):
-            builder = find_builder(self.method_builder, self.objective)
-            method = fill_defaults(builder, self.method, f"the method of '{self.objective}'")
+        if user_code.is_imported(self.method_builder):
+            builder = user_code.find_builder(self.method_builder, self.objective)
+            method = user_code.fill_defaults(builder, self.method, f"the method of '{self.objective}'")
             object.__setattr__(self, "method", method)
 
     @property
@@ -325,9 +320,9 @@ def import_code(
         raise UserError(f"trust is {trust!r}, expected True, False, or a list of names such as ['my_module:my_loss']")
     for name in code_names(recipe):
         if trust if isinstance(trust, bool) else name in trust:
-            import_function(name, notify=notify)
+            user_code.import_function(name, notify=notify)
         else:
-            imported_function(name)
+            user_code.imported_function(name)
     return replace(recipe)
 
 

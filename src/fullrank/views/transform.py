@@ -14,18 +14,11 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.training.seeding import mix
+from fullrank.views import operations
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params
 from fullrank.views.config import ViewConfig
 from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one
-from fullrank.views.operations import (
-    COLUMNS,
-    EAGER,
-    apply_operations_,
-    build_operation_table,
-    flips_and_transpose,
-    to_device,
-)
 
 CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
 CPU_CHUNK_BYTES = 2**20  # size of the float32 pixels that a CPU processes together: about the cache of one core
@@ -99,7 +92,7 @@ class MultiViewTransform:
             index = [v for v, config in enumerate(views) if config.size == size]
             self.groups.append(ViewGroup(size=size, index=index, configs=[views[v] for v in index]))
         compiled = torch.compile(fullgraph=True, dynamic=True) if compile else lambda function: function
-        functions = {"resized_crop": resized_crop, "normalize_": normalize_, **EAGER}
+        functions = {"resized_crop": resized_crop, "normalize_": normalize_, **operations.EAGER}
         self.functions = {name: compiled(function) for name, function in functions.items()}
 
     def make_params(self, seed: int, step: int, n: int) -> AugmentationParams:
@@ -117,7 +110,7 @@ class MultiViewTransform:
 
         def make_crop_function(group: ViewGroup, params: AugmentationParams, table: Tensor) -> CropFunction:
             box = crop_boxes(params, group.configs, *images.shape[-2:]).float()
-            box, flips = to_device(box, images.device), get_column(table, COLUMNS, "flips")
+            box, flips = operations.to_device(box, images.device), get_column(table, operations.COLUMNS, "flips")
             crop = self.functions["resized_crop"]
             return lambda part: crop(images[part[1]], box[part].contiguous(), flips[part].contiguous(), size=group.size)
 
@@ -150,7 +143,10 @@ class MultiViewTransform:
         """Return the resized and flipped crops (V_k, C, s, s) of one image for each view size; `params` must hold
         exactly one sample.
         """
-        flips = [flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0] for group in self.groups]
+        flips = [
+            operations.flips_and_transpose(params.select_views(group.index), group.configs)[0][:, 0]
+            for group in self.groups
+        ]
         crops = zip(boxes, flips, self.sizes, strict=True)
         return [resized_crop_of_one(image, box, flip, size=size) for box, flip, size in crops]
 
@@ -173,20 +169,20 @@ class MultiViewTransform:
     def _augment(
         self, device: torch.device, params: AugmentationParams, make_crop_function: MakeCropFunction
     ) -> list[Tensor]:
-        mean, std = to_device(self.mean, device), to_device(self.std, device)
+        mean, std = operations.to_device(self.mean, device), operations.to_device(self.std, device)
         out = []
         with torch.autocast(device.type, enabled=False):
             for k, group in enumerate(self.groups):
                 group_params = params.select_views(group.index)
-                host_table = build_operation_table(group_params, group.configs)
-                table = to_device(host_table, device)
+                host_table = operations.build_operation_table(group_params, group.configs)
+                table = operations.to_device(host_table, device)
                 crop = make_crop_function(group, group_params, table)
                 shape = (len(group.configs), len(params), self.channels, group.size, group.size)
                 views = torch.empty(shape, dtype=torch.float32, device=device)
                 for chunk in _chunks(views):
                     x = crop(chunk).reshape(-1, *views.shape[2:]).contiguous()  # (V·n, C, s, s)
                     tables = (host_table[chunk].flatten(0, 1), table[chunk].flatten(0, 1))
-                    apply_operations_(x, *tables, blur_radius=group.blur_radius, functions=self.functions)
+                    operations.apply_operations_(x, *tables, blur_radius=group.blur_radius, functions=self.functions)
                     if not self.custom_transforms:
                         self.functions["normalize_"](x, mean, std)
                     views[chunk] = x.view_as(views[chunk])

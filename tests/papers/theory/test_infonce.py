@@ -7,17 +7,8 @@ import pytest
 import torch
 from dynamics_helpers import randn, relative_error, view_pairs
 
+from fullrank_papers.theory import infonce
 from fullrank_papers.theory.flow import gradient_descent
-from fullrank_papers.theory.infonce import (
-    driving_matrix,
-    embedding_vector_field,
-    imbalances,
-    linear_vector_field,
-    relu_vector_field,
-    softmax_weights,
-    train_infonce,
-    weighted_covariances,
-)
 from fullrank_papers.theory.objectives import infonce_squared
 
 DEPTHS = {
@@ -58,7 +49,7 @@ def descent(network, weights, x):
 
 def test_softmax_weights_equal_naive_loops(rng):
     z, positive = Z = view_pairs(rng, n=5, m=3)
-    for i, row in enumerate(softmax_weights(Z)):
+    for i, row in enumerate(infonce.softmax_weights(Z)):
         terms = [math.exp(-sum((z[i] - (positive[i] if j == i else z[j])) ** 2) / 2) for j in range(5)]
         assert row.tolist() == pytest.approx([term / sum(terms) for term in terms], rel=1e-13)
 
@@ -66,12 +57,12 @@ def test_softmax_weights_equal_naive_loops(rng):
 def test_the_embedding_vector_field_is_minus_the_gradient_of_the_loss(rng):
     Z = view_pairs(rng).requires_grad_()
     (gradient,) = torch.autograd.grad(loss(Z), Z)
-    assert relative_error([embedding_vector_field(Z.detach())], [-gradient]) < 1e-12
+    assert relative_error([infonce.embedding_vector_field(Z.detach())], [-gradient]) < 1e-12
 
 
 def test_driving_matrix_is_eq_6_and_lemma_2_written_as_loops(rng):
     x, positive = views = view_pairs(rng)
-    alpha = softmax_weights(view_pairs(rng))
+    alpha = infonce.softmax_weights(view_pairs(rng))
     first, data, augmentation = torch.zeros(3, 5, 5, dtype=torch.float64)
     for i in range(8):
         shift = positive[i] - x[i]
@@ -81,21 +72,21 @@ def test_driving_matrix_is_eq_6_and_lemma_2_written_as_loops(rng):
             data += alpha[i, j] * torch.outer(x[i] - x[j], x[i] - x[j])
             if j != i:
                 first += torch.outer(alpha[i, j] * (positive[i] - x[j]) + alpha[j, i] * (x[i] - x[j]), x[i])
-    assert relative_error(weighted_covariances(views, alpha), [data, augmentation]) < 1e-13
-    assert relative_error([driving_matrix(views, alpha)], [first]) < 1e-13
+    assert relative_error(infonce.weighted_covariances(views, alpha), [data, augmentation]) < 1e-13
+    assert relative_error([infonce.driving_matrix(views, alpha)], [first]) < 1e-13
 
 
 @every_depth
 def test_the_vector_fields_are_minus_the_gradient_of_the_loss(rng, shapes):
     weights, x = layers(rng, shapes), view_pairs(rng)
-    assert relative_error(linear_vector_field(weights, x), descent(linear_network, weights, x)) < 1e-12
-    assert relative_error(relu_vector_field(weights, x), descent(relu_network, weights, x)) < 1e-12
+    assert relative_error(infonce.linear_vector_field(weights, x), descent(linear_network, weights, x)) < 1e-12
+    assert relative_error(infonce.relu_vector_field(weights, x), descent(relu_network, weights, x)) < 1e-12
 
 
 def velocity_of_imbalances(weights, gradient_flow):
     """A central difference, which is exact for what is quadratic in the weights."""
     ahead, behind = (
-        imbalances([W + sign * v for W, v in zip(weights, gradient_flow, strict=True)]) for sign in (1, -1)
+        infonce.imbalances([W + sign * v for W, v in zip(weights, gradient_flow, strict=True)]) for sign in (1, -1)
     )
     return [(a - b) / 2 for a, b in zip(ahead, behind, strict=True)]
 
@@ -103,7 +94,7 @@ def velocity_of_imbalances(weights, gradient_flow):
 @every_depth
 def test_imbalances_are_conserved_by_a_linear_flow(rng, shapes):
     weights, x = layers(rng, shapes), view_pairs(rng)
-    velocity = velocity_of_imbalances(weights, linear_vector_field(weights, x))
+    velocity = velocity_of_imbalances(weights, infonce.linear_vector_field(weights, x))
     assert len(velocity) == len(shapes) - 1
     assert all(v.abs().max() < 1e-12 for v in velocity)
 
@@ -113,10 +104,10 @@ def test_imbalances_are_conserved_by_a_linear_flow(rng, shapes):
 def test_training_is_gradient_descent_on_the_loss(rng, shapes, kind):
     weights, x, steps = layers(rng, shapes), view_pairs(rng), [0, 7, 20]
     vector_field, network = {
-        "linear": (linear_vector_field, linear_network),
-        "relu": (relu_vector_field, relu_network),
+        "linear": (infonce.linear_vector_field, linear_network),
+        "relu": (infonce.relu_vector_field, relu_network),
     }[kind]
-    actual = train_infonce(weights, repeat(x), learning_rate=0.02, steps=steps, vector_field=vector_field)
+    actual = infonce.train_infonce(weights, repeat(x), learning_rate=0.02, steps=steps, vector_field=vector_field)
     expected = gradient_descent(
         lambda weights: loss(network(weights, x)), tuple(weights), learning_rate=0.02, steps=steps
     )

@@ -10,19 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
+from fullrank_papers.theory import infonce_alignment
 from fullrank_papers.theory.flow import gradient_flow
 from fullrank_papers.theory.infonce import driven_vector_field, imbalances
-from fullrank_papers.theory.infonce_alignment import (
-    Svd,
-    aligned_vector_field,
-    alignment_lower_bound,
-    balanced_layers,
-    balanced_singular_values,
-    degenerate_groups,
-    layer_alignment,
-    subspace_cosines,
-    svd,
-)
 from fullrank_papers.theory.objectives import infonce_squared
 
 
@@ -32,7 +22,7 @@ def test_the_aligned_vector_field_is_that_of_the_layers(rng):
     W1, W2, X = Q * s1 @ V.mT, U * s2 @ Q.mT, V * a @ V.mT
     flow = driven_vector_field([W1, W2], X)
     actual = [(Q.mT @ flow[0] @ V).diagonal(), (U.mT @ flow[1] @ Q).diagonal()]  # σ̇_k = u_kᵀẆv_k
-    assert relative_error(actual, aligned_vector_field(s1, s2, a)) < 1e-13
+    assert relative_error(actual, infonce_alignment.aligned_vector_field(s1, s2, a)) < 1e-13
 
 
 def product(layers):
@@ -44,7 +34,7 @@ def product(layers):
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
 def test_balanced_layers_multiply_to_the_product_and_have_no_imbalance(rng, shape, depth):
     W = randn(rng, *shape)
-    layers = balanced_layers(W, depth)
+    layers = infonce_alignment.balanced_layers(W, depth)
     assert len(layers) == depth
     torch.testing.assert_close(product(layers), W)
     assert all(D.abs().max() < 1e-13 for D in imbalances(layers))
@@ -53,7 +43,7 @@ def test_balanced_layers_multiply_to_the_product_and_have_no_imbalance(rng, shap
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_closed_form_is_the_integrated_flow_of_the_layers_themselves(rng, depth):
     V, a, s, t = orthogonal(rng, 3), vector(0.4, 0.1, -0.5), vector(0.9, 0.5, 0.7), vector(0.0, 0.2, 0.4)
-    start = torch.stack(balanced_layers(s[:, None] * V.mT, depth))
+    start = torch.stack(infonce_alignment.balanced_layers(s[:, None] * V.mT, depth))
 
     def velocity(_, y):
         return (
@@ -66,7 +56,7 @@ def test_closed_form_is_the_integrated_flow_of_the_layers_themselves(rng, depth)
         velocity, (0, 0.4), start.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-13
     ).y.T
     products = torch.stack([product(weights.view(start.shape)) for weights in torch.from_numpy(path.copy())])
-    expected = balanced_singular_values(s, a, t, depth=depth)
+    expected = infonce_alignment.balanced_singular_values(s, a, t, depth=depth)
     torch.testing.assert_close(torch.linalg.svdvals(products), expected.sort(descending=True).values, rtol=1e-8, atol=0)
 
 
@@ -84,9 +74,9 @@ def test_alignment_keeps_its_bounds_at_any_imbalance(seed, noise, m):
     rng = torch.Generator().manual_seed(seed)
     Q, S = orthogonal(rng, m), torch.diag(randn(rng, m).abs())
     W1, W2 = Q @ S @ orthogonal(rng, m) + noise * randn(rng, m, m) / 9, orthogonal(rng, m) @ S @ Q.mT
-    first, second, (D,) = svd(W1), svd(W2), imbalances([W1, W2])
-    A = layer_alignment(first, second).abs()
-    assert (A.diagonal() >= alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
+    first, second, (D,) = infonce_alignment.svd(W1), infonce_alignment.svd(W2), imbalances([W1, W2])
+    A = infonce_alignment.layer_alignment(first, second).abs()
+    assert (A.diagonal() >= infonce_alignment.alignment_lower_bound(first.S, second.S, D) - 1e-9).all()
 
 
 def test_balanced_layers_are_aligned_and_stay_so_under_the_loss(rng):
@@ -94,28 +84,28 @@ def test_balanced_layers_are_aligned_and_stay_so_under_the_loss(rng):
     S = torch.diag(vector(0.4, 0.3, 0.2, 0.1))
     start = [Q @ S @ V.mT, U @ S @ Q.mT]
     assert imbalances(start)[0].abs().max() < 1e-15
-    first, second = map(svd, trained(start, view_pairs(rng, m=4), 1.0))
+    first, second = map(infonce_alignment.svd, trained(start, view_pairs(rng, m=4), 1.0))
     torch.testing.assert_close(first.S, second.S)
     assert first.S[0] > 0.6
-    assert relative_error(layer_alignment(first, second).abs(), torch.eye(4)) < 1e-6
-    assert alignment_lower_bound(first.S, second.S, imbalances(start)[0]).min() > 1 - 1e-12
+    assert relative_error(infonce_alignment.layer_alignment(first, second).abs(), torch.eye(4)) < 1e-6
+    assert infonce_alignment.alignment_lower_bound(first.S, second.S, imbalances(start)[0]).min() > 1 - 1e-12
 
 
 def test_equal_singular_values_leave_blocks_with_cosines_of_one_for_any_vectors(rng):
     Q, S = orthogonal(rng, 5), vector(2, 2, 2, 1, 0.5)
     turned = Q @ torch.block_diag(orthogonal(rng, 3), torch.eye(2, dtype=torch.float64))
-    A = layer_alignment(Svd(Q, S, Q), Svd(Q, S, turned))
+    A = infonce_alignment.layer_alignment(infonce_alignment.Svd(Q, S, Q), infonce_alignment.Svd(Q, S, turned))
     assert (A[:3, :3].abs() - torch.eye(3)).norm() > 0.5
-    groups = degenerate_groups(S, ratio=1.01)
+    groups = infonce_alignment.degenerate_groups(S, ratio=1.01)
     assert groups == [3, 1, 1]
-    for cosines in subspace_cosines(A, groups):
+    for cosines in infonce_alignment.subspace_cosines(A, groups):
         torch.testing.assert_close(cosines, torch.ones_like(cosines))
 
 
 def test_cosines_of_groups_are_those_of_the_principal_angles(rng):
     U, V = orthogonal(rng, 6), orthogonal(rng, 6)
     A, sizes, start = V.mT @ U, [2, 3, 1], 0
-    for size, cosines in zip(sizes, subspace_cosines(A, sizes), strict=True):
+    for size, cosines in zip(sizes, infonce_alignment.subspace_cosines(A, sizes), strict=True):
         u, v = U[:, start : start + size], V[:, start : start + size]
         projected = torch.linalg.eigvalsh(u.mT @ v @ v.mT @ u).flip(
             0

@@ -5,16 +5,10 @@ import torch
 from dynamics_helpers import close, orthogonal, vector
 from scipy.integrate import solve_ivp
 
+from fullrank_papers.theory import trace
 from fullrank_papers.theory.optimum import minimum_loss, output_limit, output_limit_projector
-from fullrank_papers.theory.trace import (
-    FLOWS,
-    orthonormal_weights,
-    output_vector_field,
-    projected_gradient_step,
-    trace_loss,
-)
 
-flows = pytest.mark.parametrize("flow", FLOWS)
+flows = pytest.mark.parametrize("flow", trace.FLOWS)
 
 
 SPECTRA = [(-1, 0.5, 1, 2), (-2, -1, 0.5, 1), (-4, -3, -2, -1), (0.5, 1, 2, 3)]
@@ -27,7 +21,9 @@ def rotated(eigenvalues, rng):
 
 
 def ended(q0, eigenvalues, flow, t=60.0):
-    right = lambda _, y: output_vector_field(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()  # noqa: E731
+    def right(_, y):
+        return trace.output_vector_field(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()
+
     ode = solve_ivp(right, (0, t), q0.flatten().numpy(), method="DOP853", rtol=1e-11, atol=1e-13)
     return torch.as_tensor(ode.y[:, -1]).view_as(q0)
 
@@ -49,10 +45,10 @@ def test_formulations_agree_exactly_with_enough_hidden_units_for_the_outputs_tha
 def test_descent_from_random_weights_ends_at_the_minimum(rng, hidden, outputs):
     eigenvalues = vector(-1, 0.5, 1, 2)
     C = rotated(eigenvalues, rng)
-    W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
+    W1, W2 = trace.orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
     for _ in range(1500):
-        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=0.05)
-    close(trace_loss(W1, W2, C), minimum_loss(eigenvalues, hidden=hidden, outputs=outputs), 1e-6)
+        W1, W2 = trace.projected_gradient_step(W1, W2, C, learning_rate=0.05)
+    close(trace.trace_loss(W1, W2, C), minimum_loss(eigenvalues, hidden=hidden, outputs=outputs), 1e-6)
 
 
 @flows
@@ -69,14 +65,14 @@ def test_descent_from_random_weights_ends_at_the_minimum(rng, hidden, outputs):
 )
 def test_one_output_ends_at_its_limit(q0, spectrum, expected, flow):
     q0, eigenvalues = vector(*q0), vector(*spectrum)
-    close(output_limit(q0, eigenvalues, b=FLOWS[flow][1]), vector(*expected))
+    close(output_limit(q0, eigenvalues, b=trace.FLOWS[flow][1]), vector(*expected))
     close(ended(q0[:, None], eigenvalues, flow)[:, 0], vector(*expected), 1e-8)
 
 
 @flows
 def test_one_output_ends_inside_the_ball_where_the_lowest_eigenvalue_is_zero(flow):
     q0, eigenvalues = vector(-0.3, 0.2, 0.6), vector(0, 0, 1)
-    q = output_limit(q0, eigenvalues, b=FLOWS[flow][1])
+    q = output_limit(q0, eigenvalues, b=trace.FLOWS[flow][1])
     assert 0 < q.norm() < 1
     close(ended(q0[:, None], eigenvalues, flow)[:, 0], q, 1e-8)
 
@@ -86,9 +82,9 @@ def test_one_output_ends_inside_the_ball_where_the_lowest_eigenvalue_is_zero(flo
     ("spectrum", "hidden", "outputs"), [((-2, -1, 0.5, 1), 9, 3), ((-3, -2, -1, 1), 9, 2), ((-1, 0.5, 1, 2), 5, 3)]
 )
 def test_several_outputs_end_on_the_lowest_eigenvectors(rng, spectrum, hidden, outputs, flow):
-    W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
+    W1, W2 = trace.orthonormal_weights(4, hidden=hidden, outputs=outputs, generator=rng)
     C = torch.diag(vector(*spectrum))
     for _ in range(1500):  # on the weights: what they force to 1 is unstable for the outputs alone
-        W1, W2 = projected_gradient_step(W1, W2, C, learning_rate=0.05, flow=flow)
+        W1, W2 = trace.projected_gradient_step(W1, W2, C, learning_rate=0.05, flow=flow)
     q = W1.mT @ W2
     close(q @ q.mT, output_limit_projector(vector(*spectrum), hidden=hidden, outputs=outputs), 1e-6)
