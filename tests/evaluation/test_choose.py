@@ -16,8 +16,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation.choice import MEASURES, graph_stability, margin
 from fullrank.evaluation.choose import embed_views, random_halves, sample_parts
-from fullrank.images import DecodeErrors, MemoryImages, Preprocess
-from fullrank.images.reading import Device
+from fullrank.images import DecodeErrors, Device, MemoryImages, Preprocess
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
 

@@ -18,8 +18,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
 from fullrank.evaluation.score import FILE, read_evaluations
 from fullrank.evaluation.task import accuracy_during_training
-from fullrank.images import open_images
-from fullrank.images.reading import Device
+from fullrank.images import Device, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
 from fullrank.models.model_images import LabelledSplits

@@ -14,10 +14,9 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.evaluation import accuracy
+from fullrank.evaluation import Task, accuracy
 from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, Course, learning_rate_factor
 from fullrank.evaluation.protocol import SupervisedProtocol
-from fullrank.evaluation.task import Task
 from fullrank.images import Device, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, Decoding, ImageDecodeError, Reading, iterate_batches, open_images
-from fullrank.images.preprocess import Preprocess
+from fullrank.images import DecodeErrors, Decoding, ImageDecodeError, Preprocess, Reading, iterate_batches, open_images
 
 
 def encoded(k):

@@ -6,9 +6,8 @@ import pytest
 import torch
 from timm.models.resnet import BasicBlock
 
-from fullrank.methods import build_backbone, build_projector, feature_dim
+from fullrank.methods import BackboneConfig, build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
-from fullrank.methods.config import BackboneConfig
 from fullrank.recipes import PUBLISHED, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES, final_score, list_recipes, printed_in
 from fullrank.recipes.rules import WAITS

@@ -15,8 +15,7 @@ from fullrank.run.data import open_data
 from fullrank.run.logger import NullLogger, RunLogger
 from fullrank.run.rows import row_to_json
 from fullrank.run.steps import TrainingRun
-from fullrank.spectrum import Spectrum
-from fullrank.spectrum.hypersphere import intraclass_correlation
+from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.training import Step
 
 N = 32

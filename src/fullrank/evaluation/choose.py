@@ -19,15 +19,13 @@ from fullrank.evaluation.outcomes import judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import ACCURACY
 from fullrank.evaluation.task import AnyImages, Notify, Task, open_task, silent
-from fullrank.images import DecodeErrors
-from fullrank.images.reading import Device, Reading
+from fullrank.images import DecodeErrors, Device, Reading
 from fullrank.models import Model
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, open_parts
 from fullrank.recipes.photos import build_view
-from fullrank.views import MultiViewTransform, ViewConfig
-from fullrank.views.config import CropConfig
+from fullrank.views import CropConfig, MultiViewTransform, ViewConfig
 
 # Minimum number of images.
 LEAST = 64

@@ -15,8 +15,7 @@ from fullrank.evaluation.protocol import FewShotProtocol, Scoring, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
 from fullrank.evaluation.task import Notify, Task, accuracy_during_training, file_of, open_task, silent
 from fullrank.evaluation.verdict import verdict
-from fullrank.images import Preprocess
-from fullrank.images.reading import Device, Reading
+from fullrank.images import Device, Preprocess, Reading
 from fullrank.models import Model, load
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data

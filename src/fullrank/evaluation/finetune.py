@@ -23,9 +23,8 @@ from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, SupervisedPr
 from fullrank.evaluation.score import Evaluation, add_evaluation
 from fullrank.evaluation.task import AnyImages, Notify, Task, file_of, labelled_rows, open_task, silent
 from fullrank.evaluation.verdict import verdict
-from fullrank.images import MemoryImages, Preprocess
+from fullrank.images import Device, MemoryImages, Preprocess, Reading
 from fullrank.images.preprocess import same_form
-from fullrank.images.reading import Device, Reading
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hub_folder
 from fullrank.models.features import preprocessed_batches

@@ -25,10 +25,9 @@ from fullrank.errors import UserError, printable
 from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.task import AnyImages, Notify, silent
 from fullrank.files import atomic_write
-from fullrank.images import DecodeErrors, Preprocess, as_images
+from fullrank.images import DecodeErrors, Device, Preprocess, Reading, as_images
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.preprocess import to_8_bits, to_16_bits
-from fullrank.images.reading import Device, Reading
 from fullrank.models import load, resolve_device
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth

@@ -11,18 +11,7 @@ from jaxtyping import Float, Int64
 from scipy.special import softmax, stdtrit
 from torch import Tensor
 
-from fullrank.evaluation.bootstrap import (
-    RESAMPLES,
-    MeanOfClasses,
-    Statistic,
-    area,
-    average_precision,
-    interval,
-    recall,
-    resample,
-    units,
-    weighted_mean,
-)
+from fullrank.evaluation import bootstrap
 from fullrank.evaluation.score import (
     ACCURACY,
     AUROC,
@@ -113,7 +102,7 @@ class Outcome(NamedTuple):
     """
 
     score: Score
-    statistic: Statistic
+    statistic: bootstrap.Statistic
     repetitions: tuple[float, ...]
 
 
@@ -127,7 +116,7 @@ def accuracy(logits: Float[Tensor, "m K"], labels: Tensor, *, top: int = 1) -> f
     return (best == labels[:, None])[labels >= 0].any(1).double().mean().item()
 
 
-def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) -> dict[str, Statistic]:
+def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) -> dict[str, bootstrap.Statistic]:
     """Return metric → statistic of one prediction, the main metric first.
 
     Args:
@@ -139,19 +128,21 @@ def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) 
     scores = logits.cpu().double().numpy()
     if y.ndim == 2:
         both = ~positive.all(0)  # a class that all images have divides nothing
-        found: dict[str, Statistic] = {MAP: MeanOfClasses(average_precision, positive, scores[:, present])}
-        areas = MeanOfClasses(area, positive[:, both], scores[:, present][:, both])
+        found: dict[str, bootstrap.Statistic] = {
+            MAP: bootstrap.MeanOfClasses(bootstrap.average_precision, positive, scores[:, present])
+        }
+        areas = bootstrap.MeanOfClasses(bootstrap.area, positive[:, both], scores[:, present][:, both])
         return found | ({AUROC: areas} if both.any() else {})
     missing = max(y.max() + 1 - scores.shape[1], 0)  # classes that only test images have
     best = (logits.topk(min(5, logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]).astype(float)
-    found = {ACCURACY: weighted_mean(best[:, 0])}
+    found = {ACCURACY: bootstrap.weighted_mean(best[:, 0])}
     if scores.shape[1] + missing > MANY_CLASSES:
-        found[TOP5] = weighted_mean(best.max(1))
+        found[TOP5] = bootstrap.weighted_mean(best.max(1))
     if by_class:
-        found[BALANCED] = MeanOfClasses(recall, positive, np.repeat(best[:, :1], len(present), 1))
+        found[BALANCED] = bootstrap.MeanOfClasses(bootstrap.recall, positive, np.repeat(best[:, :1], len(present), 1))
         shares = softmax(np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf), axis=1)[:, present]
         if len(present) > 1 and np.isfinite(shares).all():
-            found[AUROC] = MeanOfClasses(area, positive, shares)
+            found[AUROC] = bootstrap.MeanOfClasses(bootstrap.area, positive, shares)
     return found
 
 
@@ -209,7 +200,7 @@ def score_predictions(
     return outcomes
 
 
-def _mean(parts: Sequence[Statistic]) -> Statistic:
+def _mean(parts: Sequence[bootstrap.Statistic]) -> bootstrap.Statistic:
     return lambda weights: np.mean([part(weights) for part in parts], axis=0)
 
 
@@ -235,19 +226,19 @@ def judge(
     alike = [s.probe == "supervised" or (s.probe, s.settings) == (main.probe, main.settings) for s in scores]
     with_interval = (BALANCED, AUROC) if cells <= LARGEST_AUROC else (BALANCED,)
     rated = [i for i, s in enumerate(scores) if s.metric in MAIN_METRICS or (alike[i] and s.metric in with_interval)]
-    resamples = RESAMPLES // 5 if main.metric == MAP and cells > LARGEST_MAP else RESAMPLES
-    drawn = resample([outcomes[i].statistic for i in rated], target.groups, resamples=resamples, seed=seed)
+    resamples = bootstrap.RESAMPLES // 5 if main.metric == MAP and cells > LARGEST_MAP else bootstrap.RESAMPLES
+    drawn = bootstrap.resample([outcomes[i].statistic for i in rated], target.groups, resamples=resamples, seed=seed)
     values = dict(zip(rated, drawn.T, strict=True))
     for i, column in values.items():
         if np.isfinite(column).any():
-            low, high = interval(column)
+            low, high = bootstrap.interval(column)
             scores[i] = replace(scores[i], low=low, high=high)
     first, *others = (i for i in rated if alike[i] and scores[i].metric == main.metric)
     comparisons = []
     for other in others:
         ours, theirs = outcomes[first], outcomes[other]
         difference = ours.score.value - theirs.score.value
-        low, high = interval(values[first] - values[other])
+        low, high = bootstrap.interval(values[first] - values[other])
         half = seed_half_width(np.subtract(ours.repetitions, theirs.repetitions)) if seeds else 0.0
         if half:
             below, above = (math.hypot(end - difference, half) for end in (low, high))
@@ -263,7 +254,7 @@ def judge(
                 difference=difference,
                 low=low,
                 high=high,
-                units=int(units(target.groups).max()) + 1,
+                units=int(bootstrap.units(target.groups).max()) + 1,
                 grouped=bool((target.groups >= 0).any()),
                 seeds=ours.score.n if seeds else 1,
                 seed_half_width=half,

@@ -17,9 +17,7 @@ from fullrank.evaluation.outcomes import Outcome, Target, judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import FILE, Evaluation, read_evaluations
 from fullrank.files import read_jsonl
-from fullrank.images import DecodeErrors, Images, MemoryImages, as_images, decode
-from fullrank.images.decode_errors import ImageDecodeError
-from fullrank.images.reading import Device, Reading
+from fullrank.images import DecodeErrors, Device, ImageDecodeError, Images, MemoryImages, Reading, as_images, decode
 from fullrank.models import Model
 from fullrank.models.loading import find_checkpoint
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits

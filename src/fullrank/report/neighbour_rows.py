@@ -16,9 +16,8 @@ from fullrank.config import Count, config
 from fullrank.errors import UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import write_json
-from fullrank.images import as_images
+from fullrank.images import Device, as_images
 from fullrank.images.preprocess import to_8_bits
-from fullrank.images.reading import Device
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
 

@@ -11,11 +11,9 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from fullrank.evaluation.features import standardize
-from fullrank.evaluation.linear import linear_probe
+from fullrank.evaluation import encoder_spectrum, linear_probe, standardize
 from fullrank.evaluation.online import OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
-from fullrank.evaluation.spectrum import encoder_spectrum
 from fullrank.images import Device, Images, MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import preprocessed_batches, restore_modes

@@ -15,10 +15,8 @@ import numpy as np
 from fullrank.config import Count, config, from_json
 from fullrank.errors import UserError
 from fullrank.files import read_text
-from fullrank.images import Images, open_images
+from fullrank.images import ImageDecodeError, Images, Reading, open_images
 from fullrank.images.dataset_info import COMPARED, evenly_spaced
-from fullrank.images.decode_errors import ImageDecodeError
-from fullrank.images.reading import Reading
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import DataConfig
 

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives import spectral_contrastive
-from fullrank.objectives.terms import total
+from fullrank.objectives import spectral_contrastive, total
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal, uncentered_rank
 from fullrank_papers.plot_style import THEORY_LINE, plot_runs, subplots
