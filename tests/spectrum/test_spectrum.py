@@ -39,16 +39,6 @@ def test_singular_values_are_those_of_the_uncentred_embeddings(n, D, randn):
         assert len(spectrum.singular_values) == D
 
 
-def test_a_covariance_and_a_mean_give_eigenvalues_and_singular_values(randn):
-    Z = randn(50, 8) * torch.linspace(3, 0.1, 8) + 5
-    direct, moments = Spectrum.from_embeddings(Z), Moments.from_embeddings(Z)
-    known = Spectrum.from_covariance(moments.covariance, n=50, mean=moments.mean)
-    torch.testing.assert_close(known.eigenvalues, direct.eigenvalues, rtol=1e-12, atol=0)
-    torch.testing.assert_close(known.singular_values, direct.singular_values, rtol=1e-12, atol=0)
-    rounded = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 1e-9])), n=50)
-    assert rounded.eigenvalues.tolist() == [1.0, 0.0]  # 10⁻⁹ is below the rounding of a covariance in float32
-
-
 def test_metrics_equal_those_of_numpy_scipy_and_scikit_learn(randn):
     Z = (randn(200, 8) * torch.linspace(2, 0.1, 8) + 1).numpy()
     Z[:, 7] = 5

@@ -68,12 +68,12 @@ def evaluate(
         UserError: the model or the images do not exist, the images have no labels, or an argument is wrong. Nothing is
             stored then.
 
-    >>> class Circles(torch.utils.data.Dataset):
+    >>> class Shades(torch.utils.data.Dataset):
     ...     targets = [0, 1] * 20
     ...     __len__ = lambda self: 40
     ...     image = torch.ones(3, 8, 8, dtype=torch.uint8)
     ...     __getitem__ = lambda self, i: (self.image * 200 * self.targets[i], self.targets[i])
-    >>> result = evaluate("timm-untrained:test_resnet", Circles(), probes=["knn"], baselines=False)
+    >>> result = evaluate("timm-untrained:test_resnet", Shades(), probes=["knn"], baselines=False)
     >>> result.test_images, result.find("knn").name
     (8, 'kNN')
     """

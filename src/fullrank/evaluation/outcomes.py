@@ -134,7 +134,8 @@ def metrics_of(logits: Float[Tensor, "m K"], target: Target, *, by_class: bool) 
         areas = bootstrap.MeanOfClasses(bootstrap.area, positive[:, both], scores[:, present][:, both])
         return found | ({AUROC: areas} if both.any() else {})
     missing = max(y.max() + 1 - scores.shape[1], 0)  # classes that only test images have
-    best = (logits.topk(min(5, logits.shape[1]), dim=1).indices.cpu().numpy() == y[:, None]).astype(float)
+    values, best = (each.cpu().numpy() for each in logits.topk(min(5, logits.shape[1]), dim=1))
+    best = ((best == y[:, None]) & (values > -np.inf)).astype(float)  # kNN gives -inf to a class without a vote
     found = {ACCURACY: bootstrap.weighted_mean(best[:, 0])}
     if scores.shape[1] + missing > MANY_CLASSES:
         found[TOP5] = bootstrap.weighted_mean(best.max(1))

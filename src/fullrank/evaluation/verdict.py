@@ -46,7 +46,9 @@ def verdict(
 
 
 def decide(comparison: Comparison) -> str:
-    """Return 'better' or 'worse' if the interval of the difference excludes zero, else 'undecided'."""
+    """Return 'better' or 'worse' if the interval of the difference excludes zero, else 'undecided', as with fewer than
+    `LEAST_UNITS` test images or groups.
+    """
     if comparison.units < LEAST_UNITS:
         return "undecided"
     return "better" if comparison.low > 0 else "worse" if comparison.high < 0 else "undecided"
@@ -55,16 +57,18 @@ def decide(comparison: Comparison) -> str:
 def what_decides(comparison: Comparison) -> str:
     """Return how many test images would decide an undecided comparison, or that more seeds are needed.
 
-    The width of the interval falls as 1/√n, so a difference δ with half width h needs n (h/δ)² images or groups.
+    More images narrow only their own part of the interval: a difference δ with half width h, of which s is that of the
+    seeds, needs n (h² − s²)/(δ² − s²) images or groups.
     """
     what = "groups of test images" if comparison.grouped else "test images"
     if comparison.units < LEAST_UNITS:
         return f"{comparison.units} {what} are too few to decide, label at least {LEAST_UNITS}"
-    half = (comparison.high - comparison.low) / 2
-    if comparison.seed_half_width > half / math.sqrt(2):  # the seeds give more than half of the variance
-        most = "most of the interval comes from the random numbers of the training"
-        return f"{most}, so more seeds would narrow it (now {comparison.seeds})"
-    ratio = (half / comparison.difference) ** 2 if comparison.difference else math.inf
+    half, seeds = (comparison.high - comparison.low) / 2, comparison.seed_half_width
+    room = comparison.difference**2 - seeds**2
+    if seeds > half / math.sqrt(2) or (seeds and room <= 0):  # the seeds give more than half of the variance
+        cause = "much of the interval comes from the random numbers of the training"
+        return f"{cause}, so more seeds would narrow it (now {comparison.seeds})"
+    ratio = (half**2 - seeds**2) / room if room > 0 else math.inf
     if ratio > OUT_OF_REACH:
         return f"the difference is too small to decide with any realistic number of {what}"
     # an interval that is not symmetric can include zero at a ratio below 1

@@ -14,13 +14,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fullrank.errors import UserError, printable
+from fullrank.errors import UserError
 from fullrank.images.decode_errors import ImageDecodeError
 from fullrank.images.labels import MAX_CLASSES, Labelled, read_labels, unlabelled
 from fullrank.images.load import MemoryImages
 from fullrank.images.preprocess import Preprocess
 from fullrank.images.reading import MAX_PIXELS, Reading
-from fullrank.images.source import MEMORY, SINGLE, FileRows, Images, ItemRows, to_pixels
+from fullrank.images.source import MEMORY, SINGLE, FileRows, Images, ItemRows, describe, to_pixels
 from fullrank.images.source_uri import open_images
 
 SOURCES = (
@@ -171,13 +171,6 @@ def _with_labels(images: Images, values: Any) -> Images:
     found = read_labels(labels, "the list of labels", names=images.classes, requested=True)
     named = int(found.labels.max(initial=-1)) < len(found.classes)
     return replace(images, labels=found.labels, classes=found.classes if named else (), multi_labels=None, notes=())
-
-
-def describe(value: Any) -> str:
-    """Return what an object is, for an error."""
-    if isinstance(value, np.ndarray | Tensor):
-        return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return printable(f"{value!r:.60} ({type(value).__name__})")
 
 
 def _find_labels(dataset: Any) -> np.ndarray | None:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, printable
 from fullrank.files import check_file
 from fullrank.images.decode import ROUNDING as UNIT_ROUNDING
 from fullrank.images.decode import RawImage, open_bytes
@@ -230,8 +230,15 @@ class ItemRows:
         if isinstance(item, np.ndarray) and item.ndim in (2, 3):
             return whole_levels(item) if item.dtype.kind == "f" and item.size else item
         if not isinstance(item, Image.Image | dict | bytes | None):
-            raise ImageDecodeError(self.name(index), f"{type(item).__name__}, expected {SINGLE}")
+            raise ImageDecodeError(self.name(index), f"{describe(item)}, expected {SINGLE}")
         return item
+
+
+def describe(value: Any) -> str:
+    """Return what an object is, for an error."""
+    if isinstance(value, np.ndarray | Tensor):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    return printable(f"{value!r:.60} ({type(value).__name__})")
 
 
 def to_pixels(images: Tensor) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from fullrank.methods.backbones import BackboneConfig, at_size, build_backbone, feature_dim, freeze
 from fullrank.methods.builders import METHODS, Builder, Encoder, method_builder
-from fullrank.methods.directclr_projectors import Grouped, gradient_ranks
+from fullrank.methods.directclr_projectors import Grouped
 from fullrank.methods.heads import Predictor
 from fullrank.methods.joint_embedding import JointEmbedding
 from fullrank.methods.method import Method, StateBuffers, TrainingLength, at_least_float32
@@ -12,5 +12,5 @@ from fullrank.methods.teacher_student import TeacherStudent
 __all__ = [
     "METHODS", "BackboneConfig", "Builder", "Encoder", "Grouped", "JointEmbedding", "Method", "Predictor",
     "ProjectorConfig", "StateBuffers", "TeacherStudent", "TrainingLength", "at_least_float32", "at_size",
-    "build_backbone", "build_projector", "feature_dim", "freeze", "gradient_ranks", "method_builder",
+    "build_backbone", "build_projector", "feature_dim", "freeze", "method_builder",
 ]  # fmt: skip

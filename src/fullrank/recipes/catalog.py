@@ -108,25 +108,12 @@ def _tables() -> Iterator[tuple[str, str, PublishedScore]]:
                     yield data_set, method, PublishedScore(*values)
 
 
-_SCORES = list(_tables())
-_NAMES = [data_set if method == "frossl" else f"{data_set}-{method}" for data_set, method, _ in _SCORES]
+SCORES = list(_tables())
+_NAMES = [data_set if method == "frossl" else f"{data_set}-{method}" for data_set, method, _ in SCORES]
 # Name of a recipe → its published accuracies, those of FroSSL's paper first. A recipe without one is not a key.
 PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
-    name: tuple(score for other, (_, _, score) in zip(_NAMES, _SCORES, strict=True) if other == name) for name in _NAMES
+    name: tuple(score for other, (_, _, score) in zip(_NAMES, SCORES, strict=True) if other == name) for name in _NAMES
 }
-
-
-def printed_in(table: str) -> dict[str, dict[tuple[str, int], float]]:
-    """Return what a table prints, also where it took it from others: method → (data set, epochs) → accuracy in percent.
-
-    >>> printed_in("Skean et al. 2024, Table 3")["frossl"][("stl10", 3)]
-    44.8
-    """
-    found: dict[str, dict[tuple[str, int], float]] = {}
-    for data_set, method, score in _SCORES:
-        if score.source.startswith(table):
-            found.setdefault(method, {})[data_set, score.epochs] = round(100 * score.accuracy, 2)
-    return found
 
 
 def final_score(name: str) -> PublishedScore | None:

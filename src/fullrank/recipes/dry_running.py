@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from fullrank.errors import UserError, exception_line
 from fullrank.methods import Method
 from fullrank.objectives import total
-from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
 from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.recipes.recipe import Recipe, view_sizes
 
@@ -88,17 +87,12 @@ def _check_loss(method: Method, embeddings: dict[str, Tensor], name: str) -> str
     rng, what = torch.Generator().manual_seed(0), f"objective '{name}'"
     tensors = {key: torch.randn(fake.shape, generator=rng).requires_grad_() for key, fake in embeddings.items()}
 
-    def evaluate() -> Any:
-        random = {GENERATOR: method.generator()} if takes_generator(method.objective) else {}
-        arguments = tensors | method.state_tensors()
-        return method.objective(*(arguments[key] for key in tensor_names(method.objective)), **random)
-
     try:
         with torch.random.fork_rng(devices=()):
             state = GlobalRandomState()
-            terms = evaluate()
+            terms: Any = method.terms(tensors)
             drawn = state.changed()
-            again = evaluate()
+            again = method.terms(tensors)
     except UserError:
         raise
     except Exception as error:

@@ -149,7 +149,8 @@ def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Not
     entry = None if builder else published_entry(recipe, objective)
     if entry is None:
         kept = f"optimizer, schedule and views are those of {recipe.name}"
-        notify(f"--objective {objective} has no published recipe here; {kept}")
+        chosen = f"--method_builder {builder}" if builder else f"--objective {objective} has no published recipe here"
+        notify(f"{chosen}; {kept}")
         return with_objective(recipe, objective, method_builder=builder)
     notify(f"--objective {objective} takes the recipe {entry.name} ({entry.origin})")
     original = RECIPES[recipe.name]
@@ -200,5 +201,6 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
     if objective != recipe.objective:
         optimizer = replace(optimizer, constant_predictor=False)
-    own = {"objective": objective, "hyper": {}, "method_builder": method_builder, "method": {}}
+    hyper = recipe.hyper if objective == recipe.objective else {}
+    own = {"objective": objective, "hyper": hyper, "method_builder": method_builder, "method": {}}
     return replace(recipe, **own, projector=projector, optimizer=optimizer)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 # Each colour has a contrast above 3:1 (WCAG 1.4.11) with a white page and with the dark page of the report, so that a
 # run keeps its colour.
 COLORS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
-# Plotly's names of dashes. The runs after the last colour start again at the first colour, with the next dash.
-DASHES = ("solid", "dash", "dot", "dashdot")
 
 MATPLOTLIB_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text

@@ -66,7 +66,8 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
         pace.tick()
         if all_reduce_max(int(pace.step_seconds is None)) == 0:
             break
-    return all_reduce_max(round(1e6 * (pace.step_seconds or 0))) / 1e6
+    assert pace.step_seconds, "there are steps for ten seconds"
+    return all_reduce_max(round(1e6 * pace.step_seconds)) / 1e6
 
 
 def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:

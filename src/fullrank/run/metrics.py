@@ -68,7 +68,7 @@ class Metrics(Sequence[Row]):
 
     @property
     def online(self) -> list[OnlineRow]:
-        """The scores of the online probe on all test images, after the epochs of `probe.epochs`."""
+        """The scores of the online probe on all test images, or of a linear probe on `probe.labelled`."""
         return [row for row in self.rows if isinstance(row, OnlineRow)]
 
     @property

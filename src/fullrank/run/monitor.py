@@ -76,8 +76,8 @@ def evaluate_views(
     batch_size: int,
     with_loss: bool,
 ) -> dict[str, float | None]:
-    """Draw views of the first `batch_size` held-out images, measure their deviations, and evaluate the objective on
-    them; return these fields of a `SpectrumRow`.
+    """Draw views of the first `batch_size` held-out images, measure the deviations of the first 256, and evaluate the
+    objective on them; return these fields of a `SpectrumRow`.
 
     The images and their augmentation depend on the seed alone, so they are the same at every evaluation of a run.
     Deviations are the smallest of all views: over the images, root mean square over the pixels (1 is the standard

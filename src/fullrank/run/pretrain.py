@@ -163,7 +163,7 @@ def pretrain(
         path = path or create_run(None, recipe.name)
         place = {"resume": path, "epochs": recipe.epochs} if old else {"out": path, "overwrite": overwrite}
         options = place | {"recipe": recipe, "hours": hours, "trust": code_names(recipe), "wandb": wandb}
-        with explain_failure(path):
+        with explain_failure(path, overwrite=overwrite):
             run_processes(pretrain, options, recipe.machine.devices, quiet=console.quiet)
         return Run(path)
 
@@ -243,7 +243,8 @@ def _fit_into(
     errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
     unread = replace(data, decoding=replace(data.decoding, errors=errors))
     with global_state(recipe, fabric.device):
-        trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=recipe)
+        longer = replace(recipe, epochs=10**6)  # the measurement may take more steps than the run
+        trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=longer)
         seconds = measure_step(trial.steps(), fabric.device)
     recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch)
     steps, n = recipe.epochs * trial.steps_per_epoch, len(data.held_out)

@@ -170,13 +170,15 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
 
 
 @contextmanager
-def explain_failure(path: Path) -> Iterator[None]:
+def explain_failure(path: Path, *, overwrite: bool = False) -> Iterator[None]:
     """Add to the failure of a process what is saved and how to go on; remove a folder in which nothing was written."""
+    replaced = path.stat().st_ino if overwrite and is_run(path) else 0
     try:
         yield
     except ProcessFailed as error:
-        saved = f"{describe_saved(path)}; continue with: {resume_command(path)}"
-        error.args = (f"{error}; {saved if is_run(path) else 'nothing was written'}",)
+        written = is_run(path) and path.stat().st_ino != replaced
+        saved = f"{describe_saved(path)}; continue with: {resume_command(path)}" if written else "nothing was written"
+        error.args = (f"{error}; {saved}",)
         raise
     finally:
         if not is_run(path):

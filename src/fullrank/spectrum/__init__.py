@@ -12,10 +12,10 @@ from fullrank.spectrum.lidar import lidar
 from fullrank.spectrum.metrics import METRICS, Metric, MetricValue, compute_metrics
 from fullrank.spectrum.moments import Moments
 from fullrank.spectrum.power_law import PowerLaw, power_law
-from fullrank.spectrum.saturation import count_learned, saturation
+from fullrank.spectrum.saturation import saturation
 from fullrank.spectrum.spectrum import Spectrum, StreamingSpectrum
 
 __all__ = [
     "METRICS", "Metric", "MetricValue", "Moments", "PowerLaw", "Spectrum", "StreamingSpectrum", "alignment",
-    "compute_metrics", "count_learned", "intraclass_correlation", "lidar", "power_law", "saturation", "uniformity",
+    "compute_metrics", "intraclass_correlation", "lidar", "power_law", "saturation", "uniformity",
 ]  # fmt: skip

@@ -31,14 +31,13 @@ def alignment(X: Float[Tensor, "n D"], Y: Float[Tensor, "n D"]) -> float:
     >>> alignment(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [3.0, 0.0]]))
     1.0
     """
-    check_embeddings(X)
-    check_embeddings(Y)
+    X, Y = normalize_rows(X), normalize_rows(Y)
     if not len(X):
         raise UserError("X has no rows, expected at least one pair of views")
     if X.shape != Y.shape:
         shapes = f"X has shape {tuple(X.shape)} and Y has shape {tuple(Y.shape)}"
         raise UserError(f"{shapes}, expected two views (n, D) of the same images")
-    return (normalize_rows(X) - normalize_rows(Y)).square().sum(1).mean().item()
+    return (X - Y).square().sum(1).mean().item()
 
 
 def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
@@ -62,13 +61,12 @@ def uniformity(X: Float[Tensor, "n D"], *, chunk: int = 1024) -> float:
     >>> round(uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])), 4)  # log((2 e⁻⁴ + 1)/3)
     -1.0626
     """
-    check_embeddings(X)
+    X = normalize_rows(X)
     if chunk < 1:
         raise UserError(f"chunk is {chunk}, expected at least one row at a time")
     n = len(X)
     if n < 2:
         raise UserError(f"X has {n} rows, expected at least 2: uniformity is a mean over pairs")
-    X = normalize_rows(X)
     squares = X.square().sum(1)
     total = 0.0
     for start in range(0, n, chunk):

@@ -39,7 +39,7 @@ class Metric:
         formula: The formula as text, in λ_j (eigenvalues), p_j = λ_j/Σλ or σ_j (singular values), depending on
             `convention`.
         reference_values: The value for D equal eigenvalues, and the value for rank 1.
-        better: Whether higher or lower values are farther from collapse, "none" if neither are. This does not mean
+        better: Whether higher or lower values are farther from collapse, "none" if neither is. This does not mean
             better features.
         caveat: How the metric can mislead.
         small_sample_bias: The error of the value if n is small.

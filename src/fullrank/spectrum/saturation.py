@@ -1,4 +1,4 @@
-"""When each eigenvalue saturates during training, and how many eigenvalues have been learned."""
+"""When each eigenvalue saturates during training."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,8 +11,8 @@ from fullrank.spectrum.functional import check_finite, check_floats
 def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Tensor, "..."]:
     """Return the first index from which each curve stays at or above `share` of its final value.
 
-    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that overshoots and returns saturates at the last time that
-    it rises above the threshold. Every curve saturates: a curve that still grows at the end saturates late. A curve
+    min {t : c(t′) ≥ share · c(T) for all t′ ≥ t}. A curve that falls below the threshold again saturates when it rises
+    above it for the last time. Every curve saturates: a curve that still grows at the end saturates late. A curve
     that ends at zero has index 0, so a collapsed eigenvalue seems to saturate early; check the final value too.
 
     Args:
@@ -40,27 +40,3 @@ def saturation(curves: Float[Tensor, "T ..."], *, share: float = 0.95) -> Int[Te
     below = curves < share * curves[-1]
     after = torch.arange(1, len(curves) + 1, device=curves.device).reshape(-1, *(1,) * (curves.ndim - 1))
     return torch.where(below, after, 0).amax(0)
-
-
-def count_learned(curves: Float[Tensor, "T K"], *, share: float = 0.5) -> Int[Tensor, " T"]:
-    """Return, for each row, the number of curves that stay at or above `share` of their final value from this row on.
-
-    In stepwise learning, eigenvalues rise one after another, and the count increases from 0 to K.
-    `fullrank_papers.theory.stepwise.crossing_times` interpolates the time of each step. Curves that end at zero are
-    never counted.
-
-    Args:
-        curves: eigenvalues ≥ 0 during training, one evaluation per row.
-        share: fraction of the final value; 0.5 is the middle of a step.
-
-    Raises:
-        UserError: as in `saturation`.
-
-    Source: Simon et al. 2023 describe stepwise learning; the count is ours.
-
-    >>> count_learned(torch.tensor([[0.1, 0.0, 0.0], [0.9, 0.1, 0.0], [1.0, 0.8, 0.0], [1.0, 1.0, 0.0]]))
-    tensor([0, 1, 2, 2])
-    """
-    reached = saturation(curves, share=share)
-    indices = torch.arange(len(curves), device=curves.device)[:, None]
-    return ((indices >= reached) & (curves[-1] > 0)).sum(1)

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from fullrank.errors import UserError
 from fullrank.spectrum import functional
-from fullrank.spectrum.functional import check_finite, check_floats, is_square
+from fullrank.spectrum.functional import check_finite, check_floats
 from fullrank.spectrum.moments import Moments, check_embeddings, to_float64
 from fullrank.spectrum.power_law import PowerLaw, power_law
 
@@ -83,31 +83,6 @@ class Spectrum:
             n=n,
             second_moment=moments.second_moment,
             noise=noise,
-        )
-
-    @classmethod
-    def from_covariance(cls, C: Float[Tensor, "D D"], *, n: int, mean: Float[Tensor, " D"] | None = None) -> "Spectrum":
-        """Return the spectrum of a known centred covariance, divided by n; singular values need the mean too.
-
-        Raises:
-            UserError: the covariance is not a symmetric floating-point matrix, or not finite; the mean does not match
-                it.
-
-        >>> spectrum = Spectrum.from_covariance(torch.diag(torch.tensor([1.0, 4.0])), n=100, mean=torch.zeros(2))
-        >>> spectrum.eigenvalues, spectrum.singular_values
-        (tensor([4., 1.], dtype=torch.float64), tensor([20., 10.], dtype=torch.float64))
-        """
-        check_floats(C, "C", "covariance (D, D)", lambda C: C.ndim == 2 and is_square(C))
-        if mean is not None:
-            check_floats(mean, "mean", f"tensor of shape ({len(C)},), as C has", lambda mean: mean.shape == C.shape[:1])
-        noise = torch.finfo(C.dtype).eps * C.norm().item()  # rounding changes eigenvalues by at most ε‖C‖_F (Weyl)
-        C = to_float64(C)
-        if (C - C.mT).norm() > 1e-3 * C.norm():
-            raise UserError("C is not symmetric, expected C = Cᵀ; pass (C + Cᵀ)/2 if the difference is due to rounding")
-        C = (C + C.mT) / 2
-        second_moment = None if mean is None else C + torch.outer(to_float64(mean), to_float64(mean))
-        return cls(
-            eigenvalues=descending_eigenvalues(C, n=n, noise=noise), n=n, second_moment=second_moment, noise=noise
         )
 
     @classmethod

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
 from fullrank.images import Device, Images, load_images, train_and_test
-from fullrank.methods import ProjectorConfig, gradient_ranks
+from fullrank.methods import ProjectorConfig
 from fullrank.models import load_run
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.pretrain import pretrain
 from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
+from fullrank_papers.figures.directclr.gradient_ranks import gradient_ranks
 from fullrank_papers.figures.figure import Rows
 
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360

@@ -7,13 +7,13 @@ runs show.
 
 from functools import partial
 
-from fullrank.recipes.catalog import printed_in
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import Runs, Values, compare, format_gap, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.printed import printed_in
 from fullrank_papers.figures.frossl.sizes import SIZES as SIZES
 from fullrank_papers.plot_style import plot_dots, subplots
 

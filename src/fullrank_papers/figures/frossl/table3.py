@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from fullrank.recipes.catalog import printed_in
 from fullrank.sweep.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -17,6 +16,7 @@ from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import Runs, early_end, format_gap, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.printed import printed_in
 from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import subplots

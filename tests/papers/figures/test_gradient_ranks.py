@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fullrank import methods
-from fullrank.methods.directclr_projectors import channel_gradients
 from fullrank.objectives import OBJECTIVES, simclr
+from fullrank_papers.figures.directclr.gradient_ranks import channel_gradients, gradient_ranks
 
 D_B, D0 = 8, 3
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -29,7 +29,7 @@ def views(n=16):
 @pytest.mark.parametrize("kind", ["sub-vector", "low-rank-diagonal", "low-rank", "dropout"])
 @pytest.mark.parametrize("objective", ["simclr", "frossl", "vicreg"])
 def test_a_projector_of_rank_d0_gives_a_gradient_of_rank_d0_and_full_rank_behind_the_last_block(kind, objective):
-    ranks = methods.gradient_ranks(method(kind, OBJECTIVES[objective]), views())
+    ranks = gradient_ranks(method(kind, OBJECTIVES[objective]), views())
     assert ranks == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 
