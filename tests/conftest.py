@@ -8,7 +8,6 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pytest
 import torch
 from rich.console import Console
 
-sys.path.append(str(Path(__file__).parent))  # other processes import process_group.py from this folder
+sys.path.append(str(Path(__file__).parent))  # for this folder's process_group.py and small.py
 
 from process_group import in_float64, run_script
 
@@ -66,22 +65,11 @@ TIMES = {"images_per_second"}  # different in each run
 @pytest.fixture(scope="session")
 def small():
     """A recipe of 22 steps on the digits, which takes seconds on one core."""
-    from fullrank.methods import BackboneConfig, ProjectorConfig
-    from fullrank.recipes import RECIPES, SpectrumConfig
-    from fullrank.training import ScheduleConfig
+    from fullrank.recipes import SpectrumConfig
+    from small import small_recipe
 
-    return replace(
-        RECIPES["digits"],
-        epochs=2,
-        backbone=BackboneConfig(
-            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-        ),
-        projector=ProjectorConfig(widths=(32, 24)),
-        schedule=ScheduleConfig(warmup=0.5),
-        checkpoints=4,
-        keep_checkpoints=-1,
-        spectrum=SpectrumConfig(samples=100, train_batch_every=5),
-    )
+    spectrum = SpectrumConfig(samples=100, train_batch_every=5)
+    return small_recipe(checkpoints=4, keep_checkpoints=-1, spectrum=spectrum)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,12 @@
 """The golden values: a run of the digits on one and two processes, its scores, every recipe, and the gradients of every
 objective.
 
-A refactor must leave them as they are. `python tests/golden/compute.py` writes `values.json` again; a commit that
+A refactor must leave them as they are. `python -m golden.compute` in `tests` writes `values.json` again; a commit that
 changes a value says why.
 """
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,22 +64,11 @@ def golden_gradients() -> dict:
 def golden_run(devices: int, folder: Path) -> dict:
     """Return the rows and the scores of a run of 22 steps in float64."""
     from fullrank import evaluate, pretrain
-    from fullrank.methods import BackboneConfig, ProjectorConfig
-    from fullrank.recipes import RECIPES, MachineConfig, SpectrumConfig
-    from fullrank.training import ScheduleConfig
+    from fullrank.recipes import MachineConfig, SpectrumConfig
+    from small import small_recipe
 
-    recipe = replace(
-        RECIPES["digits"],
-        epochs=2,
-        log_every=1,
-        backbone=BackboneConfig(
-            name="resnet18", arguments={"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}, stem="small"
-        ),
-        projector=ProjectorConfig(widths=(32, 24)),
-        schedule=ScheduleConfig(warmup=0.5),
-        spectrum=SpectrumConfig(samples=100, every=11),
-        machine=MachineConfig(precision="64-true", devices=devices),
-    )
+    machine = MachineConfig(precision="64-true", devices=devices)
+    recipe = small_recipe(log_every=1, spectrum=SpectrumConfig(samples=100, every=11), machine=machine)
     run = pretrain(recipe, out=folder / f"run-{devices}", console=Console(quiet=True))
     values = {"train": [row.loss for row in run.metrics.train]}
     values["probe"] = [row.probe_loss for row in run.metrics.train]

@@ -16,13 +16,8 @@ from fullrank.run.logger import RunLogger
 from fullrank.testing.case import loss_of, objective_case
 
 QUIET = Console(quiet=True)
-METHODS = (
-    "frossl",
-    "moco",
-    "swav",
-    "dino",
-    "directclr",
-)  # projector alone, queue and teacher, prototypes, teacher's head, none
+# The projector alone, a queue and a teacher, prototypes, a teacher's head, no projector.
+METHODS = ("frossl", "moco", "swav", "dino", "directclr")
 
 
 def short(small, objective="frossl"):

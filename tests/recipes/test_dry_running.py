@@ -54,7 +54,7 @@ def test_the_method_and_the_random_state_are_unchanged(objective):
         ("return {'x': Z @ Z}", "fails on Z (3, 8, 6)"),
     ],
 )
-def test_an_invalid_loss_is_an_error(custom, body, expected):
+def test_an_invalid_loss_is_an_error(untyped, custom, body, expected):
     recipe = custom(body)
     with pytest.raises(UserError, match=r"^objective 'custom_") as caught:
         dry_run(build_method(recipe), recipe)

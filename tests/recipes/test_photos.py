@@ -48,11 +48,8 @@ def test_other_values_follow_from_a_choice():
     assert resolve(recipe(), {"optimizer": "lars", "batch_size": 128}).optimizer.lr == 0.15
     assert resolve(recipe(100), {"epochs": 3}).schedule.warmup == 0.6
     transformer = resolve(recipe(backbone="vit_small_patch16_224"), {"batch_size": 64})
-    assert (transformer.optimizer.clip_norm, transformer.optimizer.lr, transformer.schedule.warmup) == (
-        3.0,
-        2.5e-4,
-        5.0,
-    )
+    optimizer, warmup = transformer.optimizer, transformer.schedule.warmup
+    assert (optimizer.clip_norm, optimizer.lr, warmup) == (3.0, 2.5e-4, 5.0)
     assert (transformer.backbone.arguments, transformer.backbone.stem) == ({}, "standard")
     assert recipe(size=64).hyper["invariance"] == 4 * 256 / 256
 

@@ -137,6 +137,8 @@ def test_an_objective_without_a_published_recipe_keeps_the_rest():
     lines = []
     assert resolve("digits", {"objective": "wmse"}, notify=lines.append) == with_objective(DIGITS, "wmse")
     assert "no published recipe" in lines[0]
+    weighted = replace(DIGITS, hyper={"invariance": 3.0})
+    assert with_objective(weighted, "frossl").hyper == weighted.hyper
     own = replace(RECIPES["cifar10"], batch_size=512)  # its own values count
     assert resolve(own, {"objective": "byol"}) == with_objective(own, "byol")
 

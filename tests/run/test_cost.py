@@ -39,7 +39,7 @@ def test_a_run_of_some_hours_equals_a_run_of_the_chosen_epochs(small, tmp_path, 
         return 1.0
 
     monkeypatch.setattr(pretraining, "measure_step", two_epochs)
-    recipe, options = replace(small, batch_size=512, epochs=50), {"console": Console(quiet=True)}
+    recipe, options = replace(small, batch_size=512, epochs=1), {"console": Console(quiet=True)}
     measured = fullrank.pretrain(recipe, hours=2.5 * 2 / 3600, out=tmp_path / "a", **options)
     assert Run(measured.path).recipe.epochs == 2
     given = fullrank.pretrain(recipe, epochs=2, out=tmp_path / "b", **options)

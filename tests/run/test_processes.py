@@ -19,7 +19,7 @@ from fullrank.cli import main
 from fullrank.errors import ProcessFailed, UserError
 from fullrank.recipes import MachineConfig, ProbeConfig, Recipe, to_dict, with_objective
 from fullrank.run import Run
-from fullrank.run.processes import launch_fabric, launched_world_size, resolve_devices, run_processes
+from fullrank.run.processes import explain_failure, launch_fabric, launched_world_size, resolve_devices, run_processes
 from fullrank.training import OptimizerConfig
 
 STEPS = 22
@@ -112,6 +112,12 @@ def when_logged(path, step, act):
 def workers():
     """The pids of the processes of a run that this process has started, by rank."""
     return sorted(process.pid for process in multiprocessing.active_children())
+
+
+def test_a_process_that_fails_before_it_writes_does_not_offer_the_run_that_it_would_replace(copy):
+    for overwrite, expected in ((True, "nothing was written"), (False, f"--resume {copy}")):
+        with pytest.raises(ProcessFailed, match=expected), explain_failure(copy, overwrite=overwrite):
+            raise ProcessFailed("out of memory")
 
 
 @pytest.mark.ddp
