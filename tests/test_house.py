@@ -14,7 +14,7 @@ SRC = ROOT / "src"
 ROOMS = ["root", "objectives", "spectrum", "training", "views", "methods", "images", "recipes", "models", "evaluation",
          "run", "report", "sweep", "testing", "cli"]
 # fmt: on
-"""A room imports only those before it. The first six need torch alone; root: the files of no room."""
+"""A room imports only those before it. The first six are the heart; root: the files of no room."""
 UPWARDS: set[tuple[str, str]] = set()
 """(file, room that it must not import): what is left to mend. The list only becomes shorter."""
 BUDGETS: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["fullrank"]["budgets"]

@@ -1,11 +1,10 @@
 """Count where a training loop makes the host wait for the device, on a machine without a GPU.
 
 The CPU plays both parts. Tensors that would be on the device are marked: weights, images in memory, and everything
-computed from them. An
-operation that reads the value of a marked tensor would make the host wait for the device: `item`, `tolist`, `bool`,
-`nonzero`, a boolean mask as index, the error checks of linear algebra, a blocking copy. An operation that mixes marked
-with unmarked tensors would be an error on a GPU, or a hidden copy. The logger may wait where it logs, evaluates or
-saves.
+computed from them. An operation that reads the value of a marked tensor would make the host wait for the device:
+`item`, `tolist`, `bool`, `nonzero`, a boolean mask as index, the error checks of linear algebra, a blocking copy. An
+operation that mixes marked with unmarked tensors would be an error on a GPU, or a hidden copy. The logger may wait
+where it logs, evaluates or saves.
 
 On a machine with a GPU, `torch.cuda.set_sync_debug_mode("error")` is the better judge.
 """

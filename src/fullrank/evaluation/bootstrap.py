@@ -121,8 +121,7 @@ def average_precision(
     """Return the average precision Σₜ (Rₜ − Rₜ₋₁) Pₜ of weighted images.
 
     P and R are precision and recall of the images whose score is at least the t-th highest; equal scores count
-    together,
-    as in `sklearn.metrics.average_precision_score`.
+    together, as in `sklearn.metrics.average_precision_score`.
     """
     order = np.argsort(-score, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(score[order])), len(score) - 1)  # the last image of each value

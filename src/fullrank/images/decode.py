@@ -82,8 +82,7 @@ def decode(
 
     - The EXIF orientation is applied, and an animation is represented by its first frame.
     - 16-bit values x become x / (2^bits − 1) in [0, 1], independent of the range that the image uses; larger values
-    become 1. With
-      `bits` = 8 they become uint8. 32-bit integers are read as 16-bit values.
+      become 1. With `bits` = 8 they become uint8. 32-bit integers are read as 16-bit values.
     - Transparent pixels are blended with white.
     - Bands without a meaning, as in a TIFF file with an infrared band, are never dropped: `channels` must then count
     all bands.

@@ -23,6 +23,7 @@ class TrainingLength:
     frozen.
 
     Attributes:
+        steps_per_epoch: Steps of an epoch.
         total: Steps of the run; 0 if unknown: then scheduled values stay constant.
     """
 

@@ -22,8 +22,7 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
 
     where nn(i) is the nearest other sample of the same view, selected without gradient. The mean logarithm is the
     nearest-neighbour estimate of the differential entropy (Kozachenko and Leonenko 1987), divided by the dimension and
-    up to constants. The cost is V·N²·D, and the memory V·N², for the nearest
-    neighbours.
+    up to constants. The cost is V·N²·D, and the memory V·N², for the nearest neighbours.
 
     Args:
         Z: embeddings of V ≥ 2 views of N ≥ 2 samples.

@@ -16,11 +16,10 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
         ℒ = − (2/N) Σ_i z¹_i·z²_i + 1/(N(N − 1)) Σ_{i≠j} (z¹_i·z²_j)²
 
     This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading
-    eigenvectors of the graph that
-    connects the views of a sample. Rows are not normalised: their length represents the eigenvalues. On a single batch,
-    the loss has no lower bound, because the length of a sample orthogonal to all others is not limited; the authors'
-    code limits the length of rows. The cost is N·D·min(N, D): for N > 4/3 D, the sum comes from the matrices (D, D),
-    and no matrix (N, N) exists.
+    eigenvectors of the graph that connects the views of a sample. Rows are not normalised: their length represents the
+    eigenvalues. On a single batch, the loss has no lower bound, because the length of a sample orthogonal to all others
+    is not limited; the authors' code limits the length of rows. The cost is N·D·min(N, D): for N > 4/3 D, the sum comes
+    from the matrices (D, D), and no matrix (N, N) exists.
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.

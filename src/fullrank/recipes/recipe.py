@@ -121,8 +121,8 @@ class SpectrumConfig:
     """The spectrum evaluation during training.
 
     Attributes:
-        every: Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 2 % of the run time; fewer
-            in a very short run.
+        every: Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 1.5 % of the forward passes
+            of the training; fewer in a very short run.
         samples: Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1
             GiB of pixels.
         train_batch_every: Steps between two evaluations of the leading eigenvalues of the training batch.

@@ -249,8 +249,7 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     |---|---|
     | backbone | that of the model |
     | channels | those of the model, if the images are gray or RGB; else those of the images |
-    | mean, std | those of the model; their means if a model for RGB gets gray images; computed from the images for
-    other channels |
+    | mean, std | those of the model; for gray images and an RGB model, their means; for other channels, the images' |
     | learning rate | a tenth |
     | warm-up | at most a fortieth of the epochs |
 

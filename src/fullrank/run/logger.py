@@ -19,7 +19,7 @@ from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import to_dict
 from fullrank.recipes.forecast import duration
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
-from fullrank.run.cost import REST, Pace
+from fullrank.run.cost import REST, WARM_UP, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
 from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_probe, variance_within_views
@@ -121,7 +121,7 @@ class RunLogger:
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
-        self.pace = Pace(run.fabric.device)
+        self.pace, self.waited = Pace(run.fabric.device), 0.0
 
     def __enter__(self) -> "RunLogger":
         self.progress.start()
@@ -167,14 +167,16 @@ class RunLogger:
             self.score_probe(k)
         if k in run.checkpoint_steps:
             self.save_checkpoint(k)
+        if k - run.start == WARM_UP:
+            self.waited = run.batches.wait_seconds  # for the first batches it waits while the workers start
         if self.pace.tick(sum(self.watch.parts.values())) and not last:
-            self.announce_pace(k - run.start)
+            self.announce_pace(k - run.start - WARM_UP)
         self.progress.show(k)
 
     def announce_pace(self, steps: int) -> None:
-        """Print how long the run takes, now that it is measured on its first `steps` steps."""
+        """Print how long the run takes, now that it is measured on `steps` steps."""
         run, seconds = self.run, self.pace.step_seconds or 0.0
-        waits = min(run.batches.wait_seconds / (steps * seconds), 1.0)
+        waits = min((run.batches.wait_seconds - self.waited) / (steps * seconds), 1.0)
         is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
         advice = ": the GPU waits for data (more --data.workers, --data.storage memory: docs/photos.md)" * is_bound
         self.console.print(

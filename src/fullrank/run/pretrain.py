@@ -107,7 +107,7 @@ def pretrain(
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
-        Interrupted: SIGINT, SIGTERM or SIGHUP (a lost terminal); a checkpoint has been written.
+        Interrupted: SIGINT, SIGTERM, SIGHUP (a lost terminal) or SIGUSR2; a checkpoint has been written.
         ProcessFailed: one of several processes failed.
 
     >>> import tempfile

@@ -124,7 +124,7 @@ def run_processes(function: Callable[..., Any], arguments: dict[str, Any], count
 
     Raises:
         UserError: one of the processes raised a UserError.
-        Interrupted: this process or one of its processes received SIGINT, SIGTERM or SIGHUP.
+        Interrupted: this process or one of its processes received SIGINT, SIGTERM, SIGHUP or SIGUSR2.
         ProcessFailed: one of the processes was killed, crashed, or raised an unexpected exception.
     """
     others = set(multiprocessing.active_children())

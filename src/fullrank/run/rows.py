@@ -134,8 +134,7 @@ class AlarmRow:
         where: 'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'.
         metric: The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank',
             'collapsed_share', 'intraclass_correlation', 'image_deviation' or 'pixel_deviation'.
-        cause: 'missing term', 'dominant term: NAME', 'no projector', 'augmentation', 'large steps', 'large steps, no
-            projector', 'objective or views', 'views' or 'network'.
+        cause: The name of the probable cause, such as 'missing term', 'augmentation' or 'large steps'.
         message: The observation and the probable cause, in one line.
         remedy: The flags to change, with their current values.
     """

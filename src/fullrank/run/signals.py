@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and a lost terminal (SIGHUP) set a flag, which the training loop reads between two steps."""
+"""SIGTERM, Ctrl-C, a lost terminal (SIGHUP) and SIGUSR2 set a flag, which the training loop reads between two steps."""
 
 import signal
 import threading

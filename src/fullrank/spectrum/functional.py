@@ -258,9 +258,8 @@ def collapsed_dimensions(eigenvalues: Float[Tensor, "*T D"], *, n: int, toleranc
     """Return the number of collapsed dimensions: λ_j ≤ tolerance · λ₁, among the first min(D, n − 1).
 
     Centred embeddings of n samples have at most n − 1 nonzero eigenvalues; the other dimensions are not observed and do
-    not count. The
-    default tolerance is about the rounding noise of bfloat16 embeddings: a standard deviation of 10⁻³ times the
-    largest.
+    not count. The default tolerance is about the rounding noise of bfloat16 embeddings: a standard deviation of 10⁻³
+    times the largest.
 
     >>> eigenvalues = torch.tensor([4.0, 2.0, 0.0, 0.0, 0.0])
     >>> collapsed_dimensions(eigenvalues, n=100), collapsed_dimensions(eigenvalues, n=4)

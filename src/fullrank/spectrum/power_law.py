@@ -16,11 +16,12 @@ class PowerLaw:
     """The fit λ_j ∝ j^−α over j = first … last.
 
     Attributes:
-        alpha: Minus the slope of log λ_j on log j; infinite if only one eigenvalue of the range is positive, 0 if no
-            eigenvalue is positive.
+        alpha: Minus the slope of log λ_j on log j; infinite if λ_first is the last positive eigenvalue of several, 0 if
+            λ_first is zero or the only eigenvalue.
         r2: Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a
             power law.
-        last: The range of the fit includes both ends.
+        first: First index of the fit.
+        last: Last index of the fit.
     """
 
     alpha: float

@@ -23,10 +23,9 @@ def forward_micro_batches(
         3. ∂L/∂θ = Σᵢ ∂⟨f_θ(Bᵢ), Gᵢ⟩/∂θ, one i at a time
 
     Only the activations of one micro-batch are in memory at a time, in a second forward pass. This pass repeats the
-    first pass exactly,
-    from the same random state and buffers: dropout uses the same masks, and BatchNorm's running statistics are updated
-    once per micro-batch. Loss and gradient equal those of the whole batch, except with layers that mix images:
-    BatchNorm normalises each micro-batch separately.
+    first pass exactly, from the same random state and buffers: dropout uses the same masks, and BatchNorm's running
+    statistics are updated once per micro-batch. Loss and gradient equal those of the whole batch, except with layers
+    that mix images: BatchNorm normalises each micro-batch separately.
 
     Processes exchange gradients once, after the last micro-batch.
 

@@ -29,8 +29,7 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module) -> torch.optim.O
     The learning rate γ of a parameter is that of the schedule (`set_learning_rate`), with two exceptions:
 
     - `layer_decay` d: layer l of the L layers of a timm model has γ dᴸ⁻ˡ; layers are those of timm's `group_matcher`,
-    such as the blocks of
-      a ResNet or a ViT. All other parameters have γ.
+      such as the blocks of a ResNet or a ViT. All other parameters have γ.
     - `constant_predictor`: a predictor has the peak of the schedule in each step.
 
     With `last_weight_decay`, β of the weights follows a schedule too (`set_weight_decay`).

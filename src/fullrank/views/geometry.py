@@ -60,9 +60,9 @@ def resize_weights(
 ) -> Float[Tensor, "*b size full"]:
     """Return the weights that resize the interval [start, start + length) of an axis of `full` pixels to `size` pixels.
 
-    w_ij ∝ max(0, 1 - |j + ½ - c_i| / r) inside the interval, rows summing to 1, with centres
-    c_i = start + (i + ½) length / size and support r = max(1, length / size): bilinear, antialiased when the image
-    shrinks. A flip reverses the rows.
+    w_ij ∝ max(0, 1 - |j + ½ - c_i| / r) inside the interval, rows summing to 1, with centres c_i = start + (i + ½)
+    length / size and support r = max(1, length / size): bilinear, antialiased when the image shrinks. A flip reverses
+    the rows.
 
     Source: the triangle filter of `torch.nn.functional.interpolate(mode="bilinear", antialias=True)` and of Pillow.
 

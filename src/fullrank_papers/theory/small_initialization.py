@@ -103,10 +103,10 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
 
     The first mode is the leading eigenvector (a, b) of `frossl_growth_matrix`, with eigenvalue μ; p = aᵀG₁₁a, q =
     bᵀG₂₂b, r = aᵀG₁₂b. Once learned, it subtracts 2s²G₁₁aaᵀG₁₁ from G₁₁ and 2s²G₂₂bbᵀG₂₂ from G₂₂ for all other
-    directions of the embedding space. The next mode is
-    the leading eigenvector of the remaining matrix. So the modes need not be the first D eigenvectors of M: if modes
-    are aligned and ρ_j > 0, (v_j, −v_j) stops growing when (v_j, v_j) is learned, even if its eigenvalue was the
-    second. Limit and rate are those of s with constant directions a and b.
+    directions of the embedding space. The next mode is the leading eigenvector of the remaining matrix. So the modes
+    need not be the first D eigenvectors of M: if modes are aligned and ρ_j > 0, (v_j, −v_j) stops growing when (v_j,
+    v_j) is learned, even if its eigenvalue was the second. Limit and rate are those of s with constant directions a and
+    b.
 
     Raises:
         UserError: fewer than D modes grow, or W is zero.
@@ -233,9 +233,8 @@ def _blocks(growth: Tensor, A: Tensor, variances: Tensor) -> list[slice]:
     """Return the blocks of two modes or more with near growth that turn into each other.
 
     Those are modes with the same variance in each view that do not suppress each other. v_j of equal and of opposite
-    signs in the two
-    networks suppress each other, and the modes of uncorrelated views belong to one network each: the loss is not
-    invariant under their rotation, even if both grow equally.
+    signs in the two networks suppress each other, and the modes of uncorrelated views belong to one network each: the
+    loss is not invariant under their rotation, even if both grow equally.
     """
     covariances = A.mT @ variances @ A
     own = covariances.diagonal(dim1=-2, dim2=-1)

@@ -2,9 +2,8 @@
 between them.
 
 A product of many random layers is uneven before training, and the paper does not say how its layers are initialised
-(ours: as in PyTorch).
-So in a third panel networks of all depths start from the same small product, balanced: there only training can make a
-difference.
+(ours: as in PyTorch). So in a third panel networks of all depths start from the same small product, balanced: there
+only training can make a difference.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,8 @@ evaluation for all.
 
 The paper trains each network once on ImageNet; size paper takes three seeds, because one seed decides nothing
 (`comparison`). Size small trains the recipe `cifar10-projectors` for one epoch with three seeds, with D_b = 128 and d0
-= 22 in place of the paper's 2048 and 360.
-Figures share runs: with `Size.runs` a run is stored in that folder under its fingerprint and is used again.
+= 22 in place of the paper's 2048 and 360. Figures share runs: with `Size.runs` a run is stored in that folder under its
+fingerprint and is used again.
 """
 
 import time

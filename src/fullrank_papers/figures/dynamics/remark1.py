@@ -3,9 +3,8 @@ losses that do not.
 
 Remark 1: regression decouples into one problem per output. Remark 2 argues that other losses are similar: InfoNCE and
 the cosine loss decouple too, and so collapse as loss (1) does; the spectral contrastive loss does not. Gaussian data
-and sizes are ours. The final rank
-under the cosine loss depends on the data: it is 1 if there is a direction in which each sample has the sign of its
-positive, as with few samples.
+and sizes are ours. The final rank under the cosine loss depends on the data: it is 1 if there is a direction in which
+each sample has the sign of its positive, as with few samples.
 """
 
 from collections.abc import Callable, Sequence

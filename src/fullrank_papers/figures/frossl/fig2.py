@@ -3,8 +3,8 @@ theory over training.
 
 The paper does not say how its two views were made; ours are random crops. Pixels are scaled so that view 1's largest
 eigenvalue λ₁ is 1; other units would rescale W and t. FroSSL is twice as fast at equal learning rates. We also train
-both at the same share of their
-stability limits: there FroSSL is not faster. The closed form (18) is drawn as printed, too.
+both at the same share of their stability limits: there FroSSL is not faster. The closed form (18) is drawn as printed,
+too.
 
 Crops are mild, at least 90 % of the area, because the theory of FroSSL's steps is approximate, and less exact the more
 views differ. On digits its learning times are off by at most 5 %; with crops of at least 80 % of the area, by up to 10

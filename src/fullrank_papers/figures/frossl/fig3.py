@@ -3,10 +3,9 @@
 Each objective is trained by SGD without momentum, at a constant learning rate. As in the paper, a sweep with one seed
 selects the learning rate with the best linear probe after a longer run (100 epochs at size paper); the spectra are
 those of its first steps, and further seeds train only these with the chosen rate. Embeddings are those of one view of
-images that are not trained on, in eval
-mode. Spectra are computed twice: from embeddings with the normalisation that the objective applies ("normalized"), and
-from the projector's output ("raw"). Entropies are of the 14 eigenvalues, in nats. Barlow Twins is trained with the
-paper's λ = 0.05, and with the 5e-3 that its authors recommend.
+images that are not trained on, in eval mode. Spectra are computed twice: from embeddings with the normalisation that
+the objective applies ("normalized"), and from the projector's output ("raw"). Entropies are of the 14 eigenvalues, in
+nats. Barlow Twins is trained with the paper's λ = 0.05, and with the 5e-3 that its authors recommend.
 
 The paper does not define when an eigenvalue saturates. The claim uses our `saturation` at 95 % of the last value. For a
 flat curve this is within the noise, and a falling curve has saturated from the start. So we also report the order at
