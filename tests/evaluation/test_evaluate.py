@@ -266,6 +266,8 @@ def test_a_run_that_began_with_given_weights_is_compared_with_them(run, small, t
     found = fullrank.evaluate(started, probes=["knn"], store=False)
     before = fullrank.evaluate(run.path, store=False, **KNN)
     assert (found.comparisons[0].against, found.comparisons[0].reference) == ("initial weights", before.main.value)
+    some = fullrank.evaluate(started, probes=["knn"], dimensions=":8", store=False)
+    assert "initial weights[:8]" in {score.features for score in some.scores}
 
 
 @pytest.mark.parametrize("hostile", ["\xff", '{"evaluations": [{"model": "a"}]}', '{"evaluations": [' + "[" * 5000])

@@ -15,7 +15,7 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import Task, accuracy
-from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, Course, learning_rate_factor
+from fullrank.evaluation.finetune import CLASSIFIER, RANDOM, SupervisedTraining
 from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.images import Device, open_images
 from fullrank.methods import BackboneConfig
@@ -36,8 +36,8 @@ def network():
 def train(preprocess, images, test, *, seed=0, trained=None, **numbers):
     """Return the logits of the test images."""
     protocol = SupervisedProtocol(**{"batch_size": 32, "flip": 0.0} | numbers)
-    course = Course(images, test, preprocess, protocol, torch.device("cpu"))
-    return course.take(trained or network(), seed=seed)[1].logits
+    training = SupervisedTraining(images, test, preprocess, protocol, torch.device("cpu"))
+    return training.run(trained or network(), seed=seed)[1].logits
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_unlabelled_images_are_left_out(few, preprocess):
     splits = LabelledSplits(replace(few[0], labels=labels), few[1], "digits", "")
     model = Model("flat", network(), preprocess, BackboneConfig())
     protocol = SupervisedProtocol(epochs=2, batch_size=32, flip=0.0)
-    _, found = Course.of(Task(splits, Device(accelerator="cpu")), model, protocol).take(network(), seed=0)
+    _, found = SupervisedTraining.of(Task(splits, Device(accelerator="cpu")), model, protocol).run(network(), seed=0)
     assert torch.equal(found.logits, train(preprocess, few[0].subset(range(30)), few[1], epochs=2))
 
 
@@ -94,10 +94,6 @@ def test_every_image_is_seen_once_in_each_epoch_in_even_batches(few, preprocess)
     for n, size, expected in ((33, 32, [17, 16]), (3, 2, [3]), (60, 64, [60])):
         train(preprocess, few[0].subset(range(n)), few[1], trained=(counter := Count()), epochs=1, batch_size=size)
         assert counter.sizes == expected
-    factors = [learning_rate_factor(step, 200) for step in range(200)]
-    assert factors.index(max(factors)) == 9
-    assert factors[9:] == sorted(factors[9:], reverse=True)
-    assert learning_rate_factor(0, 1) == 1.0
 
 
 def test_the_result_of_a_run_is_stored_and_repeated_by_evaluate(copy, sixty):

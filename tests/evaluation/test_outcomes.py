@@ -213,6 +213,10 @@ def test_new_scores_never_remove_others(tmp_path):
     first, second = read_evaluations(path)
     assert [score.value for score in first.scores] == [0.3, 0.2]
     assert second.find("knn").value == 0.4
+    for probe, verdict_of in (("linear", "A"), ("knn", "B")):  # the comparisons of the verdict come first
+        add_evaluation(path, replace(entry(0.5), comparisons=(replace(RAW, probe=probe),), verdict=verdict_of))
+    merged = read_evaluations(path)[-1]
+    assert (merged.comparisons[0].probe, merged.verdict) == ("knn", "B")
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_evaluations(path)

@@ -9,15 +9,7 @@ import pytest
 import torch
 from lightning.fabric import Fabric
 
-from fullrank.methods import (
-    METHODS,
-    BackboneConfig,
-    Encoder,
-    ProjectorConfig,
-    build_backbone,
-    build_projector,
-    feature_dim,
-)
+from fullrank import methods
 from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters, tensor_names
@@ -27,7 +19,7 @@ from process_group import in_float64
 WORKER = Path(__file__).with_name("methods_worker.py")
 table = runpy.run_path(str(WORKER))
 D = table["D"]
-every_method = pytest.mark.parametrize("name", METHODS)
+every_method = pytest.mark.parametrize("name", methods.METHODS)
 every_case = pytest.mark.parametrize("name", table["CASES"])  # every method, and every projector
 
 
@@ -66,16 +58,21 @@ def test_three_steps_change_weights_and_state(name, fabric):
 @pytest.mark.parametrize(
     "spec",
     [
-        BackboneConfig(name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"),
-        BackboneConfig(name="test_vit", arguments={"img_size": 32}),
+        methods.BackboneConfig(
+            name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"
+        ),
+        methods.BackboneConfig(name="test_vit", arguments={"img_size": 32}),
     ],
     ids=["resnet", "vit"],
 )
 def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
-        backbone = build_backbone(spec)
-        projector, features = ProjectorConfig(widths=() if "directclr" in name else (16, 6)), feature_dim(backbone)
-        return Encoder(backbone, build_projector(projector, features), projector.dimensions(features))
+        backbone = methods.build_backbone(spec)
+        projector, features = (
+            methods.ProjectorConfig(widths=() if "directclr" in name else (16, 6)),
+            methods.feature_dim(backbone),
+        )
+        return methods.Encoder(backbone, methods.build_projector(projector, features), projector.dimensions(features))
 
     method = table["method"](name, make_encoder=make_encoder)
     rng = torch.Generator().manual_seed(0)
@@ -180,7 +177,7 @@ def test_each_view_can_have_a_separate_encoder(fabric):
     assert all(p.grad is not None for p in method.parameters())
 
 
-@pytest.mark.parametrize("builder", dict.fromkeys(METHODS.values()), ids=lambda builder: builder.__name__)
+@pytest.mark.parametrize("builder", dict.fromkeys(methods.METHODS.values()), ids=lambda builder: builder.__name__)
 def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
     numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
     assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(

@@ -20,7 +20,7 @@ from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models.export import export
-from fullrank.models.initial_weights import fit, initial_weights, read_start, with_initial_weights
+from fullrank.models.initial_weights import adapt_weights, initial_weights, read_start, with_initial_weights
 from fullrank.models.weights import hash_weights
 from fullrank.recipes import RECIPES, build_method, dry_run, read_recipe
 from fullrank.recipes.rules import with_start
@@ -118,7 +118,7 @@ def test_a_resumed_run_needs_the_model_only_before_its_first_checkpoint(
 def test_three_channels_become_one_so_that_gray_images_give_the_same_features():
     rgb = build_backbone(BackboneConfig(name="resnet18", arguments=NARROW)).eval()
     gray = build_backbone(BackboneConfig(name="resnet18", arguments=NARROW), channels=1).eval()
-    weights, lines = fit(gray, rgb.state_dict())
+    weights, lines = adapt_weights(gray, rgb.state_dict())
     gray.load_state_dict(weights)
     image = torch.rand(2, 1, 40, 40)
     with torch.inference_mode():
@@ -130,7 +130,7 @@ def test_three_channels_become_one_so_that_gray_images_give_the_same_features():
 def test_a_vit_of_another_size_has_the_weights_that_timm_gives_it(channels, size):
     source = build_backbone(VIT)
     network = build_backbone(replace(VIT, arguments={**VIT.arguments, "img_size": size}), channels=channels)
-    weights, lines = fit(network, source.state_dict())
+    weights, lines = adapt_weights(network, source.state_dict())
     theirs = timm.create_model(
         VIT.name,
         **VIT.arguments,

@@ -9,8 +9,8 @@ from PIL import Image
 
 from fullrank.errors import UserError
 from fullrank.images import as_images
-from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import RECIPES, DataConfig, Recipe, check, resolve, to_dict, with_fields, with_objective
+from fullrank.methods import BackboneConfig
+from fullrank.recipes import RECIPES, DataConfig, check, resolve, to_dict, with_fields, with_objective
 from fullrank.recipes.rules import Start
 from fullrank.training import OptimizerConfig
 from fullrank.views import ViewConfig
@@ -99,6 +99,7 @@ FOLLOWS = [
     ),
     ("cifar10", {"projector.widths": [64, 512]}, {"hyper.invariance": 2.0}),
     ("digits", {"views.0.count": 5}, {"hyper.invariance": 0.25}),
+    ("cifar10", {"hyper.log": False}, {"hyper.variance": 255 / 1024**2}),
 ]
 
 
@@ -139,6 +140,7 @@ def test_an_objective_without_a_published_recipe_keeps_the_rest():
     assert "no published recipe" in lines[0]
     weighted = replace(DIGITS, hyper={"invariance": 3.0})
     assert with_objective(weighted, "frossl").hyper == weighted.hyper
+    assert with_objective(RECIPES["imagenet-directclr"], "tico").projector.widths == (2048, 2048, 1024)
     own = replace(RECIPES["cifar10"], batch_size=512)  # its own values count
     assert resolve(own, {"objective": "byol"}) == with_objective(own, "byol")
 
@@ -191,9 +193,13 @@ def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(ph
     assert resolve(photos, {}, start=START).views[0].size == 224
     assert resolve(recipe, {"epochs": 400}).schedule.warmup == 1.0
     assert resolve(recipe, {"epochs": 20}).schedule.warmup == 0.5
+    assert resolve(recipe, {"optimizer.name": "lars"}).optimizer.lr == pytest.approx(
+        0.1 * 0.3 * recipe.batch_size / 256
+    )
 
 
-def test_invariance_stays_where_it_has_no_balance():
-    recipe = Recipe(hyper={"log": False}, projector=ProjectorConfig(widths=(64,)))
-    assert resolve(recipe, {"batch_size": 64}).hyper == recipe.hyper
+def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():
+    recipe = resolve("cifar10-nologs", {"projector.widths": (512, 64), "batch_size": 128})
+    assert recipe.hyper["variance"] == pytest.approx(64 / 64**2)
+    assert recipe.hyper["invariance"] == pytest.approx(4 * 128 / 64)
     assert resolve("cifar10-vicreg", {"batch_size": 64}).hyper == RECIPES["cifar10-vicreg"].hyper

@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.recipes import Recipe
-from fullrank.run.collapse_detector import (
-    CollapseDetector,
-    collapsed_share,
-    compute_burn_in_end,
-    detect_collapse,
-    find_collapse,
-    not_finite_alarm,
-)
+from fullrank.run import collapse_detector
 from fullrank.run.rows import SpectrumMetrics, SpectrumRow, TrainRow, row_from_json, row_to_json
 from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
@@ -60,7 +53,7 @@ def terms_and_numbers(text):
 def test_alarms_equal_the_recorded_alarms(name):
     recorded = RECORDED[name]
     rows = [ROWS[kind](*arguments) for kind, *arguments in recorded["rows"]]
-    alarms = detect_collapse(rows, burn_in_end=BURN_IN_END, recipe=recorded["recipe"])
+    alarms = collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END, recipe=recorded["recipe"])
     assert [
         {
             "step": alarm.step,
@@ -82,9 +75,11 @@ def test_alarms_do_not_depend_on_later_rows(numbers, cut):
         spectrum_row(5 * i, {"effective_rank": rank, "relative_variance": variance}, {}, correlation)
         for i, (rank, correlation, variance) in enumerate(numbers)
     ]
-    alarms = detect_collapse(rows, burn_in_end=BURN_IN_END)
-    assert detect_collapse(rows[:cut], burn_in_end=BURN_IN_END) == [alarm for alarm in alarms if alarm.step < 5 * cut]
-    resumed = CollapseDetector(BURN_IN_END)
+    alarms = collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END)
+    assert collapse_detector.detect_collapse(rows[:cut], burn_in_end=BURN_IN_END) == [
+        alarm for alarm in alarms if alarm.step < 5 * cut
+    ]
+    resumed = collapse_detector.CollapseDetector(BURN_IN_END)
     for row in rows[:cut]:
         resumed.update(row)
     assert [alarm for row in rows[cut:] for alarm in resumed.update(row)] == [
@@ -97,13 +92,13 @@ def test_measurable_dimensions_without_variance_are_collapsed(n, rank):
     rng = np.random.default_rng(0)
     Z = torch.from_numpy(rng.normal(size=(n, rank)) @ (np.eye(100) if rank == 100 else rng.normal(size=(rank, 100))))
     spectrum = Spectrum.from_embeddings(Z)
-    assert collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(
+    assert collapse_detector.collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(
         max(1 - rank / min(100, n // 2), 0)
     )
 
 
 def find(Z, where="projector"):
-    return find_collapse(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)), where)
+    return collapse_detector.find_collapse(SpectrumMetrics.from_spectrum(Spectrum.from_embeddings(Z)), where)
 
 
 @pytest.mark.parametrize("D", [1, 4, 128])
@@ -120,7 +115,7 @@ def test_eight_images_are_enough_to_find_a_collapse_in_four_dimensions():
 
 @given(st.integers(1, 10**6), st.integers(0, 10**5))
 def test_burn_in_ends_between_a_twentieth_and_a_quarter_of_a_run_and_after_its_first_steps(steps, warmup):
-    end = compute_burn_in_end(steps=steps, warmup=warmup)
+    end = collapse_detector.compute_burn_in_end(steps=steps, warmup=warmup)
     assert max(steps / 20, 50) <= end <= max(steps / 4 + 1, 50)
     assert end >= min(3 * warmup, steps / 4)
 
@@ -137,7 +132,9 @@ def test_burn_in_ends_between_a_twentieth_and_a_quarter_of_a_run_and_after_its_f
 def test_an_alarm_for_numbers_that_are_not_finite(step, where, objective, reason, remedy):
     recipe = Recipe(objective=objective, schedule=ScheduleConfig(warmup=0.5))
     rounded, exact = (
-        not_finite_alarm(step, 0.1, where, "nan", replace(recipe, machine=replace(recipe.machine, precision=precision)))
+        collapse_detector.not_finite_alarm(
+            step, 0.1, where, "nan", replace(recipe, machine=replace(recipe.machine, precision=precision))
+        )
         for precision in ("bf16-mixed", "32-true")
     )
     assert (rounded.alarm, rounded.where) == ("not finite", where)
@@ -153,20 +150,20 @@ def deviating_row(step, **changes):
 
 @pytest.mark.parametrize(("metric", "word"), [("image_deviation", "same view"), ("pixel_deviation", "single colour")])
 def test_views_without_variance_are_reported_at_the_first_row(metric, word):
-    (alarm,) = detect_collapse([deviating_row(0, **{metric: 0.0})], burn_in_end=BURN_IN_END)
+    (alarm,) = collapse_detector.detect_collapse([deviating_row(0, **{metric: 0.0})], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where, alarm.metric) == (0, "constant views", "views", metric)
     assert word in alarm.message
-    assert detect_collapse([deviating_row(0, image_deviation=0.01)], burn_in_end=BURN_IN_END) == []
+    assert collapse_detector.detect_collapse([deviating_row(0, image_deviation=0.01)], burn_in_end=BURN_IN_END) == []
 
 
 @pytest.mark.parametrize("where", ["backbone", "projector"])
 def test_equal_embeddings_are_reported_at_the_first_row_whatever_the_loss(where):
     variance = {"backbone": 0.3, "projector": 0.3} | {where: 1e-14}
     row = replace(train_row(1, {"variance": 0.0}), relative_variance=variance)
-    (alarm,) = detect_collapse([deviating_row(0), row], burn_in_end=BURN_IN_END)
+    (alarm,) = collapse_detector.detect_collapse([deviating_row(0), row], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where, alarm.metric) == (1, "complete collapse", where, "batch_variance")
     row = spectrum_row(0, {"relative_variance": 0.0}, {"relative_variance": 0.0})
-    (alarm,) = detect_collapse([row, replace(row, step=10)], burn_in_end=BURN_IN_END)
+    (alarm,) = collapse_detector.detect_collapse([row, replace(row, step=10)], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where) == (0, "complete collapse", "backbone")
 
 
@@ -179,4 +176,4 @@ def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
         "large steps, no projector": [before, equal],
     }
     for cause, log in rows.items():
-        assert detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause == cause
+        assert collapse_detector.detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause == cause

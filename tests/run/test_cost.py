@@ -30,6 +30,7 @@ def test_the_pace_is_that_of_the_steps_after_the_first_without_what_happens_betw
 @pytest.mark.parametrize(("hours", "seconds", "steps"), [(1.0, 0.7, 33), (12.0, 0.05, 1000), (0.5, 3.0, 7)])
 def test_the_epochs_fit_and_one_more_would_not(hours, seconds, steps):
     epochs = choose_epochs(Recipe(), hours, seconds, steps)[0].epochs
+    assert choose_epochs(Recipe(), hours, seconds, steps, **{"schedule.warmup": 7.0})[0].schedule.warmup == 7.0
     assert cost.REST * epochs * steps * seconds <= 3600 * hours < cost.REST * (epochs + 1) * steps * seconds
 
 

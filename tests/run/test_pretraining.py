@@ -153,19 +153,6 @@ def test_a_batch_that_is_not_divisible_by_the_devices_is_an_error(small, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_the_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert block, "README.md has no ```python block"
-    monkeypatch.chdir(tmp_path)
-    exec(compile(block[1], "README.md", "exec"), {})
-    scores, features = capsys.readouterr().out.splitlines()
-    numbers = [float(word) for word in scores.split()]
-    assert len(numbers) == 2
-    assert features == "torch.Size([1, 128])"
-    assert 1 < numbers[0] < 129  # an effective rank
-    assert 0.1 < numbers[1] <= 1  # an accuracy
-
-
 @pytest.fixture
 def streaming_recipe(small, tmp_path, monkeypatch):
     """A recipe that streams images from local files."""

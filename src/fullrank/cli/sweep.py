@@ -40,7 +40,7 @@ from fullrank.sweep.sweeping import sweep_plan
 from fullrank.sweep.table import MAX_WIDTH
 
 # Flag → the field of the recipe that it names.
-SHORT = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
+SHORT_FLAGS = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
 
 
 @config
@@ -112,7 +112,7 @@ def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
         raise UserError(f"'{arguments[0]}' follows no flag; for example: fullrank sweep digits --epochs 5 10")
     found: dict[str, list[str]] = {}
     for flag, words in flag_words(arguments):
-        name = SHORT.get(flag, flag)
+        name = SHORT_FLAGS.get(flag, flag)
         if name == "seed" or name in found:
             raise UserError(f"--{flag}: give --seeds, and all values of a flag after one --{flag}")
         found[name] = words

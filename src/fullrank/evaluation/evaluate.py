@@ -8,7 +8,7 @@ import torch
 
 from fullrank.errors import UserError
 from fullrank.evaluation.features import FeatureSet, Network, calibrate_batchnorm, feature_sets, raw_pixels
-from fullrank.evaluation.finetune import Course
+from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.outcomes import Outcome, score_predictions
 from fullrank.evaluation.probes import PROBES, run_probe
 from fullrank.evaluation.protocol import FewShotProtocol, Scoring, settings_of
@@ -137,20 +137,20 @@ def score_networks(networks: Iterable[Network], task: Task, choices: Scoring) ->
 
 def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scoring) -> Evaluation:
     """Score a model, the baselines and other models on the same images, and compare them; nothing is stored."""
-    several = task.splits.train.multi_labels is not None
-    unused = [name for name in choices.probes if several and not PROBES[name].several]
+    multilabel = task.splits.train.multi_labels is not None
+    unused = [name for name in choices.probes if multilabel and not PROBES[name].multilabel]
     used = tuple(name for name in choices.probes if name not in unused)
     if not used:
-        usable = " and ".join(name for name, row in PROBES.items() if row.several)
+        usable = " and ".join(name for name, row in PROBES.items() if row.multilabel)
         raise UserError(f"no probe of {', '.join(unused)} scores several labels an image; use {usable}")
     networks = networks_of(model, others, task, choices)
     sets, outcomes = score_networks(networks, task, replace(choices, probes=used))
     if choices.supervised:
-        course = Course.of(task, model, choices.protocols.supervised)
-        task.notify(f"{SUPERVISED}: {course.protocol.epochs} epochs")
-        _, prediction = course.take(model.untrained(), seed=choices.seed)
-        settings = settings_of(course.protocol)
-        outcomes += score_predictions(SUPERVISED, "supervised", settings, [prediction], course.target)
+        training = SupervisedTraining.of(task, model, choices.protocols.supervised)
+        task.notify(f"{SUPERVISED}: {training.protocol.epochs} epochs")
+        _, prediction = training.run(model.untrained(), seed=choices.seed)
+        settings = settings_of(training.protocol)
+        outcomes += score_predictions(SUPERVISED, "supervised", settings, [prediction], training.target)
     first = sets[0]
     read = len(first.train.X), len(first.test.X)
     found = task.evaluation(model, outcomes, first.target, read, seed=choices.seed)
@@ -176,7 +176,7 @@ def networks_of(model: Model, others: Sequence[Model], task: Task, choices: Scor
     preprocess, suffix = preprocess_of(model), "" if choices.dimensions == ":" else f"[{choices.dimensions}]"
     yield Network(f"backbone{suffix}", model.backbone, preprocess, choices.selected)
     if choices.baselines and model.init is not None:
-        yield Network("initial weights", model.initial(), preprocess)
+        yield Network(f"initial weights{suffix}", model.initial(), preprocess, choices.selected)
     for other in others:
         yield Network(other.name, other.backbone, preprocess_of(other))
     if choices.baselines:

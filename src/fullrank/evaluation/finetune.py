@@ -30,6 +30,8 @@ from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hu
 from fullrank.models.features import preprocessed_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
+from fullrank.training.config import ScheduleConfig
+from fullrank.training.schedules import lr_factor
 
 # The feature set of the network that starts from random weights.
 RANDOM = "random weights"
@@ -94,10 +96,10 @@ def finetune(
     if out is not None:
         check_folder(Path(out), (WEIGHTS, CONFIG, CARD, CLASSIFIER), overwrite=overwrite)
     loaded = load(model)
-    path, options = file_of(loaded, store=store), {"several": False, "elsewhere": labelled is not None}
+    path, options = file_of(loaded, store=store), {"multilabel": False, "elsewhere": labelled is not None}
     task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, **options)
     loaded = with_depth(loaded, task.splits.train)
-    course = Course.of(task, loaded, given)
+    training = SupervisedTraining.of(task, loaded, given)
     starts: dict[str, Callable[[int], nn.Module]] = {"backbone": lambda _: deepcopy(loaded.backbone)}
     if loaded.init is not None:
         starts["initial weights"] = lambda _: loaded.initial()
@@ -107,18 +109,19 @@ def finetune(
     for number in range(seed, seed + seeds):
         for name, build in starts.items():
             count = f"training {sum(map(len, trained.values())) + 1} of {seeds * len(starts)}"
-            notify(f"{count}: seed {number}, from {name}, {course.protocol.epochs} epochs")
+            notify(f"{count}: seed {number}, from {name}, {training.protocol.epochs} epochs")
             network = build(number)
-            head, prediction = course.take(network, seed=number)
+            head, prediction = training.run(network, seed=number)
             trained[name].append(prediction)
             first = first or [network, head]
-    settings, target = settings_of(course.protocol), course.target
+    settings, target = settings_of(training.protocol), training.target
     outcomes = [
         outcome
         for name, predictions in trained.items()
         for outcome in score_predictions(name, "finetune", settings, predictions, target)
     ]
-    evaluation = task.evaluation(loaded, outcomes, target, (len(course.train), len(course.test)), seed=seed, seeds=True)
+    read = len(training.train), len(training.test)
+    evaluation = task.evaluation(loaded, outcomes, target, read, seed=seed, seeds=True)
     evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
     if out is not None:
         network, head = first
@@ -136,7 +139,7 @@ def finetune(
 
 
 @dataclass(frozen=True)
-class Course:
+class SupervisedTraining:
     """The readable images of a task in memory, at the size of a network, on which networks are trained and scored."""
 
     train: MemoryImages
@@ -146,8 +149,8 @@ class Course:
     device: torch.device
 
     @classmethod
-    def of(cls, task: Task, model: Model, protocol: SupervisedProtocol) -> "Course":
-        """Decode the images; the training has no flips if the views of the model's run have none."""
+    def of(cls, task: Task, model: Model, protocol: SupervisedProtocol) -> "SupervisedTraining":
+        """Decode the images; the training has no flips if one of the views of the model's run has none."""
         train, test = (preprocess_all(part, model.preprocess, task) for part in (task.splits.train, task.splits.test))
         if model.recipe is not None and not all(view.flip for view in model.recipe.views):
             protocol = replace(protocol, flip=0.0)
@@ -159,7 +162,7 @@ class Course:
         """The labels of the labelled test images."""
         return Target.of(self.test, labelled_rows(self.test))
 
-    def take(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
+    def run(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
         """Train a network, in place, with a new linear classifier, and return the classifier and its predictions.
 
         The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes,
@@ -186,7 +189,8 @@ class Course:
             head = nn.Linear(D, classes).to(device)
             parameters = [*network.parameters(), *head.parameters()]
             optimizer = torch.optim.AdamW(parameters, lr=protocol.lr, weight_decay=protocol.weight_decay)
-            factor = partial(learning_rate_factor, steps=protocol.epochs * steps)
+            total = protocol.epochs * steps  # warm-up over 5 % of them, then a half cosine
+            factor = partial(lr_factor, ScheduleConfig(warmup=max(total // 20, 1)), steps_per_epoch=1, total=total)
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
             network.train()
             for epoch in range(protocol.epochs):
@@ -219,15 +223,3 @@ def preprocess_all(images: AnyImages, preprocess: Preprocess, task: Task) -> Mem
         torch.as_tensor(images.groups).cpu()[rows],
         None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows],
     )
-
-
-def learning_rate_factor(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: linear warm-up over 5 % of the steps, then a half cosine to zero.
-
-    >>> [round(learning_rate_factor(step, 100), 2) for step in (0, 4, 5, 52, 99)]
-    [0.2, 1.0, 1.0, 0.51, 0.0]
-    """
-    warmup = max(steps // 20, 1)
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(steps - warmup, 1)))

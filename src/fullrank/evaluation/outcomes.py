@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from scipy.special import softmax, stdtrit
+from scipy.special import softmax
 from torch import Tensor
 
 from fullrank.evaluation import bootstrap
+from fullrank.evaluation.paired import paired_difference
 from fullrank.evaluation.score import (
     ACCURACY,
     AUROC,
@@ -166,16 +167,16 @@ def score_predictions(
         target: the labels.
         by_class: also score balanced accuracy, AUROC, recalls and the confusion matrix.
     """
-    ones, several, found, last = np.ones((1, len(target.labels))), target.labels.ndim == 2, [], None
+    ones, multilabel, found, last = np.ones((1, len(target.labels))), target.labels.ndim == 2, [], None
     for last in predictions:  # one after the other: the logits of many draws may not fit in memory
         found.append(metrics_of(last.logits, target, by_class=by_class))
     assert last is not None, "a probe has a prediction"
     details: dict[str, Any] = {"chosen": last.chosen, "note": last.note}
-    if several or by_class:
-        of_classes: list[Any] = [each[MAP if several else BALANCED] for each in found]
+    if multilabel or by_class:
+        of_classes: list[Any] = [each[MAP if multilabel else BALANCED] for each in found]
         values = np.mean([each.by_class(ones)[0] for each in of_classes], axis=0)
         details["per_class"] = target.by_name(values.tolist())
-    if several:
+    if multilabel:
         details["positives"] = target.by_name(target.positive.sum(0).tolist())
     elif by_class and len(found) == 1:
         classes = int(max(last.logits.shape[1], target.labels.max() + 1))
@@ -240,7 +241,7 @@ def judge(
         ours, theirs = outcomes[first], outcomes[other]
         difference = ours.score.value - theirs.score.value
         low, high = bootstrap.interval(values[first] - values[other])
-        half = seed_half_width(np.subtract(ours.repetitions, theirs.repetitions)) if seeds else 0.0
+        half = paired_difference(ours.repetitions, theirs.repetitions).half_width if seeds and ours.score.n > 1 else 0.0
         if half:
             below, above = (math.hypot(end - difference, half) for end in (low, high))
             low, high = difference - below, difference + above
@@ -262,14 +263,3 @@ def judge(
             )
         )
     return tuple(scores), tuple(comparisons)
-
-
-def seed_half_width(differences: Float[np.ndarray, " S"]) -> float:
-    """Return half the width of the 95 % interval of the mean of paired differences, t(0.975, S − 1) · sd/√S; 0 for one
-    seed.
-
-    >>> round(seed_half_width(np.array([0.01, 0.02, 0.03])), 4)
-    0.0248
-    """
-    S = len(differences)
-    return 0.0 if S < 2 else float(stdtrit(S - 1, 0.975) * differences.std(ddof=1) / math.sqrt(S))

@@ -112,13 +112,13 @@ class Probe(NamedTuple):
     Attributes:
         predict: A function of a feature set, the protocol and a seed, which returns a prediction, or one a draw.
         each: The number of the protocol of which each value is a score; it is given to `predict`.
-        several: Whether images may have several labels each.
+        multilabel: Whether images may have several labels each.
         by_class: Whether there are scores by class; not for means over many draws.
     """
 
     predict: Callable[..., Prediction | Iterable[Prediction]]
     each: str = ""
-    several: bool = False
+    multilabel: bool = False
     by_class: bool = True
 
 
@@ -141,10 +141,10 @@ def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: 
 
 # Name on the command line → probe. Its numbers are in `Protocols`.
 PROBES: dict[str, Probe] = {
-    "linear": Probe(_plain(linear_probe), several=True),
+    "linear": Probe(_plain(linear_probe), multilabel=True),
     "linear-sgd": Probe(_gradient),
     "linear-imagenet": Probe(_gradient),
-    "knn": Probe(_plain(lambda *data, seed, **numbers: knn(*data, **numbers)), several=True),
+    "knn": Probe(_plain(lambda *data, seed, **numbers: knn(*data, **numbers)), multilabel=True),
     "svm": Probe(_plain(linear_svm)),
     "few-shot": Probe(
         _plain(lambda *data, penalty, **numbers: few_shot(*data, penalties=(penalty,), **numbers)),

@@ -297,8 +297,8 @@ class Scoring:
         train_subset: Train the probes on the images of the run's data.subset, instead of all training images.
         resize: Shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by
             default that of the model.
-        dimensions: Range of feature dimensions to score, such as :360 or 360: (not of raw pixels); such scores are not
-            stored.
+        dimensions: Range of feature dimensions to score, such as :360 or 360: (not of raw pixels and other models);
+            such scores are not stored.
         seed: Seed of all random draws. If the images have no named splits, the seed of the run splits them.
     """
 

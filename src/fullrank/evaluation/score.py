@@ -132,7 +132,8 @@ class Evaluation:
             an image the mean average precision of equal scores.
         statement: One sentence that describes the training and the test images.
         left_out: Descriptions of what was not scored, with the reason.
-        comparisons: The backbone against each other feature set, by the main probe.
+        comparisons: The backbone against each other feature set, by the probe of the verdict; in a file also by the
+            probes of earlier verdicts, the newest first.
         verdict: One sentence: better or worse than the strongest alternative, or undecided.
         finetuned: The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes
             it.
@@ -153,7 +154,7 @@ class Evaluation:
 
     @property
     def main(self) -> Score | None:
-        """The score of the verdict: the first linear probe on all labels, or else the first score."""
+        """The first linear probe on all labels, or else the first score."""
         return main_score(self.scores)
 
     @property
@@ -315,7 +316,9 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
     same = [each for each in stored if _images(each) == _images(new)]
     scores = {score.key: score for each in same for score in each.scores}
     replaced = sum(score.key in scores for score in new.scores)
-    comparisons = {(each.name, each.against): each for entry in (*same, new) for each in entry.comparisons}
+    comparisons: dict[tuple[str, str], Comparison] = {}
+    for each in (each for entry in (new, *reversed(same)) for each in entry.comparisons):
+        comparisons.setdefault((each.name, each.against), each)
     merged = replace(
         new,
         scores=tuple((scores | {score.key: score for score in new.scores}).values()),

@@ -13,8 +13,7 @@ from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from torch import Tensor, nn
 
-from fullrank.errors import UserError
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.images.reading import Device, Reading
 from fullrank.models import load, resolve_device
 from fullrank.models.features import embedded_batches
@@ -82,9 +81,8 @@ class Spectra(dict[str, Spectrum]):
         Raises:
             UserError: the suffix is another one, or the file exists or cannot be written.
         """
-        write = {".npz": self._write_npz, ".json": self._write_json, ".png": self._draw}.get(Path(path).suffix.lower())
-        if write is None:
-            raise UserError(f"{path} ends in '{Path(path).suffix}', expected .npz, .json or .png")
+        writers = {".npz": self._write_npz, ".json": self._write_json, ".png": self._draw}
+        write = writers[check_suffix(path, tuple(writers))]
         with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("wb") as file:
             write(file)
 

@@ -90,7 +90,7 @@ def open_task(
     device: Device | None,
     notify: Notify,
     *,
-    several: bool = True,
+    multilabel: bool = True,
     elsewhere: bool = False,
 ) -> Task:
     """Return the images for training and for scoring probes, after telling the user what they are; `elsewhere`: whether
@@ -101,7 +101,7 @@ def open_task(
     """
     seed = model.recipe.split_seed if model.recipe else choices.seed
     splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
-    if reason := why_not_scorable(splits.train, splits.test, several=several):
+    if reason := why_not_scorable(splits.train, splits.test, multilabel=multilabel):
         raise UserError(f"nothing can be scored: {reason}")
     shared = overlap(model, splits.test) if elsewhere else ""
     statement = "; ".join(filter(None, (splits.statement, shared)))
@@ -128,9 +128,9 @@ def labelled_rows(images: AnyImages) -> Int64[torch.Tensor, " m"]:
     return (torch.as_tensor(labels).cpu() >= 0).nonzero().flatten()
 
 
-def why_not_scorable(train: AnyImages, test: AnyImages, *, several: bool = False) -> str:
-    """Return the reason why no probe can be scored, or an empty string; `several`: whether images with several labels
-    can be scored.
+def why_not_scorable(train: AnyImages, test: AnyImages, *, multilabel: bool = False) -> str:
+    """Return the reason why no probe can be scored, or an empty string; `multilabel`: whether images with several
+    labels can be scored.
     """
     of_train, of_test = (f" of {source}" if (source := getattr(part, "source", "")) else "" for part in (train, test))
     if train.multi_labels is None and test.multi_labels is None:
@@ -142,7 +142,7 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, several: bool = False
             remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
             return f"the training images{of_train} have no labels; {remedy}"
         divides, needed = classes > 1, "images of two classes"
-    elif not several:
+    elif not multilabel:
         only = "which only fullrank evaluate scores; name a column of one label each with --data.label_column"
         return f"the images{of_train} have several labels each, {only}"
     elif train.multi_labels is None or test.multi_labels is None or tuple(train.classes) != tuple(test.classes):

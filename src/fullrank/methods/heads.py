@@ -38,8 +38,8 @@ class ClipToUnitBall(nn.Module):
 class Prototypes(StepModule):
     """Cosines of embeddings with K prototypes, in float32 or float64 because they are divided by a small temperature.
 
-    The prototypes are normalised in the forward pass, not after a step, so neither their length nor its weight decay
-    has an effect.
+    The prototypes are normalised in the forward pass, not after a step, so the loss does not depend on their length;
+    length and weight decay only change their effective learning rate.
 
     Args:
         dimensions: dimension D of the embeddings.

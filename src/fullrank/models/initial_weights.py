@@ -98,7 +98,7 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
         )
     network = build_encoder(recipe).backbone
     wanted = network.state_dict()
-    fitted, lines = fit(network, weights)
+    fitted, lines = adapt_weights(network, weights)
     random, unused = not_fitting(wanted, weights | fitted), [name for name in weights if name not in wanted]
     count = sum(not is_counter(name) for name in wanted)
     if count - len(random) < MIN_SHARE * count:
@@ -118,7 +118,7 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
     return fitted, lines
 
 
-def fit(network: nn.Module, weights: Weights) -> tuple[dict[str, Tensor], list[str]]:
+def adapt_weights(network: nn.Module, weights: Weights) -> tuple[dict[str, Tensor], list[str]]:
     """Return the tensors that fit a network, converted by timm where their shapes differ, and a line for each
     conversion.
     """

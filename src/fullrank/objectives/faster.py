@@ -63,7 +63,9 @@ def faster_form(name: str) -> Any:
     module, _, form = name.partition(":")
     try:
         return getattr(importlib.import_module(f"fullrank.objectives.fast.{module}"), form)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("fullrank.objectives.fast"):
+            raise
         return None
 
 

@@ -45,13 +45,14 @@ def frossl(
     N − 1)/D², the inverse of the smallest F, the terms weigh as with logarithms at the optimum, and F/F_min times more
     elsewhere; the logarithm removes this factor, which Section 3.1 of the paper calls self-regulation.
 
-    A constant column stays zero. At complete collapse the variance term is 0, the value of a single non-constant
-    column, and the gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of the two
-    matrices is computed.
+    A constant column stays zero. At complete collapse the variance term is 0 (with logarithms, the value of a single
+    non-constant column), and the gradient is zero. The cost is V·N·D·min(N, D): ‖ZᵀZ‖_F = ‖ZZᵀ‖_F, and the smaller of
+    the two matrices is computed.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
-        invariance: weight of the distance between views.
+        invariance: weight of the distance between views; 1 is balanced for the paper's N = 256, D = 1024 and V = 2, and
+            4N/(D(V − 1)) for others (docs/objectives.md), which recipes take.
         variance: weight of the variance term; 1 with logarithms, min(D, N − 1)/D² without (columns or matrix
             normalised).
         log: False uses ‖Z_vᵀZ_v‖_F² without the logarithm, and needs another `variance`.

@@ -7,7 +7,7 @@ from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import check_name, is_built_for_one_size
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_invariance, scaled, stem_for
+from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_weights, scaled, stem_for
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
@@ -30,7 +30,7 @@ def photos_recipe(
     | optimizer | AdamW for this batch, `OPTIMIZERS`; for a vision transformer `VISION_TRANSFORMER` |
     | warm-up | a twentieth of the epochs (a vision transformer: a tenth), at least one epoch, at most a fifth of them |
     | views | crop, flip, jitter, grayscale and, from 64 px on, blur |
-    | invariance weight | that of `balanced_invariance`: 4N/D for batches of N images and D dimensions |
+    | invariance weight | that of `balanced_weights`: 4N/D for batches of N images and D dimensions |
 
     Args:
         source: source of the images.
@@ -66,7 +66,7 @@ def photos_recipe(
         epochs=epochs,
         batch_size=batch_size,
     )
-    return replace(recipe, hyper={"invariance": balanced_invariance(recipe)})
+    return replace(recipe, hyper={"invariance": balanced_weights(recipe)["invariance"]})
 
 
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:

@@ -140,8 +140,8 @@ class MachineConfig:
     Attributes:
         accelerator: auto, cpu, cuda or mps; auto uses a GPU if there is one.
         devices: Number of devices, with one process each.
-        micro_batch: Images per forward pass on a device, to save memory without a change of the loss. 0: the whole
-            share of the batch at once.
+        micro_batch: Images per forward pass on a device, to save memory. Loss and gradient stay the same, except with
+            BatchNorm, which normalises each micro-batch. 0: the whole share of the batch at once.
         precision: auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else
             32-true. The run's recipe has the choice. The objective is always computed in float32 or better.
         compile: Compile the method with torch.compile.
@@ -256,7 +256,8 @@ FREE_FIELDS = (
 
 
 def decides_weights(name: str) -> bool:
-    """Return whether a field, by its dotted name, decides the weights of a run, up to rounding.
+    """Return whether a field, by its dotted name, decides the weights of a run, up to rounding (with BatchNorm,
+    `machine.micro_batch` decides them too; a resumed run says so).
 
     >>> [decides_weights(name) for name in ("epochs", "views.0.size", "spectrum.every", "data.source")]
     [True, True, False, False]

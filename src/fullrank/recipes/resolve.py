@@ -16,6 +16,7 @@ import torch
 from fullrank.errors import UserError, suggest
 from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
+from fullrank.methods import ProjectorConfig
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.catalog import ENTRIES, RECIPES
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
@@ -196,7 +197,9 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     projector, optimizer = recipe.projector, recipe.optimizer
     if tensor_names(find_objective(objective)) == ("R",):
         projector = replace(projector, kind="mlp", widths=())
-    elif projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
+    elif projector.absent and tensor_names(find_objective(recipe.objective)) == ("R",):
+        projector = replace(projector, widths=ProjectorConfig().widths)
+    if projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
         *hidden, D = projector.widths
         projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
     if objective != recipe.objective:

@@ -148,20 +148,21 @@ def stem_for(network: str, size: int) -> Literal["small", "standard"]:
     return "small" if size <= LARGEST_SMALL_STEM and has_plain_stem(network) else "standard"
 
 
-def balanced_invariance(recipe: Recipe) -> float | None:
-    """Return FroSSL's invariance weight 4N/(D(V − 1)), which keeps the balance of the paper's N = 256, D = 1024 and V =
-    2 at weight 1.
+def balanced_weights(recipe: Recipe) -> dict[str, float]:
+    """Return the weights of FroSSL's terms that keep their balance: that of the paper's N = 256, D = 1024 and V = 2.
 
-    None for another objective, and where D is not the last width of an MLP. Source: docs/objectives.md, "The invariance
-    weight".
+    The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
+    gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
+    an MLP. Source: docs/objectives.md, "The invariance weight".
 
-    >>> [balanced_invariance(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
-    [1.0, 0.25, None]
+    >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
+    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
     """
-    V, projector = sum(view.count for view in recipe.views), recipe.projector
-    if recipe.objective != "frossl" or not recipe.hyper["log"] or V < 2 or projector.kind != "mlp" or projector.absent:
-        return None
-    return 4 * recipe.batch_size / (projector.widths[-1] * (V - 1))
+    N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
+    if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
+        return {}
+    D = projector.widths[-1]
+    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if recipe.hyper["log"] else min(D, N - 1) / D**2}
 
 
 def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
     | backbone | timm's own arguments instead of the recipe's, and the stem |
     | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
-    | batch size, projector, number of views | FroSSL's invariance weight, which keeps its balance |
+    | batch size, projector, number of views, `log` | the weights of FroSSL's terms, which keep their balance |
 
     A published recipe equals its publication as long as none of these is given.
 
@@ -184,7 +185,8 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     wanted, found = with_fields(recipe, given), {}
     optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
     if optimizer != recipe.optimizer.name:
-        found["optimizer.lr"] = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
+        rate = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
+        found["optimizer.lr"] = rate * (RATE_WITH_INIT if recipe.init else 1.0)
         for name in ("weight_decay", "last_weight_decay", "decay_all"):
             found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
     elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
@@ -200,9 +202,9 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
         found |= {"backbone.arguments": {}, "backbone.stem": stem_for(wanted.backbone.name, after)}
     elif (before <= LARGEST_SMALL_STEM) != (after <= LARGEST_SMALL_STEM):
         found["backbone.stem"] = stem_for(recipe.backbone.name, after)
-    balance, balanced = balanced_invariance(recipe), balanced_invariance(wanted)
-    if balance and balanced and balance != balanced:
-        found["hyper.invariance"] = recipe.hyper["invariance"] * balanced / balance
+    balance, balanced = balanced_weights(recipe), balanced_weights(wanted)
+    changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
+    found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
     return {name: value for name, value in found.items() if not is_below(name, given)}
 
 
@@ -248,7 +250,7 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     | field | value |
     |---|---|
     | backbone | that of the model |
-    | channels | those of the model, if the images are gray or RGB; else those of the images |
+    | channels | those of the model, if model and images are gray or RGB; else those of the images |
     | mean, std | those of the model; for gray images and an RGB model, their means; for other channels, the images' |
     | learning rate | a tenth |
     | warm-up | at most a fortieth of the epochs |

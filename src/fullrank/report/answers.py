@@ -7,6 +7,7 @@ from fullrank.evaluation.score import Evaluation
 from fullrank.evaluation.verdict import decide, verdict
 from fullrank.report.summary import RunSummary, look_up, series
 from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 
 # The feature set that tells whether a run learned anything.
 UNTRAINED = "untrained backbone"
@@ -16,7 +17,7 @@ OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "undecided": (
 # improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long.
 STILL_IMPROVING = 0.01
 # Minimum number of held-out losses for a statement about the last quarter of a run.
-MIN_EVALUATIONS = 8
+MIN_LOSSES = 8
 
 
 class Answer(NamedTuple):
@@ -89,7 +90,8 @@ def is_it_better(run: RunSummary) -> Answer:
     """
     for evaluation in run.evaluations_by_relevance():
         if evaluation.comparisons and (evaluation.verdict or evaluation.finetuned):
-            rivals = [found for found in evaluation.comparisons if found.name == evaluation.comparisons[0].name]
+            found = [c for c in evaluation.comparisons if (c.probe == "finetune") != bool(evaluation.verdict)]
+            rivals = [c for c in found if c.name == found[0].name]  # the newest verdict comes first
             outcome = decide(max(rivals, key=lambda rival: rival.reference))
             finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
             rest = (finetuned, _images(evaluation), _older(run, evaluation))
@@ -171,7 +173,7 @@ def _improvement(run: RunSummary) -> str:
     the last value, in the last quarter of the run.
     """
     steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    if len(losses) < MIN_EVALUATIONS or unfinished_sentence(run):
+    if len(losses) < MIN_LOSSES or unfinished_sentence(run):
         return ""
     before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
     if before - losses[-1] < STILL_IMPROVING * (losses.max() - losses[-1]) or losses.max() == losses[-1]:
@@ -209,7 +211,7 @@ def _collapsed(run: RunSummary) -> str:
 def _small_sample(run: RunSummary, location: str) -> str:
     """Return the number of images of the last spectrum if there are fewer than ten per dimension, or else nothing."""
     metrics = run.last_metrics(location)
-    if metrics is None or metrics.samples >= 10 * metrics.dimensions:
+    if metrics is None or metrics.samples >= SAMPLES_PER_DIMENSION * metrics.dimensions:
         return ""
     return f"{count(metrics.samples)} images for the {count(metrics.dimensions)} dimensions of the {location}"
 

@@ -7,12 +7,14 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from fullrank.distributed import all_reduce_max, world_size
 from fullrank.recipes import Recipe, resolve
 from fullrank.recipes.recipe import view_sizes
+from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 
 # Steps before the measurement, which also allocate memory and start workers, and least number of measured steps.
 WARM_UP, MEASURED = 2, 3
@@ -21,7 +23,7 @@ REST = 1.05
 
 # Largest number of forward passes of all spectrum evaluations, as a share of the passes of the training.
 EVALUATION_SHARE = 0.015
-SAMPLES_PER_DIMENSION = (10, 5, 2)  # ten images per dimension estimate a spectrum well; two are the minimum
+PER_DIMENSION = (SAMPLES_PER_DIMENSION, 5, 2)  # images that estimate a spectrum well; two are the minimum
 MIN_EVALUATIONS, PREFERRED_EVALUATIONS, MAX_EVALUATIONS = 20, 50, 100  # the slider of the report shows 100
 # An eigenvalue that is estimated from n images has a relative standard error of √(2/n), 18 % for 64 images.
 MIN_SAMPLES = 64
@@ -70,10 +72,14 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
     return all_reduce_max(round(1e6 * pace.step_seconds)) / 1e6
 
 
-def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int) -> tuple[Recipe, str]:
-    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user."""
+def choose_epochs(
+    recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int, **given: Any
+) -> tuple[Recipe, str]:
+    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user;
+    `given` are fields of the user, which do not follow from the epochs.
+    """
     hours_per_epoch = REST * step_seconds * steps_per_epoch / 3600
-    recipe = resolve(recipe, {"epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
+    recipe = resolve(recipe, {**given, "epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
     line = (
         f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
         f"measured: {hours_per_epoch * recipe.epochs:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
@@ -82,7 +88,7 @@ def choose_epochs(recipe: Recipe, hours: float, step_seconds: float, steps_per_e
 
 
 @dataclass(frozen=True)
-class EvaluationPlan:
+class SpectrumPlan:
     """The plan of a run's spectrum evaluations.
 
     Attributes:
@@ -99,15 +105,13 @@ class EvaluationPlan:
         """Return whether the evaluation after `step` of `total` steps includes the held-out loss; that before the first
         step never does.
 
-        >>> [step for step in range(0, 50, 10) if EvaluationPlan(samples=64, every=10, loss_every=2).has_loss(step, 40)]
+        >>> [step for step in range(0, 50, 10) if SpectrumPlan(samples=64, every=10, loss_every=2).has_loss(step, 40)]
         [20, 40]
         """
         return step > 0 and math.ceil((total - step) / self.every) % self.loss_every == 0
 
 
-def plan_evaluations(
-    recipe: Recipe, *, steps: int, dimensions: int, available: int, samples: int = 0
-) -> EvaluationPlan:
+def plan_evaluations(recipe: Recipe, *, steps: int, dimensions: int, available: int, samples: int = 0) -> SpectrumPlan:
     """Return the plan of a run's spectrum evaluations, which take 1.5 % of the forward passes of its training.
 
     A step passes each view forward and backward, which counts as three passes; views are counted by their pixels. An
@@ -124,12 +128,12 @@ def plan_evaluations(
         samples: images per evaluation; 0: computed as above. A run with a given number has at least 20 evaluations.
 
     >>> plan_evaluations(Recipe(batch_size=256), steps=20_000, dimensions=128, available=10_000)
-    EvaluationPlan(samples=1280, every=203, loss_every=1)
+    SpectrumPlan(samples=1280, every=203, loss_every=1)
     """
     largest, *_ = sizes = view_sizes(recipe)
     views = recipe.batch_size * sum(V * (size / largest) ** 2 for size, V in sizes.items())
     budget = EVALUATION_SHARE * steps * 3 * views / world_size()
-    counts = [samples] if samples else [min(k * dimensions, available) for k in SAMPLES_PER_DIMENSION]
+    counts = [samples] if samples else [min(k * dimensions, available) for k in PER_DIMENSION]
     n = next((n for n in counts if budget / (n + views) >= PREFERRED_EVALUATIONS), counts[-1])
     evaluations, losses, every = budget / (n + views), MAX_EVALUATIONS, recipe.spectrum.every
     if evaluations < MIN_EVALUATIONS and samples:
@@ -139,4 +143,4 @@ def plan_evaluations(
         n = min(max(int((budget - losses * views) / MIN_EVALUATIONS), MIN_SAMPLES), n)
         evaluations = min(max((budget - losses * views) / n, 2), MIN_EVALUATIONS)
     every = every or math.ceil(steps / (int(min(evaluations, MAX_EVALUATIONS)) - 1))
-    return EvaluationPlan(n, every, loss_every=1 if samples else math.ceil(math.ceil(steps / every) / losses))
+    return SpectrumPlan(n, every, loss_every=1 if samples else math.ceil(math.ceil(steps / every) / losses))

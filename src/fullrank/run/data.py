@@ -20,7 +20,7 @@ from fullrank.images.dataset_info import Fingerprint, channel_statistics, datase
 from fullrank.images.load import MemoryImages, MixedSizesError, load_images
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
-from fullrank.run.cost import EvaluationPlan, plan_evaluations
+from fullrank.run.cost import SpectrumPlan, plan_evaluations
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
@@ -53,7 +53,7 @@ class TrainingData:
     train: MemoryImages | Images | StreamedImages
     num_images: int
     sample: MemoryImages | Images
-    plan: EvaluationPlan
+    plan: SpectrumPlan
     held_out: MemoryImages
     decoding: Decoding
     scored: tuple[MemoryImages | Images, ...] = ()

@@ -27,6 +27,7 @@ from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, assemble, build_method, check, code_names, dry_run, import_code, resolve, to_dict
 from fullrank.recipes.assembling import Assembly
 from fullrank.recipes.forecast import forecast_run
+from fullrank.recipes.rules import plain_fields
 from fullrank.run.cost import choose_epochs, measure_step, plan_evaluations
 from fullrank.run.data import TrainingData, open_data
 from fullrank.run.directory import Run, as_path, check_free, create_run, is_run, resume_command, run_lock
@@ -138,6 +139,7 @@ def pretrain(
     source = MEMORY if images is not None else data
     named = {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
     named = {name: str(x) if isinstance(x, Path) else x for name, x in named.items() if x is not None}
+    kept = {name: x for name, x in plain_fields(changes).items() if name.startswith(("schedule.", "method."))}
     given = None
     if old is None or recipe is not None:
         start = None if init is None else read_start(init, changes)
@@ -147,7 +149,7 @@ def pretrain(
     if given is not None and path and resume_or_start and is_run(path):
         old, named = path, {}
         if hours is not None:
-            given, hours = resolve(given, {"epochs": Run(path).recipe.epochs}), None
+            given, hours = resolve(given, kept | {"epochs": Run(path).recipe.epochs}), None
     elif path is not None:
         check_free(path, overwrite=overwrite)
     if old is not None:
@@ -162,7 +164,7 @@ def pretrain(
             raise UserError("images in memory cannot be sent to new processes; save them to a folder, or use torchrun")
         path = path or create_run(None, recipe.name)
         place = {"resume": path, "epochs": recipe.epochs} if old else {"out": path, "overwrite": overwrite}
-        options = place | {"recipe": recipe, "hours": hours, "trust": code_names(recipe), "wandb": wandb}
+        options = place | {"recipe": recipe, "hours": hours, "trust": code_names(recipe), "wandb": wandb} | kept
         with explain_failure(path, overwrite=overwrite):
             run_processes(pretrain, options, recipe.machine.devices, quiet=console.quiet)
         return Run(path)
@@ -191,7 +193,7 @@ def pretrain(
         recipe, data = open_data(recipe, method, images=images, held_out_before=held_out, notify=console.print)
         assembly = assemble(recipe, method)
         if hours is not None:
-            recipe, data, line = _fit_into(hours, recipe, assembly, data, fabric)
+            recipe, data, line = _fit_into(hours, recipe, assembly, data, fabric, kept)
             console.print(line)
             method = build_method(recipe, weights)  # those of the measured steps have changed
             assembly = assemble(recipe, method)
@@ -237,7 +239,7 @@ def pretrain(
 
 
 def _fit_into(
-    hours: float, recipe: Recipe, assembly: Assembly, data: TrainingData, fabric: Fabric
+    hours: float, recipe: Recipe, assembly: Assembly, data: TrainingData, fabric: Fabric, given: dict[str, Any]
 ) -> tuple[Recipe, TrainingData, str]:
     """Take steps until their time is measured; return recipe and images for the epochs that fit, and a line."""
     errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
@@ -246,7 +248,7 @@ def _fit_into(
         longer = replace(recipe, epochs=10**6)  # the measurement may take more steps than the run
         trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=longer)
         seconds = measure_step(trial.steps(), fabric.device)
-    recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch)
+    recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch, **given)
     steps, n = recipe.epochs * trial.steps_per_epoch, len(data.held_out)
     plan = plan_evaluations(recipe, steps=steps, dimensions=0, available=n, samples=n)
     return recipe, replace(data, plan=plan), line

@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fullrank.errors import UserError
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.images import ImageDecodeError, MemoryImages, batch_indices, decode
 from fullrank.recipes import Recipe, assemble, build_method, check, import_code
 from fullrank.run.data import TrainingData, open_data
@@ -40,8 +39,7 @@ def preview(
         UserError: a mistake that the user can fix, in one line.
     """
     path = out or Path("views.png")
-    if path.suffix != ".png":
-        raise UserError(f"{path} ends in '{path.suffix}', expected a picture; give a file that ends in .png")
+    check_suffix(path, (".png",))
     notify = (console or stderr()).print
     recipe = import_code(recipe, trust, notify=notify)
     check(recipe)

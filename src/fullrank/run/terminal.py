@@ -86,15 +86,9 @@ class ProgressBar(Progress):
     caption = ""
 
     def __init__(self, console: Console, *, start: int, total: int, steps_per_epoch: int, batch_size: int) -> None:
-        super().__init__(
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]} images/s"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        epoch, speed = TextColumn("epoch {task.fields[epoch]}"), TextColumn("{task.fields[speed]} images/s")
+        columns = (epoch, BarColumn(bar_width=20), MofNCompleteColumn(), speed, TimeRemainingColumn())
+        super().__init__(*columns, console=console, disable=not console.is_terminal)
         self.start_step, self.total, self.started = start, total, time.perf_counter()
         self.steps_per_epoch, self.batch_size = steps_per_epoch, batch_size
         self.task = self.add_task("", total=total, completed=start, epoch="", speed="")

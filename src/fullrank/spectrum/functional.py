@@ -1,9 +1,9 @@
 """Metrics of a spectrum as functions of eigenvalues λ (…, D) ≥ 0, in descending order along the last dimension.
 
 Eigenvalues are those of the centred covariance; only RankMe takes singular values of the uncentred embeddings.
-Logarithms are natural, with 0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and ratios
-are 0, never NaN. Values that are not eigenvalues in this order (NaN, negative, ascending, integers, a list) are a
-`UserError`.
+Logarithms are natural, with 0 log 0 = 0. If all eigenvalues are zero (complete collapse), entropies, ranks and the
+participation ratio are 0, and the condition number is infinite; never NaN. Values that are not eigenvalues in this
+order (NaN, negative, ascending, integers, a list) are a `UserError`.
 """
 
 import math

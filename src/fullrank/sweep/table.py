@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from fullrank.evaluation.paired import paired_by_seed
 from fullrank.files import write_text
 from fullrank.report import write_report
 from fullrank.report.plot_style import COLORS, save_figure, subplots
 from fullrank.run.directory import is_run
 from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid
-from fullrank.sweep.paired import paired_by_seed
 from fullrank.sweep.row import Row, Setting, require_same_images
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
     half = piece // 2
     if half < 1 + batchnorm:
         return "give a smaller --batch_size, smaller views or a smaller backbone"
-    effect = "only BatchNorm's statistics" if batchnorm else "neither loss nor gradient"
+    effect = "the statistics of BatchNorm" if batchnorm else "neither loss nor gradient"
     return f"give --machine.micro_batch {half}, which changes {effect}, or a smaller --batch_size"
 
 

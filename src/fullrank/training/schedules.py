@@ -27,7 +27,7 @@ def lr_factor(config: ScheduleConfig, step: int, *, steps_per_epoch: int, total:
     if step < warmup:
         return config.warmup_start + (1 - config.warmup_start) * ((step + 1) / warmup)
     if config.name == "cosine":
-        return _cosine((step - warmup) / (total - warmup), config.min_lr_ratio)
+        return _cosine((step - warmup) / max(total - warmup, 1), config.min_lr_ratio)
     if config.name == "restarts":
         period = max(round(config.period * steps_per_epoch), 1)
         return _cosine((step - warmup) % period / period, config.min_lr_ratio)

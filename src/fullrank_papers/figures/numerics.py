@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.evaluation.paired import paired_difference
 from fullrank.spectrum.functional import effective_rank
-from fullrank.sweep.paired import paired_difference
 from fullrank_papers.figures.figure import Verdict, verdict
 
 

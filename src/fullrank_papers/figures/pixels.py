@@ -63,25 +63,19 @@ def random_crops(X: Float[Tensor, "n M"], *, area: float, seed: int, noise: floa
     >>> random_crops(load_pixels(None, 3, seed=0)[0], area=0.5, seed=0).shape
     torch.Size([2, 3, 64])
     """
-    from fullrank.views import (  # imported here: slow
-        CropConfig,
-        JitterConfig,
-        MultiViewTransform,
-        NoiseConfig,
-        ViewConfig,
-    )
+    from fullrank import views  # imported here: slow
 
     channels = 1 if math.isqrt(X.shape[1]) ** 2 == X.shape[1] else 3  # 3k² is never a square
     side = math.isqrt(X.shape[1] // channels)
     images = (255 * X).round().to(torch.uint8).reshape(len(X), channels, side, side)
-    config = ViewConfig(
+    config = views.ViewConfig(
         size=side,
-        crop=CropConfig(scale=(area, 1.0)),
+        crop=views.CropConfig(scale=(area, 1.0)),
         flip=0.0,
-        jitter=JitterConfig(probability=0.0),
+        jitter=views.JitterConfig(probability=0.0),
         grayscale=0.0,
-        noise=NoiseConfig(probability=float(noise > 0), std=noise),
+        noise=views.NoiseConfig(probability=float(noise > 0), std=noise),
     )
-    views = MultiViewTransform(config, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
-    (Z,) = views(images, views.make_params(seed, 0, len(images)))
+    transform = views.MultiViewTransform(config, mean=(0.0,) * channels, std=(1.0,) * channels, channels=channels)
+    (Z,) = transform(images, transform.make_params(seed, 0, len(images)))
     return Z.double().flatten(2)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fullrank.sweep.paired import paired_difference
+from fullrank.evaluation.paired import paired_difference
 from fullrank_papers.figures.directclr.study import LABELS
 from fullrank_papers.figures.figure import Rows, Verdict, verdict
 from fullrank_papers.figures.numerics import check_higher

@@ -16,15 +16,9 @@ from torch import Tensor
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.plot_style import subplots
+from fullrank_papers.theory import trace
 from fullrank_papers.theory.contrastive_pairs import pair_matrix
 from fullrank_papers.theory.optimum import output_limit, output_limit_projector
-from fullrank_papers.theory.trace import (
-    integrate_outputs,
-    orthonormal_weights,
-    output_vector_field,
-    projected_gradient_step,
-    stability_limit,
-)
 
 # Eigenvalues of C in each plane, and its title.
 PLANES = {
@@ -61,7 +55,7 @@ def integrate_plane(eigenvalues: Tensor, starts: Tensor, end: float = END_TIME) 
     limit.
     """
     t = end * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
-    paths = [integrate_outputs(q0[:, None], eigenvalues, t)[..., 0] for q0 in starts]
+    paths = [trace.integrate_outputs(q0[:, None], eigenvalues, t)[..., 0] for q0 in starts]
     limits = [output_limit(q0, eigenvalues) for q0 in starts]
     error = max((path[-1] - end_point).norm().item() for path, end_point in zip(paths, limits, strict=True))
     return {"paths": [path.mT.tolist() for path in paths], "limits": [x.tolist() for x in limits], "error": error}
@@ -70,16 +64,16 @@ def integrate_plane(eigenvalues: Tensor, starts: Tensor, end: float = END_TIME) 
 def sphere_growth_rate(eigenvalue: float, *, distance: float = 1e-6) -> float:
     """Return the rate at which 1 − |q| grows near the unit sphere, for a C with one eigenvalue, `eigenvalue` > 0."""
     t = float64(0, 0.5 / eigenvalue)
-    gap = 1 - integrate_outputs(float64(1 - distance)[:, None], float64(eigenvalue), t).flatten()
+    gap = 1 - trace.integrate_outputs(float64(1 - distance)[:, None], float64(eigenvalue), t).flatten()
     return ((gap[1] / gap[0]).log() / t[1]).item()
 
 
 def train_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float, float]:
     """Return |q| and the distance of q from ±e₁ after training a network with h = d by (11)."""
     d = len(eigenvalues)
-    W1, W2 = orthonormal_weights(d, hidden=d, outputs=1, generator=generator)
+    W1, W2 = trace.orthonormal_weights(d, hidden=d, outputs=1, generator=generator)
     for _ in range(700):
-        W1, W2 = projected_gradient_step(W1, W2, torch.diag(eigenvalues), learning_rate=0.02)
+        W1, W2 = trace.projected_gradient_step(W1, W2, torch.diag(eigenvalues), learning_rate=0.02)
     q = (W1.mT @ W2)[:, 0]
     return q.norm().item(), math.hypot(1 - abs(q[0].item()), q[1:].norm().item())
 
@@ -87,9 +81,9 @@ def train_square(eigenvalues: Tensor, generator: torch.Generator) -> tuple[float
 def integrate_several(hidden: int, generator: torch.Generator) -> dict[str, Any]:
     """Return eigenvalues of qqᵀ over time with three outputs, for a C with two negative eigenvalues."""
     eigenvalues = float64(*SEVERAL_OUTPUTS)
-    W1, W2 = orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
+    W1, W2 = trace.orthonormal_weights(4, hidden=hidden, outputs=3, generator=generator)
     t = 6 * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
-    q = integrate_outputs(W1.mT @ W2, eigenvalues, t)
+    q = trace.integrate_outputs(W1.mT @ W2, eigenvalues, t)
     last = output_limit_projector(eigenvalues, hidden=hidden, outputs=3)
     return {
         "t": t.tolist(),
@@ -103,12 +97,12 @@ def final_distance(eigenvalues: Tensor, outputs: int, factor: float, noise: Tens
 
     The step is `factor` times the stable step.
     """
-    step = factor * stability_limit(eigenvalues, outputs=outputs)
+    step = factor * trace.stability_limit(eigenvalues, outputs=outputs)
     rank = min(outputs, int((eigenvalues < 0).sum()))
     optimum = torch.eye(len(eigenvalues), outputs, dtype=torch.float64) * (torch.arange(outputs) < rank)
     q = optimum + 1e-6 * noise
     for _ in range(400):
-        q = q + step * output_vector_field(q, eigenvalues)
+        q = q + step * trace.output_vector_field(q, eigenvalues)
     distance = (q @ q.mT - optimum @ optimum.mT).norm().item()
     return min(distance, 1.0) if math.isfinite(distance) else 1.0
 

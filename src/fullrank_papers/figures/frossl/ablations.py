@@ -23,9 +23,9 @@ from statistics import fmean
 from typing import Any
 
 from fullrank.errors import pick
+from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import Recipe, resolve
 from fullrank.sweep import Cell, Plan, Row
-from fullrank.sweep.paired import PairedDifference, paired_by_seed
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes

@@ -15,9 +15,9 @@ from typing import Any
 
 from fullrank.config import from_json
 from fullrank.errors import pick
+from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import ProbeConfig, Recipe
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid, mean_sd
-from fullrank.sweep.paired import PairedDifference, paired_by_seed
 from fullrank_papers.figures.figure import Rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
 from fullrank_papers.figures.numerics import holds_for_all

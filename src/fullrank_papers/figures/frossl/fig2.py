@@ -24,27 +24,16 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
-from fullrank_papers.theory.small_initialization import (
-    SmallInitialization,
-    barlow_small_initialization,
-    frossl_small_initialization,
-)
+from fullrank_papers.theory import small_initialization, two_view
 from fullrank_papers.theory.stepwise import crossing_times
-from fullrank_papers.theory.two_view import (
-    BARLOW,
-    FROSSL,
-    TwoViewLoss,
-    frossl_optimum,
-    gradient_descent,
-    moments,
-    principal_cosines,
-    small_random_weights,
-)
 from fullrank_papers.theory.two_view_modes import curvature, steps_to_fraction
 
 LEARNED = 0.5  # an eigenvalue counts as learned when it reaches this; all tend to about 1
 LIMIT_SHARE = 0.9  # learning rate as a share of the stability limit 2 / curvature
-OBJECTIVES = {"frossl": (FROSSL, frossl_small_initialization), "barlow": (BARLOW, barlow_small_initialization)}
+OBJECTIVES = {
+    "frossl": (two_view.FROSSL, small_initialization.frossl_small_initialization),
+    "barlow": (two_view.BARLOW, small_initialization.barlow_small_initialization),
+}
 NAMES = {"frossl": "FroSSL", "barlow": "Barlow Twins"}
 
 
@@ -62,16 +51,16 @@ class Size:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    G = moments(make_views(size, data=data, seed=seed))
+    G = two_view.moments(make_views(size, data=data, seed=seed))
     G = G / torch.linalg.eigvalsh(G[0, 0])[-1]
-    W = small_random_weights(
+    W = two_view.small_random_weights(
         torch.Generator().manual_seed(seed),
         networks=2,
         dimensions=size.dimensions,
         inputs=G.shape[-1],
         scale=size.scale,
     )
-    best, rho = frossl_optimum(G, dimensions=size.dimensions)
+    best, rho = two_view.frossl_optimum(G, dimensions=size.dimensions)
     starts = {name: small_start(W, G) for name, (_, small_start) in OBJECTIVES.items()}
     rows: Rows = {name: train(objective, starts[name], W, G, size) for name, (objective, _) in OBJECTIVES.items()}
     t = torch.tensor(rows["frossl"]["t"], dtype=torch.float64)
@@ -81,7 +70,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         "learning_rate": size.learning_rate,
         "printed_eigenvalues": printed.tolist(),
         "canonical_correlations": rho.tolist(),
-        "optimum": FROSSL.value(best, G).item(),
+        "optimum": two_view.FROSSL.value(best, G).item(),
     }
 
 
@@ -96,12 +85,16 @@ def make_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n
     return torch.stack([torch.linalg.qr(view.mT).R.mT for view in Z])
 
 
-def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tensor, size: Size) -> Rows:
+def train(
+    objective: two_view.TwoViewLoss, start: small_initialization.SmallInitialization, W: Tensor, G: Tensor, size: Size
+) -> Rows:
     """Train until all modes are learned, at the common learning rate and at a share of the stability limit, and predict
     both.
     """
     steps = math.ceil(1.25 * start.learning_times().max().item() / size.learning_rate)
-    path = gradient_descent(objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000))
+    path = two_view.gradient_descent(
+        objective, W, G, learning_rate=size.learning_rate, steps=steps, every=max(1, steps // 1000)
+    )
     predicted = start.eigenvalues(path.t)[:, 0]
     stored = torch.linspace(0, len(path.t) - 1, min(size.points, len(path.t))).round().long()
     weights = start.weights(path.t[stored])
@@ -111,7 +104,7 @@ def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tens
     top = curvature(objective, path.W, G)
     limit_rate = 2 * LIMIT_SHARE / top
     limit_steps = steps_to_fraction(start.modes, start.s0, learning_rate=limit_rate)
-    at_limit = gradient_descent(
+    at_limit = two_view.gradient_descent(
         objective, W, G, learning_rate=limit_rate, steps=math.ceil(1.25 * limit_steps.max().item())
     )
     return {
@@ -123,7 +116,7 @@ def train(objective: TwoViewLoss, start: SmallInitialization, W: Tensor, G: Tens
         "rates": start.modes.rate.tolist(),
         "learning_times": times[0].tolist(),
         "predicted_learning_times": times[1].tolist(),
-        "cosines": principal_cosines(path.W, weights[-1], G)[0].tolist(),
+        "cosines": two_view.principal_cosines(path.W, weights[-1], G)[0].tolist(),
         "curvature": top,
         "limit_rate": limit_rate,
         "limit_loss": at_limit.loss.tolist(),

@@ -30,6 +30,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Scoring, Task
 from fullrank.evaluation.evaluate import score_networks
 from fullrank.evaluation.features import Network
+from fullrank.evaluation.paired import paired_difference
 from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import Method, ProjectorConfig
 from fullrank.models.features import restore_modes
@@ -38,7 +39,6 @@ from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run.processes import launch_fabric
 from fullrank.spectrum import Spectrum, saturation
-from fullrank.sweep.paired import paired_difference
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.sizes import narrow

@@ -7,7 +7,7 @@ runs show.
 
 from functools import partial
 
-from fullrank.sweep.paired import PairedDifference
+from fullrank.evaluation.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import Runs, Values, compare, format_gap, values_of

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from fullrank.sweep.paired import PairedDifference
+from fullrank.evaluation.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes

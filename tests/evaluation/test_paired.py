@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from fullrank.sweep.paired import PairedDifference, paired_difference
+from fullrank.evaluation.paired import PairedDifference, paired_difference
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])

@@ -1,0 +1,20 @@
+"""The Python code of the pages, executed as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/own-loop.md", "docs/augmentations.md")
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning
+@pytest.mark.parametrize(("page", "k"), [(page, k) for page in PAGES for k in range(len(blocks(page)))])
+def test_a_block_of_a_page_runs_alone(page, k, tmp_path, monkeypatch, untyped):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks(page)[k], f"{page}, block {k + 1}", "exec"), {"__name__": "page"})
