@@ -1,12 +1,13 @@
 """The Python code of the pages, executed as it stands."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/own-loop.md", "docs/augmentations.md")
+PAGES = ("README.md", "docs/own-loop.md", "docs/augmentations.md", "docs/run-directory.md")
 
 
 def blocks(page):
@@ -18,3 +19,9 @@ def blocks(page):
 def test_a_block_of_a_page_runs_alone(page, k, tmp_path, monkeypatch, untyped):
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks(page)[k], f"{page}, block {k + 1}", "exec"), {"__name__": "page"})
+
+
+def test_the_tables_of_the_pages_are_what_their_code_prints():
+    tools = runpy.run_path(str(ROOT / "docs/extensions/render.py"))
+    for page in set(tools["pages"]()) - {ROOT / "docs/command-line.md"}:  # whose form depends on the version of tyro
+        assert tools["render"](page) == page.read_text("utf-8"), page

@@ -71,7 +71,7 @@ def test_other_errors_pass_through(tmp_path):
         raise ConnectionError("an error of the body")
 
 
-def test_a_strangers_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
+def test_an_untrusted_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("kept")
     (tmp_path / f".a.txt.{os.getpid()}.tmp").symlink_to(other)

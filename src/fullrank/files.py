@@ -108,7 +108,7 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)  # of a killed process with this number, or a stranger's link to another file
+        temporary.unlink(missing_ok=True)  # of a killed process with this number, or an untrusted link to another file
         temporary.touch(exist_ok=False)  # fails before the work if the file cannot be written
     except OSError as error:
         raise _not_writable(path, error) from error

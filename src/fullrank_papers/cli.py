@@ -83,7 +83,7 @@ def reproduce(
             the settings of the paper as far as the paper states them.
         data: source URI of the images, for figures that use images; by default the source of the size's recipe, or the
             embedded digits.
-        seed: seed of all random numbers of a figure that is no campaign.
+        seed: seed of all random numbers of a figure that is not a campaign.
         out: folder; a figure is written to OUT/PAPER/FIGURE-SIZE.json, .svg and .png.
         overwrite: replace existing files. Without it, a campaign replaces its result by one of the same images with at
             least as many runs.

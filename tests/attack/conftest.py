@@ -1,4 +1,4 @@
-"""Strangers' files, damaged runs, and kills. No attack may cause a traceback or run foreign code."""
+"""Untrusted files, damaged runs, and kills. No attack may cause a traceback or run foreign code."""
 
 import pytest
 

@@ -46,7 +46,7 @@ def test_cells_run_as_jobs_and_a_later_call_compares_what_was_chosen_on_validati
     monkeypatch.setattr(sweeping, "MOST_REPORTED", 0)
     status, out, err = fullrank(*command)
     assert status == 0
-    assert "1 of 3 cells to run" in err
+    assert "1 of 3 runs to train" in err
     assert "report.html compares the first 0 of 1 runs" in err
     assert "| optimizer.lr " in out
     rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]

@@ -107,7 +107,7 @@ def test_stable_features_rank_above_chaos_and_equal_ones_are_tied(choice, images
     for key in ("graph_stability", "agreement"):
         assert choice.ranks(key) == [(3, 3), (1, 2), (1, 2)]
     assert choice.chosen is None
-    assert "not told apart from" in choice.verdict
+    assert "does not differ from" in choice.verdict
     found = fullrank.choose([CHAOS, STABLE], images, images=200)
     assert (found.chosen, found.labelled) == ("stable", None)
     assert "By RankMe, <chaos> is better." in found.remarks

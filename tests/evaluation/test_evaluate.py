@@ -133,7 +133,7 @@ def test_augmented_passes_score_every_feature_set(few, preprocess):
     found = score(*few, preprocess, probes=("linear-sgd",), protocols={"linear-sgd": numbers}, notify=lines.append)
     assert {name for _, name in values(found)} == {"linear (SGD), epochs 4, batch size 10, views 2, crop 0.5 1"}
     assert len([line for line in lines if "augmented" in line]) == 3 * 2
-    assert found.find("linear-sgd", features="raw pixels").value > 0.3  # many flipped digits are no digits
+    assert found.find("linear-sgd", features="raw pixels").value > 0.3  # many flipped digits are not digits
 
 
 def test_dimensions_equal_a_network_with_only_these_outputs(few, preprocess):
@@ -198,7 +198,7 @@ def test_several_labels_an_image_are_scored_with_the_supervised_network(digits):
     options = {"supervised": True, "protocols": {"supervised": {"epochs": 1}, "linear": {"penalties": [0.01]}}}
     found = fullrank.evaluate("timm-untrained:test_resnet", (few.pixels, labels), **options)
     main = [s for s in found.scores if s.metric == "mean average precision"]
-    sets = {"backbone", "raw pixels (32 px)", "untrained backbone", "labels alone"}
+    sets = {"backbone", "raw pixels (32 px)", "untrained backbone", "supervised baseline"}
     assert {s.features for s in main} == sets
     assert {each.against for each in found.comparisons} == sets - {"backbone"}
     assert all(s.low <= s.value <= s.high and set(s.per_class) == set(s.positives) for s in main)
@@ -256,9 +256,10 @@ def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve
 def test_a_network_trained_with_the_labels_alone_is_an_alternative(run):
     numbers = {"supervised": {"epochs": 1}}
     found = fullrank.evaluate(run.path, supervised=True, protocols=numbers, store=False, **KNN)
-    alone = found.find("supervised", features="labels alone")
+    alone = found.find("supervised", features="supervised baseline")
     assert alone.settings["epochs"] == 1
-    assert [(c.probe, c.against, c.reference) for c in found.comparisons] == [("knn", "labels alone", alone.value)]
+    (against,) = [(c.probe, c.against, c.reference) for c in found.comparisons]
+    assert against == ("knn", "supervised baseline", alone.value)
 
 
 def test_a_run_that_began_with_given_weights_is_compared_with_them(run, small, train):

@@ -65,19 +65,19 @@ def test_copies_in_greater_number_than_neighbours_are_all_found(digits):
     assert [(pair.first, pair.second) for pair in found.duplicates if pair.equal] == [(0, i) for i in range(1, 9)]
 
 
-def test_an_odd_image_is_the_first_outlier_and_a_wrong_label_is_doubtful(digits):
+def test_an_odd_image_is_the_first_outlier_and_a_wrong_label_is_a_likely_error(digits):
     images = digits.subset([i for i in range(120) if digits.labels[i] in (0, 1)])
     right = int(images.labels[0])
     images.labels[0] = 1 - right
     images.pixels[-1] = torch.randint(0, 256, (1, 8, 8), generator=torch.Generator().manual_seed(0)).byte()
     found = fullrank.neighbours(FLAT, images, k=5)
     assert found.outliers(1) == [len(images) - 1]
-    assert found.doubtful_labels()[0] == 0
+    assert found.likely_label_errors()[0] == 0
     assert found.usual_label(0) == (str(right), 1.0)
     assert found.label_agreement[0] == 0
     assert np.allclose(found.outlier_score, 1 - found.similarities.mean(axis=1), atol=1e-6)
     unlabelled = fullrank.neighbours(FLAT, replace(images, labels=torch.full_like(images.labels, -1)), k=5)
-    assert unlabelled.doubtful_labels() == []
+    assert unlabelled.likely_label_errors() == []
     table = unlabelled.tables()["images"]
     assert table["label"].null_count == table["label_agreement"].null_count == len(images)
 

@@ -147,37 +147,37 @@ def test_equal_predictions_decide_nothing_and_groups_are_the_units():
     (comparison,) = compare([y, 1 - y], [y, 1 - y], y, groups=np.arange(40) // 2, seeds=True)[1]
     assert (comparison.difference, comparison.low, comparison.high) == (0, 0, 0)
     assert (comparison.units, comparison.grouped) == (20, True)
-    assert decide(comparison) == "undecided"
+    assert decide(comparison) == "not significant"
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0.05, 0.15, "better"), (-0.2, -0.01, "worse"), (-0.01, 0.2, "undecided")]
+    ("low", "high", "expected"), [(0.05, 0.15, "better"), (-0.2, -0.01, "worse"), (-0.01, 0.2, "not significant")]
 )
 def test_an_interval_without_zero_decides_with_enough_images(low, high, expected):
     comparison = replace(RAW, low=low, high=high)
     assert decide(comparison) == expected
     assert verdict([comparison]).lower().startswith(expected)
-    assert decide(replace(comparison, units=19)) == "undecided"
+    assert decide(replace(comparison, units=19)) == "not significant"
 
 
 def test_the_strongest_alternative_counts():
     initial = replace(RAW, against="initial weights", reference=0.91, difference=-0.01, low=-0.03, high=0.01)
     text = verdict([RAW, initial])
-    assert text.startswith("Undecided: by kNN, the backbone has 90.0 %, initial weights, the strongest alternative,")
+    assert text.startswith("Not significant: by kNN, the backbone has 90.0 %, initial weights, the strongest")
     assert "-1.0 points (95 % interval -3.0 to +1.0)" in text
     assert verdict([]) == ""
 
 
 def test_needed_images_grow_with_the_square_of_the_relative_width():
-    undecided = replace(RAW, difference=0.02, low=-0.02, high=0.06)
-    assert "about 1,600 test images" in what_decides(undecided)
-    assert "about 1,600 groups of test images" in what_decides(replace(undecided, grouped=True))
+    unsure = replace(RAW, difference=0.02, low=-0.02, high=0.06)
+    assert "about 1,600 test images" in what_decides(unsure)
+    assert "about 1,600 groups of test images" in what_decides(replace(unsure, grouped=True))
     for difference in (0.001, 0.0):
-        assert "too small to decide" in what_decides(replace(undecided, difference=difference))
-    assert "8 test images are too few" in what_decides(replace(undecided, units=8))
-    assert "more seeds" in what_decides(replace(undecided, seed_half_width=0.03))
+        assert "too small to decide" in what_decides(replace(unsure, difference=difference))
+    assert "8 test images are too few" in what_decides(replace(unsure, units=8))
+    assert "more seeds" in what_decides(replace(unsure, seed_half_width=0.03))
     # The images explain 0.04² − 0.01² of the width, which may become 0.02² − 0.01²: 400 · 15/3.
-    assert "about 2,000" in what_decides(replace(undecided, seed_half_width=0.01))
+    assert "about 2,000" in what_decides(replace(unsure, seed_half_width=0.01))
 
 
 def test_curves_say_whether_labels_or_epochs_may_help():
@@ -192,8 +192,8 @@ def test_curves_say_whether_labels_or_epochs_may_help():
     assert "fell after epoch 20" in still_rising(flat | {30.0: 0.2})
     for short in ({}, {0.0: 0.2, 1.0: 0.3}, {0.0: 0.2, 1.0: 0.3, 2.0: 0.35, 100.0: 0.6}):
         assert still_rising(short) == ""
-    undecided, worse = replace(RAW, low=-0.1), replace(RAW, difference=-0.1, low=-0.15, high=-0.05)
-    assert "labels" in verdict([undecided], {1: 0.5, 2: 0.6})
+    unsure, worse = replace(RAW, low=-0.1), replace(RAW, difference=-0.1, low=-0.15, high=-0.05)
+    assert "labels" in verdict([unsure], {1: 0.5, 2: 0.6})
     assert "labels" not in verdict([RAW], {1: 0.5, 2: 0.6})
     assert "more epochs may not help" in verdict([worse], training=flat)
     assert "epochs" not in verdict([RAW], training=flat)

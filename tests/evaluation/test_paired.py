@@ -18,7 +18,7 @@ def test_interval_equals_paired_t_test(n):
     np.testing.assert_allclose([gap.mean - gap.half_width, gap.mean + gap.half_width], [low, high])
 
 
-def test_one_pair_is_undecidable():
+def test_one_pair_is_not_significant():
     gap = paired_difference([0.9], [0.1])
     assert (gap.sd, gap.half_width, gap.exceeds(0.0), gap.is_within(1.0)) == (None, math.inf, None, None)
     assert gap.format(" points", scale=100.0) == "+80.00 points, n = 1"

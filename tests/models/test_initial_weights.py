@@ -247,7 +247,7 @@ def test_an_exported_run_on_the_hub_keeps_its_stem(hub, run, tmp_path):
         ([], "describes no network of timm"),
     ],
 )
-def test_a_strangers_model_of_the_hub_that_does_not_fit_is_an_error_of_one_line(hub, tmp_path, config, words):
+def test_an_untrusted_model_of_the_hub_that_does_not_fit_is_an_error_of_one_line(hub, tmp_path, config, words):
     save_file({"w": torch.ones(2)}, tmp_path / "model.safetensors")
     hub("a/b", config, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=words) as error:

@@ -173,7 +173,7 @@ def test_a_mistyped_model_names_the_nearest_one(text, hint, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("nowhere", "model 'nowhere' is no run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME"),
+        ("nowhere", "model 'nowhere' is not a run directory; expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME"),
         ("{file}", "is a file; write file:"),
         ("{empty}", "no run at .*: it has no recipe.json; give the folder that `fullrank pretrain` wrote"),
         ("{run}@7", "has no checkpoint of step 7; choose one of the steps 6, 11, 16, 22"),
@@ -181,8 +181,8 @@ def test_a_mistyped_model_names_the_nearest_one(text, hint, tmp_path, monkeypatc
         ("timm:resnet81", "unknown backbone 'resnet81'.*did you mean 'resnet18'"),
         ("timm:mobilevit_s.none", "choose a timm model such as mobilevit_s"),
         ("timm:", "expected RUN, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH"),
-        ("file:nowhere", "nowhere is no file; expected a file of `fullrank export"),
-        ("file:{file}", "no readable file of weights .*; expected a file of `fullrank export"),
+        ("file:nowhere", "nowhere is not a file; expected a file of `fullrank export"),
+        ("file:{file}", "not a file of weights .*; expected a file of `fullrank export"),
         ("file:{foreign}", "does not name its network; .*--backbone.name"),
         ("file:{other}", r"do not match its metadata"),
     ],

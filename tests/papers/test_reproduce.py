@@ -150,12 +150,12 @@ def test_a_result_survives_its_file_and_its_caption_has_every_verdict(toys, tmp_
     svg, png = again.save_drawing(tmp_path)
     assert (svg.relative_to(tmp_path).as_posix(), png.suffix) == ("toys/one-smoke.svg", ".png")
     for line in (
-        "✓ Claim, borne out: x is 1/3",
-        "✗ Claim, not borne out: x is 1/7",
-        "? Claim, undecidable at this size",
+        "✓ Claim, holds: x is 1/3",
+        "✗ Claim, does not hold: x is 1/7",
+        "? Claim, inconclusive at this size",
     ):
         assert line in svg.read_text()
-    assert "✓ Check of a correction, borne out: x is seed / 3" in svg.read_text()
+    assert "✓ Check of a correction, holds: x is seed / 3" in svg.read_text()
     (tmp_path / "a.json").write_text('{"name": "toys/one"}')
     for path, message in (("a.json", "does not contain the rows of a figure"), ("b.json", "does not exist")):
         with pytest.raises(UserError, match=message):
@@ -170,7 +170,7 @@ def test_a_figure_is_computed_once_and_drawn_again(toys, command, tmp_path, monk
     status, out, err = command(*options, "--seed", "1")
     path = tmp_path / "out" / "toys" / "one-smoke.json"
     assert (status, "out/toys/one-smoke.json" in err) == (0, True)
-    assert "claims: 1 of 3 borne out, 1 undecidable at this size; checks of the corrections: 1 of 1" in out
+    assert "claims: 1 of 3 hold, 1 inconclusive at this size; checks of the corrections: 1 of 1" in out
     status, _, err = command(*options)
     assert (status, "exists already" in err) == (2, True)
     path.with_suffix(".svg").unlink()
@@ -211,7 +211,7 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
     (first,) = json.loads(path.read_text())["rows"]["rows"]
     partial = CampaignRuns("toys/table", "smoke").collect()
     assert partial.runs == "1 of 2 runs"
-    assert [claim.verdict for claim in partial.claims] == ["undecidable at this size"]
+    assert [claim.verdict for claim in partial.claims] == ["inconclusive at this size"]
     assert any("1 of 2 runs" in text.get_text() for text in partial.draw().texts)
 
     assert command(*options)[0] == 0

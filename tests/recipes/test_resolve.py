@@ -193,9 +193,8 @@ def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(ph
     assert resolve(photos, {}, start=START).views[0].size == 224
     assert resolve(recipe, {"epochs": 400}).schedule.warmup == 1.0
     assert resolve(recipe, {"epochs": 20}).schedule.warmup == 0.5
-    assert resolve(recipe, {"optimizer.name": "lars"}).optimizer.lr == pytest.approx(
-        0.1 * 0.3 * recipe.batch_size / 256
-    )
+    lr = resolve(recipe, {"optimizer.name": "lars"}).optimizer.lr
+    assert lr == pytest.approx(0.1 * 0.3 * recipe.batch_size / 256)
 
 
 def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():

@@ -117,7 +117,7 @@ def test_text_of_a_run_is_escaped(page, make_run, train_row, alarm_row):
     "recipe",
     [{"backbone": {"arguments": [1]}}, {"projector": {"kind": [1]}}, {"objective": "\ud800"}, {"epochs": float("nan")}],
 )
-def test_a_strangers_recipe_is_shown_without_a_crash(tmp_path, recipe):
+def test_an_untrusted_recipe_is_shown_without_a_crash(tmp_path, recipe):
     (tmp_path / "recipe.json").write_text(json.dumps({"name": "x"} | recipe))
     assert write_report([tmp_path], tmp_path / "report.html").stat().st_size > 0
 

@@ -117,7 +117,7 @@ def test_wandb_gets_the_same_rows_the_hyperparameters_and_the_alarms(tmp_path, w
     assert run["finished"]
 
 
-def test_wandb_continues_the_run_of_the_same_folder_without_a_strangers_settings(tmp_path, wandb):
+def test_wandb_continues_the_run_of_the_same_folder_without_an_untrusted_settings(tmp_path, wandb):
     write(tmp_path, rows([1]), wandb={"project": "mine", "name": "first"})
     file = tmp_path / "wandb" / "run.json"
     strange = {"settings": {"base_url": "https://elsewhere.example"}, "dir": "/"}

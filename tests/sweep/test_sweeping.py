@@ -72,7 +72,7 @@ def test_a_second_call_takes_what_is_done_and_measures_what_is_new(tiny, tmp_pat
     (more,) = sweep_of(cells(tiny, 1, EvaluationPlan(probes=("knn", "few-shot"))), tmp_path)  # only evaluates
     assert more.score("few-shot")
     assert (more.score("knn"), more.seconds) == (rows[0].score("knn"), rows[0].seconds)
-    with pytest.raises(UserError, match=r"optimizer\.momentum .*give another folder \(--out .*cell seed0"):
+    with pytest.raises(UserError, match=r"optimizer\.momentum .*give another folder \(--out .*run seed0"):
         sweep_of(cells(replace(tiny, optimizer=replace(tiny.optimizer, momentum=0.5)), 2), tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_one_failed_job_does_not_end_the_others_and_the_next_call_goes_on(tiny, 
     own, frossl = sweep_of(found, folder, Jobs(parallel=2))
     assert (own.status, frossl.status) == ("failed", "done")
     assert "the cable was pulled" in own.error
-    with pytest.raises(ProcessFailed, match="1 of 2 cells failed"):
+    with pytest.raises(ProcessFailed, match="1 of 2 runs failed"):
         require_success([own, frossl], "fullrank sweep …")
     assert read_row(folder / "own") is None
     (tmp_path / "fail").unlink()
@@ -122,7 +122,7 @@ def when_it_has_a_checkpoint(path, action):
 
 def test_ctrl_c_stops_the_jobs_with_checkpoints(long, tmp_path):
     when_it_has_a_checkpoint(tmp_path / "seed0", lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(Interrupted, match="stopped: 0 of 1 cells are done, the others go on with the same command"):
+    with pytest.raises(Interrupted, match="stopped: 0 of 1 runs are done, the others go on with the same command"):
         sweep_of(cells(long, 1), tmp_path, Jobs())
     assert not is_locked(tmp_path / "seed0")
     assert 0 < Run(tmp_path / "seed0").checkpoint().step < 1600
@@ -201,11 +201,11 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
     good = Cell("good", tiny, {}, KNN)
     for cells, message in (
-        ([good, Cell("bad", replace(tiny, batch_size=5000), {}, KNN)], r"only 256 training images.* \(cell bad\)"),
+        ([good, Cell("bad", replace(tiny, batch_size=5000), {}, KNN)], r"only 256 training images.* \(run bad\)"),
         ([Cell("bad", tiny, {}, EvaluationPlan(probes=("kn",)))], "unknown probe 'kn'"),
         ([Cell("bad", tiny, {}, EvaluationPlan(transfer=(str(tmp_path / "none"),)))], "no file or folder"),
         ([Cell("bad", tiny, {}, EvaluationPlan(transfer=("digits",)))], "two data sets are both called 'digits'"),
-        ([good, good], "two cells have the same name"),
+        ([good, good], "two runs have the same name"),
     ):
         with pytest.raises(UserError, match=message):
             sweep_of(cells, tmp_path / "sweep")

@@ -31,7 +31,7 @@ COMMANDS = {
     "choose": "rank models on images without labels, with intervals; with labels, see whether the order holds",
     "spectrum": "measure the eigenvalues of the embeddings: effective rank, condition number, collapsed dimensions",
     "embed": "write the embeddings of a set of images to Parquet, CSV or NumPy",
-    "neighbours": "find nearest neighbours, near-duplicates, outliers and doubtful labels of a set of images",
+    "neighbours": "find nearest neighbours, near-duplicates, outliers and likely label errors of a set of images",
     "export": "write the backbone as safetensors for timm, as ONNX, or as a folder for the Hugging Face hub",
     "report": "write one self-contained HTML page for one or several runs",
     "check": "test whether an objective meets the requirements; yours is package.module:function",

@@ -157,7 +157,7 @@ class Choice:
         return first.values[measure] - second.values[measure] - half > rounding  # False for NaN
 
     def ranks(self, measure: str = DECISIVE) -> list[tuple[int, int]]:
-        """Return the best and the worst rank that each model can have; models that are not told apart share ranks."""
+        """Return the best and the worst rank that each model can have; models that do not differ share ranks."""
         models = range(len(self.candidates))
         ahead = [sum(self.better(measure, j, i) for j in models) for i in models]
         behind = [sum(self.better(measure, i, j) for j in models) for i in models]
@@ -182,7 +182,7 @@ class Choice:
             text = f"{self.chosen} has the best {what}; the next is {self.names[others[0]]}."
         else:
             tied = ", ".join(self.names[i] for i in others if not self.better(DECISIVE, first, i))
-            text = f"Undecided: by {what}, {self.names[first]} is not told apart from {tied}; more images may decide."
+            text = f"Not significant: by {what}, {self.names[first]} does not differ from {tied}; more images may help."
         if found := self.labelled:
             text += f" By the labels, the best are {', '.join(found.best)}; Kendall's τ is {found.tau:.2f}"
             text += f"; of random orders, {found.chance:.0%} are as good."

@@ -22,8 +22,8 @@ from fullrank.models.model_images import Data
 
 # Labels per class of the few-shot curve of `labelled`.
 CURVE = (1, 2, 5, 10)
-# The feature set of the network that is trained with the labels alone.
-SUPERVISED = "labels alone"
+# The feature set of the network that is trained from random weights with the labels.
+SUPERVISED = "supervised baseline"
 
 
 def evaluate(
@@ -142,7 +142,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     used = tuple(name for name in choices.probes if name not in unused)
     if not used:
         usable = " and ".join(name for name, row in PROBES.items() if row.multilabel)
-        raise UserError(f"no probe of {', '.join(unused)} scores several labels an image; use {usable}")
+        raise UserError(f"no probe of {', '.join(unused)} scores multi-label images; use {usable}")
     networks = networks_of(model, others, task, choices)
     sets, outcomes = score_networks(networks, task, replace(choices, probes=used))
     if choices.supervised:

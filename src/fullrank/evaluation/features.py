@@ -80,7 +80,7 @@ class FeatureSet:
     def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return features and labels of the labelled training images, and the features of the labelled test images.
 
-        Labels are class numbers (n,), or for several labels an image 1 for each class that it has (n, K). On request,
+        Labels are class numbers (n,), or for multi-label images 1 for each class that it has (n, K). On request,
         the features are standardised by the statistics of all training images, labelled or not.
         """
         X, X_test = self.train.X.to(self.device), self.test.X.to(self.device)

@@ -165,7 +165,7 @@ class SupervisedTraining:
     def run(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
         """Train a network, in place, with a new linear classifier, and return the classifier and its predictions.
 
-        The loss is the cross-entropy; for several labels an image, the mean binary cross-entropy of the classes,
+        The loss is the cross-entropy; for multi-label images, the mean binary cross-entropy of the classes,
         without label smoothing. Each epoch has every image once, in batches of nearly equal size: none above the batch
         size, except 3 for 2. The network ends in eval mode.
 

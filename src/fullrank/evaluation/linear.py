@@ -37,7 +37,7 @@ def linear_probe(
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
-    For two classes, the solver fits and penalises only the difference of their weights. For several labels an image, it
+    For two classes, the solver fits and penalises only the difference of their weights. For multi-label images, it
     fits one class against the others for each class, with one penalty for all of them.
 
     Args:

@@ -41,8 +41,8 @@ class LogisticRegression:
 
         min_W,b  (1/n) Σᵢ −log softmax(W xᵢ + b)[yᵢ] + ½ penalty ‖W‖²
 
-    For two classes, only the difference of their weights is fitted and penalised, as in scikit-learn. For several
-    labels an image, the loss is the sum over the classes of one class against the others:
+    For two classes, only the difference of their weights is fitted and penalised, as in scikit-learn. For
+    multi-label images, the loss is the sum over the classes of one class against the others:
 
         min_W,b  (1/n) Σᵢ Σₖ log(1 + exp(−sᵢₖ (wₖ·xᵢ + bₖ))) + ½ penalty ‖W‖²,    sᵢₖ = ±1
 
@@ -95,7 +95,7 @@ class LogisticRegression:
         """
         X, target = (self.X, self.target) if rows is None else (self.X[rows], self.target[rows])
         softmax, C = target.ndim == 1, len(self.columns)
-        # of several labels an image, a class that all images have, or none, stays at zero
+        # of multi-label images, a class that all images have, or none, stays at zero
         used = X.new_ones(C) if softmax else ((target > 0).any(0) & (target < 1).any(0)).double()
 
         def logits(W: Tensor, b: Tensor) -> Tensor:

@@ -107,11 +107,12 @@ class Neighbours:
         """Return the rows with the largest outlier scores, the largest first."""
         return np.argsort(-self.outlier_score, kind="stable")[:count].tolist()
 
-    def doubtful_labels(self, count: int = 20) -> list[int]:
+    def likely_label_errors(self, count: int = 20) -> list[int]:
         """Return rows whose neighbours agree on another label: none of them has the label of the image, and most have
         one other.
 
-        The rows with the most similar neighbours come first. A doubtful label is a reason to look, and not an error.
+        The rows with the most similar neighbours come first. A likely label error is a reason to look, and not an
+        error.
         """
         wrong = [i for i in np.flatnonzero(self.label_agreement == 0).tolist() if self.usual_label(i)[1] > 0.5]
         return sorted(wrong, key=lambda i: -float(self.similarities[i].mean()))[:count]
@@ -190,8 +191,8 @@ class Neighbours:
         yield _list(title, ("correlation", "image", "image"), rows) if rows else Text(title)
         rows = [(f"{self.outlier_score[i]:.3f}", self._place(i)) for i in self.outliers(LISTED)]
         yield _list("outliers", ("distance", "image"), rows)
-        if doubtful := self.doubtful_labels(LISTED):
-            rows = [(self._place(i), str(self.labels[i]), str(self.usual_label(i)[0])) for i in doubtful]
+        if errors := self.likely_label_errors(LISTED):
+            rows = [(self._place(i), str(self.labels[i]), str(self.usual_label(i)[0])) for i in errors]
             yield _list("likely label errors", ("image", "label", "of its neighbours"), rows)
 
     def _place(self, row: int) -> str:

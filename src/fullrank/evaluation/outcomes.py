@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
     """What a probe says about the labelled test images.
 
     Attributes:
-        logits: The score of each class; for several labels an image, only the order of the images in a class counts.
+        logits: The score of each class; for multi-label images, only the order of the images in a class counts.
         chosen: What was chosen on held-out training features: `{"penalty": 1e-3}`.
         note: What a reader of the score must know.
     """
@@ -82,7 +82,7 @@ class Target:
 
     @property
     def chance(self) -> float:
-        """The share of the most frequent class, or for several labels an image the mean average precision of equal
+        """The share of the most frequent class, or for multi-label images the mean average precision of equal
         scores: the mean share of positives over the classes with one.
         """
         shares = self.positive.mean(0)

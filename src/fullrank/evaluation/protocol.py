@@ -191,7 +191,7 @@ class FractionsProtocol:
 
 @config
 class SupervisedProtocol:
-    """The whole network from random weights, with the labels alone: AdamW, warm-up, cosine decay, crops and flips.
+    """The supervised baseline, the whole network from random weights: AdamW, warm-up, cosine decay, crops and flips.
 
     No number is chosen on the labelled images, and the last epoch is scored. Learning rate 1e-3 and weight decay 0.05
     are those of DeiT for a batch of 1024 images (Touvron et al. 2021, Table 9). A recipe that is tuned to the data can
@@ -247,7 +247,7 @@ class Protocols:
         svm: Linear support vector machine.
         few_shot: A few labels per class.
         fractions: A fraction of the labels.
-        supervised: The network that is trained with the labels alone.
+        supervised: The supervised baseline.
     """
 
     linear: LinearProtocol = field(default_factory=LinearProtocol)
@@ -293,7 +293,7 @@ class Scoring:
             flags of each probe are its numbers.
         protocols: The numbers of the probes; in Python also a dict such as `{"knn": {"k": 200}}`.
         baselines: Also score raw pixels and the untrained network.
-        supervised: Also train the network of the model from random weights with the labels alone, and compare.
+        supervised: Also train the network of the model from random weights with the labels, and compare.
         train_subset: Train the probes on the images of the run's data.subset, instead of all training images.
         resize: Shorter side of the images before the central square is cropped, such as 256 for a network of 224 px; by
             default that of the model.

@@ -63,7 +63,7 @@ class Score(Measured):
         note: What a reader of the value must know, such as a limited learning rate.
         per_class: Class → the share of its test images that are classified correctly (recall), or its average
             precision; of the main metric only.
-        positives: Class → the number of test images that have it; only for several labels an image.
+        positives: Class → the number of test images that have it; only for multi-label images.
         confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
     """
 
@@ -134,7 +134,7 @@ class Evaluation:
         left_out: Descriptions of what was not scored, with the reason.
         comparisons: The backbone against each other feature set, by the probe of the verdict; in a file also by the
             probes of earlier verdicts, the newest first.
-        verdict: One sentence: better or worse than the strongest alternative, or undecided.
+        verdict: One sentence: better or worse than the strongest alternative, or not significant.
         finetuned: The same sentence about fine-tuning: these weights against random weights. `fullrank finetune` writes
             it.
     """
@@ -159,7 +159,7 @@ class Evaluation:
 
     @property
     def guess(self) -> str:
-        """What guessing is: the most frequent class, or equal scores for several labels an image."""
+        """What guessing is: the most frequent class, or equal scores for multi-label images."""
         return "equal scores" if any(score.metric == MAP for score in self.scores) else "majority class"
 
     @property

@@ -167,7 +167,7 @@ def unfinished(model: Model) -> str:
 
 def accuracy_during_training(model: Model) -> dict[float, float]:
     """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
-    models, and for a damaged log, which is no reason to lose the scores.
+    models, and for a damaged log, which is not a reason to lose the scores.
     """
     if model.path is None or model.step is None:
         return {}

@@ -1,4 +1,4 @@
-"""The closing sentence of an evaluation: better, worse or undecided, by how much, and what would decide it.
+"""The closing sentence of an evaluation: better, worse or not significant, by how much, and what would decide it.
 
 A pure function of intervals. The interval is that of the difference of two accuracies on the same test images.
 """
@@ -40,22 +40,22 @@ def verdict(
     accuracies = f"the backbone has {percent(strongest.value)}, {name} {percent(strongest.reference)}"
     difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
     text = f"{outcome.capitalize()}: by {strongest.name}, {accuracies}; {difference}"
-    remedies = [what_decides(strongest), rising(curve or {})] if outcome == "undecided" else []
+    remedies = [what_decides(strongest), rising(curve or {})] if outcome == "not significant" else []
     remedies += [still_rising(training or {})] if outcome != "better" else []
     return "; ".join([text, *filter(None, remedies)]) + "."
 
 
 def decide(comparison: Comparison) -> str:
-    """Return 'better' or 'worse' if the interval of the difference excludes zero, else 'undecided', as with fewer than
-    `LEAST_UNITS` test images or groups.
+    """Return 'better' or 'worse' if the interval of the difference excludes zero, else 'not significant', as with fewer
+    than `LEAST_UNITS` test images or groups.
     """
     if comparison.units < LEAST_UNITS:
-        return "undecided"
-    return "better" if comparison.low > 0 else "worse" if comparison.high < 0 else "undecided"
+        return "not significant"
+    return "better" if comparison.low > 0 else "worse" if comparison.high < 0 else "not significant"
 
 
 def what_decides(comparison: Comparison) -> str:
-    """Return how many test images would decide an undecided comparison, or that more seeds are needed.
+    """Return how many test images would make a difference significant, or that more seeds are needed.
 
     More images narrow only their own part of the interval: a difference δ with half width h, of which s is that of the
     seeds, needs n (h² − s²)/(δ² − s²) images or groups.

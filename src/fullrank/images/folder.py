@@ -24,7 +24,7 @@ def walk(root: Path, extensions: Collection[str], *, follow_links: bool = False)
 
     Hidden files and folders are ignored. Each real folder is visited once, however many symbolic links lead to it, and
     before all links. Links to places outside `root` are counted, and followed only with `follow_links`: the folder may
-    be a stranger's. What is not a regular file is in the list; to open it raises `ImageDecodeError`.
+    be untrusted. What is not a regular file is in the list; to open it raises `ImageDecodeError`.
 
     Raises:
         UserError: a folder cannot be read.

@@ -20,7 +20,7 @@ TRAIN = ("train", "training")
 MAX_CLASSES = 2**16
 MIN_IMAGES = 20  # with fewer images, the numbers of different labels and the sizes of folders say nothing
 MAX_MAJORITY = 0.75  # class folders are assumed only if none holds a larger share of the images
-MAX_CELLS = 2**31  # images times classes of several labels an image: more would fill the memory
+MAX_CELLS = 2**31  # images times classes of multi-label images: more would fill the memory
 
 ALL = "all"  # name of the only split of a source without named splits
 OTHER = "other"  # name of the split of all files outside the named splits
@@ -58,7 +58,7 @@ def read_labels(
     """Return the labels of images.
 
     Args:
-        values: the label of each image: a class number, the name of a class, a list of these (several labels an image;
+        values: the label of each image: a class number, the name of a class, a list of these (several labels per image;
             an empty list is an image without any class), or None (no label).
         what: what the values are, for the user: `"column 'breed'"`.
         names: the names of the classes that integers number.
@@ -102,7 +102,7 @@ def read_labels(
         table[[value is None for value in values]] = -1
         many = f"{(table == 1).sum():,} labels of {len(known)} classes (--data.labels none: no labels)"
         classes = tuple(names) or tuple(printable(f"{label}") for label in found)
-        note = f"{what} has several labels an image: {many}"
+        note = f"{what} has several labels per image: {many}"
         return replace(unlabelled(len(values), note), multi_labels=table, classes=classes)
     number: dict[Any, int] = {label: label if numbers else k for k, label in enumerate(found)}
     labels = np.array([max(number[cell[0]], -1) if cell else -1 for cell in cells], dtype=np.int64)

@@ -30,7 +30,7 @@ class MemoryImages:
     Attributes:
         labels: -1 means no label.
         groups: On the CPU; -1 means no group. None: no image has a group.
-        multi_labels: Several labels an image, on the CPU, see `Images.multi_labels`; None for one label an image.
+        multi_labels: Several labels per image, on the CPU, see `Images.multi_labels`; None for one label per image.
         indices: Which images of the source these are. None: all, in their order.
     """
 

@@ -44,7 +44,7 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
     | `datasets.Dataset` | its image column and its label column |
     | tuple (images, labels) | any of these with one integer or one class name for each image; -1 or None means no label
     |
-    | tuple (images, labels (n, K)) | several labels an image: 1 where an image has a class, 0 elsewhere; a row of -1
+    | tuple (images, labels (n, K)) | several labels per image: 1 where an image has a class, 0 elsewhere; a row of -1
     means no labels |
 
     Args:

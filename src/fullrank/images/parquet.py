@@ -29,7 +29,7 @@ CACHE = Path(HF_DATASETS_CACHE)
 
 @contextmanager
 def readable(file: str) -> Iterator[None]:
-    """Turn every error of reading a table, which for a damaged file or a stranger's metadata has any type, into a
+    """Turn every error of reading a table, which for a damaged file or untrusted metadata has any type, into a
     UserError.
     """
     try:

@@ -59,7 +59,7 @@ def open_shards(source: str, root: Path, files: Sequence[str], reading: Reading)
     The key of a member is its name up to the first dot of the last part, so `a/01.jpg` has its label in `a/01.cls` (a
     class number, or the name of a class) or in the object of `a/01.json`. The first of these gives the labels of all
     splits: `.cls` members, the first of `JSON_KEYS` that a `.json` member has, and class folders inside the tar files
-    by the rules of a folder (`folder_labels`). Links, devices and other members that are no files are ignored.
+    by the rules of a folder (`folder_labels`). Links, devices and other members that are not files are ignored.
 
     Args:
         source: The source URI.

@@ -61,7 +61,7 @@ class Images:
         labels: `(n,)` int64; -1 means no label. None: no image has a label.
         classes: The names of the labels; `()` if the names are unknown.
         multi_labels: `(n, K)` int8 for images with several labels: 1 has the class, 0 lacks it; a row of -1 means no
-            labels; `labels` is then -1 throughout. None for a source with one label an image.
+            labels; `labels` is then -1 throughout. None for a source with one label per image.
         groups: `(n,)` int64; images of one number, such as those of one patient or scene, belong together; -1 means no
             group. None: no image has a group.
         notes: What was decided when the source was opened, for the user.

@@ -155,7 +155,7 @@ def table_splits(
         UserError: a column does not exist or has the wrong type, or the rows do not have the types of the columns.
     """
     chosen = {split: choose_columns(table.features, source, reading) for split, table in tables.items()}
-    with readable(source):  # the rows of a stranger's table need not have the types that its metadata declare
+    with readable(source):  # the rows of an untrusted table need not have the types that its metadata declare
         found = _read_labels(tables, {split: columns.label for split, columns in chosen.items()}, reading)
         groups = [value for split in tables for value in _values(tables[split], chosen[split].group)]
         number = {value: k for k, value in enumerate(sorted({f"{group}" for group in groups if group is not None}))}

@@ -34,7 +34,7 @@ def train_and_test(
     preferred, because the labels of some test splits, such as ImageNet's, are secret. Without a test split, a fifth of
     each class is held out; the choice depends only on `seed`.
 
-    Validation images, if there are any, take the place of the test images, and are no training images
+    Validation images, if there are any, take the place of the test images, and are not training images
     (`reduce_training`).
 
     Args:

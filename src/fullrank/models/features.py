@@ -24,7 +24,7 @@ class Features:
         labels: -1 for images without a label.
         rows: Which images these are: those that could be read.
         classes: The names of the labels, () if they are unknown.
-        multi_labels: Several labels an image, see `Images.multi_labels`; None for one label an image.
+        multi_labels: Several labels per image, see `Images.multi_labels`; None for one label per image.
     """
 
     X: Float[Tensor, "n D"]

@@ -1,6 +1,6 @@
 """`load`: the MODEL that a user names (a run, a model of timm or of the hub, a file of weights) as a frozen backbone.
 
-Nothing of a stranger's file is executed: a file of weights has tensors and texts, and the network is one of timm's.
+Nothing of an untrusted file is executed: a file of weights has tensors and texts, and the network is one of timm's.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def load(
 
     >>> load("no/such/run")
     Traceback (most recent call last):
-    fullrank.errors.UserError: model 'no/such/run' is no run directory; expected RUN, RUN@STEP, timm:NAME, \
+    fullrank.errors.UserError: model 'no/such/run' is not a run directory; expected RUN, RUN@STEP, timm:NAME, \
 timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH
     """
     given: Any = {"backbone": backbone, "channels": channels, "size": size, "mean": mean, "std": std}
@@ -124,7 +124,7 @@ def parse_model(text: str) -> ModelName:
     """Return the parts of a MODEL; the directory of a run exists.
 
     Raises:
-        UserError: the text is no MODEL, or there is no such directory.
+        UserError: the string is not a MODEL, or there is no such directory.
 
     >>> parse_model("timm:resnet18")
     ModelName(kind='timm', name='resnet18', step=None)
@@ -141,7 +141,7 @@ def parse_model(text: str) -> ModelName:
         if not (step.isascii() and step.isdecimal()):
             raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
         return ModelName("run", path, int(step))
-    what = f"a file; write file:{text}, or give" if os.path.isfile(text) else "no run directory; expected"
+    what = f"a file; write file:{text}, or give" if os.path.isfile(text) else "not a run directory; expected"
     hint = suggest(scheme, SCHEMES) if rest else suggest(path or text, paths_beside(path or text))
     raise UserError(f"model '{text}' is {what} {MODELS}{hint}")
 
@@ -246,7 +246,7 @@ def load_hub(name: str) -> Model:
         usual = timm.get_pretrained_cfg(spec.name)
         cfg = (usual.to_dict() if usual else {}) | config.get("pretrained_cfg", {})
         preprocess = timm_preprocess(timm.data.resolve_data_config(pretrained_cfg=cfg))
-    except Exception as error:  # a stranger's file
+    except Exception as error:  # an untrusted file
         remedy = "give a model of timm, or file:PATH with the weights of another"
         raise UserError(f"{what} describes no network of timm ({summarize(error)}); {remedy}") from error
     network = build_untrained(spec, preprocess.channels)

@@ -155,7 +155,7 @@ def timm_preprocess(data: Mapping[str, Any]) -> Preprocess:
 
 
 def checked(preprocess: Preprocess, what: str) -> Preprocess:
-    """Return a preprocessing of a stranger's file unchanged.
+    """Return a preprocessing of an untrusted file unchanged.
 
     Raises:
         UserError: its size or its statistics do not fit.

@@ -43,7 +43,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         UserError: the file does not exist, is damaged, holds something else than tensors, or values are not finite.
     """
     if not path.is_file():
-        raise UserError(f"{path} is no file; expected {EXPECTED}")
+        raise UserError(f"{path} is not a file; expected {EXPECTED}")
     try:
         with path.open("rb") as file:
             head = file.read(9)
@@ -61,7 +61,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             "torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
         ) from error
     except Exception as error:  # torch.load raises many types for a damaged file
-        raise UserError(f"{path} is no readable file of weights ({summarize(error)}); expected {EXPECTED}") from error
+        raise UserError(f"{path} is not a file of weights ({summarize(error)}); expected {EXPECTED}") from error
     check_finite(weights, path, "give another file, such as one of an earlier checkpoint")
     return weights, metadata
 

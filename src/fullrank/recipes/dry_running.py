@@ -23,7 +23,7 @@ def dry_run(method: Method, recipe: Recipe) -> str:
     tensors for a user's.
 
     Returns:
-        A warning if the user's objective is no function of its tensors and its generator, else an empty string.
+        A warning if the user's objective is not a function of its tensors and its generator, else an empty string.
 
     Raises:
         UserError: the objective rejects the shapes, the precision gives wrong gradients for them, or the user's

@@ -12,7 +12,7 @@ from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 # The feature set that tells whether a run learned anything.
 UNTRAINED = "untrained backbone"
 # Outcome of a comparison → the answer in a word, and its level.
-OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "undecided": ("Undecided", "warning")}
+OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "not significant": ("Not significant", "warning")}
 # Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
 # improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long.
 STILL_IMPROVING = 0.01
@@ -47,7 +47,7 @@ def answers(run: RunSummary) -> dict[str, Answer]:
 def did_it_learn(run: RunSummary) -> Answer:
     """Compare the backbone with the untrained network; without such scores, describe the objective and the probes.
 
-    A loss that falls shows that the objective was learned, which is no proof of better features, so the answer is then
+    A loss that falls shows that the objective was learned, which does not prove better features, so the answer is then
     at most `Probably`.
     """
     for evaluation in run.evaluations_by_relevance():
@@ -85,7 +85,7 @@ def is_it_healthy(run: RunSummary) -> Answer:
 
 
 def is_it_better(run: RunSummary) -> Answer:
-    """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the weights begun with,
+    """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the initial weights,
     other models.
     """
     for evaluation in run.evaluations_by_relevance():

@@ -142,7 +142,7 @@ def start_wandb(path: Path, options: WandbOptions | bool, config: Mapping[str, A
     file = path / "wandb" / "run.json"
     chosen = {"project": "fullrank", "name": path.resolve().name, "id": uuid.uuid4().hex[:8]}
     if file.exists():
-        # Other entries of the file are ignored: a stranger's `settings` could name another server, which would
+        # Other entries of the file are ignored: untrusted `settings` could name another server, which would
         # receive the user's key.
         chosen |= {name: value for name, value in read_json(file).items() if name in (*ARGUMENTS, "id")}
     chosen |= options if isinstance(options, dict) else {}

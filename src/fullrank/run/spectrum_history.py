@@ -14,7 +14,7 @@ from fullrank.spectrum import Spectrum
 
 # The two outputs whose spectra are measured.
 LOCATIONS = ("backbone", "projector")
-# Limit for the expanded arrays of a file: a stranger's file of a few kilobytes may expand to any size.
+# Limit for the expanded arrays of a file: an untrusted file of a few kilobytes may expand to any size.
 MAX_BYTES = 2**31
 
 

@@ -23,7 +23,7 @@ PLAIN_LINES = 20  # maximum number of lines of a run without a terminal
 class Terminal(Console):
     """A console without markup or wrapping: brackets in a path are printed, and a long line is not broken.
 
-    Control characters are printed as escape sequences, because a message may contain a text from a stranger's file.
+    Control characters are printed as escape sequences, because a message may contain a text from an untrusted file.
     """
 
     def __init__(self, **options: Any) -> None:

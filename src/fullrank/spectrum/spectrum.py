@@ -170,7 +170,7 @@ class StreamingSpectrum:
     matrix.
 
     The object stores the embeddings as long as n < D, and then only their moments: at most about D × D numbers for any
-    n. This class supports a single process; for several processes, merge `Moments`.
+    n. This class supports a single process; for DDP, merge `Moments` with `all_reduce`.
 
     >>> streaming = StreamingSpectrum()
     >>> for Z in torch.eye(3, 8).split(1):

@@ -154,7 +154,7 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
                     check_num_images(recipe, len(split(recipe.data).train))
             _check_folder(cell, folder / cell.name)
         except UserError as error:
-            raise UserError(f"{error} (cell {cell.name})" if len(cells) > 1 else str(error)) from error
+            raise UserError(f"{error} (run {cell.name})" if len(cells) > 1 else str(error)) from error
 
 
 def _check_evaluation(cell: Cell) -> None:

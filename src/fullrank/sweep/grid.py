@@ -57,7 +57,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         if not is_folder_name(self.name) or self.name in RESERVED:
-            raise UserError(f"the cell is called '{self.name}', expected the name of one folder of its own; rename it")
+            raise UserError(f"the run is called '{self.name}', expected the name of one folder of its own; rename it")
 
 
 def grid_plan(
@@ -82,7 +82,7 @@ def grid_plan(
             validation images, and is scored on the test images.
 
     Raises:
-        UserError: a value is wrong, two combinations are the same recipe, or `chosen` is no axis.
+        UserError: a value is wrong, two combinations are the same recipe, or `chosen` is not an axis.
 
     >>> plan = grid_plan({"objective": ["frossl", "vicreg"]}, lambda values: Recipe(**values), seeds=(0, 1))
     >>> [cell.name for cell in plan([])]

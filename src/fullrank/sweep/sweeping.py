@@ -140,12 +140,12 @@ def run_sweep(
         cells = cells if only is None else [_find_cell(cells, only)]
         missing = [cell for cell in cells if cell.name not in rows]
         if len({cell.name.casefold() for cell in cells}) < len(cells):
-            raise UserError("two cells have the same name, expected a name of its own for each; rename one")
+            raise UserError("two runs have the same name, expected a name of its own for each; rename one")
         if not missing:
             return [rows[cell.name] for cell in cells]
         check_cells(missing, folder)
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        left = f"{len(missing)} of {len(cells)} cells to run"
+        left = f"{len(missing)} of {len(cells)} runs to train"
         console.print(f"{folder}: {left}; the output of each is in {folder / 'logs'}")
         try:
             for cell, reason in run_cells(missing, folder, jobs):
@@ -153,7 +153,7 @@ def run_sweep(
                 rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
                 console.print(f"[{len(rows)}/{len(cells)}] {cell.name}: {rows[cell.name].summary()}")
         except Interrupted as stop:
-            done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} cells are done"
+            done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} runs are done"
             remedy = f"the others go on with the same command ({folder})"
             raise Interrupted(stop.signum, f"{stop}: {done}, {remedy}") from None
 
@@ -193,7 +193,7 @@ def require_success(rows: Sequence[Row], command: str) -> None:
     """
     failed = [row for row in rows if not row.is_final]
     if failed:
-        error = ProcessFailed(f"{len(failed)} of {len(rows)} cells failed; the same call tries them again: {command}")
+        error = ProcessFailed(f"{len(failed)} of {len(rows)} runs failed; the same call tries them again: {command}")
         error.add_note("\n".join(f"  {row.cell} {row.summary()}" for row in failed))
         raise error
 
@@ -207,5 +207,5 @@ def _find_cell(cells: Sequence[Cell], which: str) -> Cell:
     names = {cell.name: cell for cell in cells} | {str(number): cell for number, cell in enumerate(cells)}
     if which not in names:
         hint = suggest(which, [cell.name for cell in cells])
-        raise UserError(f"--cell {which} is neither a number from 0 to {len(cells) - 1} nor the name of a cell{hint}")
+        raise UserError(f"--cell {which} is neither a number from 0 to {len(cells) - 1} nor the name of a run{hint}")
     return names[which]

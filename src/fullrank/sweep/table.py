@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_WIDTH = 1000  # of a table that is not printed to a terminal
 # The report compares at most this many runs; a page of more runs is too large to open.
 MOST_REPORTED = 60
-# The numbers of a run that are no accuracies, and how a table prints them.
+# The numbers of a run that are not accuracies, and how a table prints them.
 FORMATS: dict[str, dict[str, Any]] = {"effective rank": {}, "seconds": {"digits": 0}, "CPU seconds": {"digits": 0}}
 Combination = tuple[tuple[str, Setting], ...]
 
@@ -177,7 +177,7 @@ def comparisons(groups: Mapping[Combination, Sequence[Row]], name: str) -> dict[
     for combination, found in scores.items():
         gap = paired_by_seed(found, scores[best], step=100 / images if images else 0.0)
         if combination != best and gap is not None:
-            verdict = {None: "undecidable", False: "worse", True: "better"}[gap.exceeds(0.0)]
+            verdict = {None: "not significant", False: "worse", True: "better"}[gap.exceeds(0.0)]
             interval = "" if gap.sd is None else f" ± {gap.half_width:.1f}"
             texts[combination] = f"{verdict} ({round(gap.mean, 7) + 0.0:+.1f}{interval})"
     return texts

@@ -199,7 +199,7 @@ def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tenso
     """Return the result of a custom transform, which has to have the form of its argument.
 
     Raises:
-        UserError: the result is no tensor, or has another shape, type or device.
+        UserError: the result is not a tensor, or has another shape, type or device.
     """
     wanted = (views.dtype, tuple(views.shape), views.device)
     if isinstance(result, Tensor) and (received := (result.dtype, tuple(result.shape), result.device)) == wanted:

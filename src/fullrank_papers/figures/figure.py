@@ -48,14 +48,14 @@ class Claim:
 
     Attributes:
         expected: The number or relation that the paper or the theory gives, with the tolerance.
-        holds: None: undecidable, because the runs are too few, too short or too noisy, or not of the statement's size.
+        holds: None: inconclusive, because the runs are too few, too short or too noisy, or not of the statement's size.
         kind: claim: a statement of the paper's text. claim from memory: a statement that we recall, of a paper whose
             text we did not have at hand. correction: a check of our own statement, from a derivation or a control, on a
             point on which the paper is silent or misprinted. comparison: a statement about our own runs, whatever the
             paper's runs were.
 
     >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", "> 1", "1.8", True).line()
-    '✓ Claim, borne out: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
+    '✓ Claim, holds: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
     """
 
     statement: str
@@ -66,8 +66,8 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """One of borne out, not borne out, undecidable at this size."""
-        return {True: "borne out", False: "not borne out", None: "undecidable at this size"}[self.holds]
+        """One of holds, does not hold, inconclusive at this size."""
+        return {True: "holds", False: "does not hold", None: "inconclusive at this size"}[self.holds]
 
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
@@ -105,19 +105,19 @@ def evaluate(name: str, rows: Rows) -> list[Claim]:
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
-    """Return how many claims are borne out: those of the paper's text, those that we recall, the checks of our
+    """Return how many claims hold: those of the paper's text, those that we recall, the checks of our
     corrections, and our comparisons, apart.
 
     >>> one = Claim("Training follows (18)", "0", "0.9", False)
     >>> two = Claim("Training follows the corrected form", "0", "1e-9", True, "correction")
     >>> summarize_claims([one]), summarize_claims([one, two])
-    ('claims: 0 of 1 borne out', 'claims: 0 of 1 borne out; checks of the corrections: 1 of 1 borne out')
+    ('claims: 0 of 1 hold', 'claims: 0 of 1 hold; checks of the corrections: 1 of 1 hold')
     """
     parts = []
     for kind, (_, plural) in LABELS.items():
         if holds := [claim.holds for claim in claims if claim.kind == kind]:
-            undecidable = f", {n} undecidable at this size" if (n := holds.count(None)) else ""
-            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} borne out{undecidable}")
+            inconclusive = f", {n} inconclusive at this size" if (n := holds.count(None)) else ""
+            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} hold{inconclusive}")
     return "; ".join(parts)
 
 

@@ -1,8 +1,8 @@
 """Random numbers and statistics that several figures share, and claims that are judged over a few seeds.
 
 Runs are paired by their seed: in one recipe both have the same initial weights, the same order of images and the same
-views. A comparison is borne out if the whole 95 % interval of the mean difference (Student's paired t-test) agrees with
-the claim, not borne out if none of the interval does, and otherwise undecidable at this size.
+views. A comparison holds if the whole 95 % interval of the mean difference (Student's paired t-test) agrees with
+the claim, does not hold if none of the interval does, and is otherwise inconclusive at this size.
 """
 
 import math

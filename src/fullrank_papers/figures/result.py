@@ -126,7 +126,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     >>> result = reproduce("dynamics/theorem3", size="smoke")
     >>> result.claims[0].verdict
-    'borne out'
+    'holds'
     """
     if is_campaign(name):
         raise UserError(f"{name} is a campaign of runs; call run_campaign('{name}'), or fullrank reproduce {name}")

@@ -1,4 +1,4 @@
-"""The README's table and figure of all objectives, from the runs of FroSSL's Tables 2 and 3 at size small.
+"""The table and figure of all objectives of docs/results.md, from the runs of FroSSL's Tables 2 and 3 at size small.
 
     python -m fullrank_papers.studies.comparison    # prints the table, draws docs/figures/comparison.svg
 

@@ -1,4 +1,4 @@
-"""Mean and standard deviation of the scores of a recipe over seeds: the tables of the README.
+"""Mean and standard deviation of the scores of a recipe over seeds: the tables of docs/results.md.
 
     python -m fullrank_papers.studies.seeds digits
     python -m fullrank_papers.studies.seeds cifar10-small --data PATH --name "CIFAR-10 (JPEG q75)"

@@ -25,7 +25,7 @@ REFUTED = {
     "directclr/fig6": ["paper"],
 }
 """Claims that the rows refute; all others of these figures hold. Clocks decide those of `TIMED`."""
-UNDECIDABLE = (
+INCONCLUSIVE = (
     "frossl/fig3",
     "directclr/fig2",
     "directclr/table1",
@@ -51,7 +51,7 @@ def test_smoke_rows_have_the_verdicts_of_the_theory_and_a_drawing(name, smoke_ro
     found = verdicts(name, rows)
     assert all(claim.statement and claim.expected for claim in evaluate(name, rows))
     assert {key.partition(":")[0] for key in found} == set(FIGURES[name]) - {"title", "claim", "images"}
-    if name not in UNDECIDABLE:
+    if name not in INCONCLUSIVE:
         certain = {key: holds for key, holds in found.items() if key not in TIMED.get(name, ())}
         assert [key for key, holds in certain.items() if not holds] == REFUTED.get(name, [])
 
@@ -91,7 +91,7 @@ def test_other_rows_refute_the_claim(name, claim, keys, change, smoke_rows):
     assert verdicts(name, rows)[claim] is False
 
 
-def test_a_median_that_its_interval_does_not_separate_is_undecidable(smoke_rows):
+def test_a_median_that_its_interval_does_not_separate_is_inconclusive(smoke_rows):
     def with_times(time):
         rows = deepcopy(smoke_rows("dynamics/fig3"))
         for k, run in enumerate(rows["runs"]):

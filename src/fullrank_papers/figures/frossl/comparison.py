@@ -299,7 +299,7 @@ def check_leads(
 def reach(runs: Runs, images: int, epochs: int) -> bool:
     """Return whether each run was trained on as many images and for as many epochs as the paper's.
 
-    A statement about one of the paper's tables is undecidable if they were not.
+    A statement about one of the paper's tables is inconclusive if they were not.
     """
     rows = all_rows(runs)
     return bool(rows) and all(row.train_images >= images and row.epochs >= epochs for row in rows)

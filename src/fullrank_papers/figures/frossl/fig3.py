@@ -264,7 +264,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
 
     def all_metrics(kind: str, names: Sequence[str]) -> Verdict:
         best = {key: is_best(rows, kind, key, names) for key in METRICS}
-        words = {True: "yes", False: "no", None: "undecidable"}
+        words = {True: "yes", False: "no", None: "inconclusive"}
         measured = "; ".join(f"{key} {words[best[key]]}: {format_means(rows, kind, key, names)}" for key in METRICS)
         return verdict(measured, holds_for_all(best.values()))
 

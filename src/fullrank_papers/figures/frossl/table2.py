@@ -1,7 +1,7 @@
 """Table 2: linear probes of all objectives after pretraining, with kNN, effective rank and seconds.
 
 Each method is compared with FroSSL by the paired difference of their accuracies. The paper's statements and its order
-of the methods are judged only at its size; at other sizes they are undecidable, and statements of ours say what the
+of the methods are judged only at its size; at other sizes they are inconclusive, and statements of ours say what the
 runs show.
 """
 
@@ -122,7 +122,7 @@ def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) ->
     """Return paper | ours ± sd (n) | whether FroSSL is ahead as text."""
     parts = [f"paper {PAPER.get(name, {}).get(column or '', '–')}", c.mean_and_deviation(accuracy.get(name, {})) or "–"]
     if gap := compare(runs, accuracy, "frossl", name) if name != "frossl" else None:
-        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "undecided"}[gap.exceeds(0.0)])
+        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "not significant"}[gap.exceeds(0.0)])
     return " | ".join(parts)
 
 

@@ -132,7 +132,7 @@ def test_verdicts_of_table_2(frossl, nologs, expected):
 
 
 @pytest.mark.parametrize("figure", [table2, table3, fig4])
-def test_the_papers_claims_are_undecidable_at_another_size(figure):
+def test_the_papers_claims_are_inconclusive_at_another_size(figure):
     size, levels = PAPER_RUNS[figure], {"frossl": 0.5, "barlow_twins": 0.49}
     assert True in verdicts(figure, campaign(levels, runs=size), ours=False)
     for other in ({"data": "MNIST"}, {"train_images": 5000}, {"epochs": 20.0}):

@@ -1,4 +1,4 @@
-"""A stranger's runs, recipes and exported files: no command and no function runs their code, ends in a traceback, or
+"""An untrusted runs, recipes and exported files: no command and no function runs their code, ends in a traceback, or
 writes outside."""
 
 import io
@@ -29,7 +29,7 @@ names = (f"evil_{i}" for i in itertools.count())
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """The working directory is a stranger's folder."""
+    """The working directory is an untrusted folder."""
     folder = tmp_path / "downloads"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -50,13 +50,13 @@ def evil(elsewhere):
         "def transform(x, generator):\n    return x\n"
     )
     yield name
-    assert not Path("ran").exists(), "the stranger's module ran"
+    assert not Path("ran").exists(), "the untrusted module ran"
     assert name not in sys.modules
 
 
 @pytest.fixture
 def edit(copy):
-    """`edit(field=value)`: the path of a stranger's run with these fields in recipe.json, by dotted name."""
+    """`edit(field=value)`: the path of an untrusted run with these fields in recipe.json, by dotted name."""
 
     def changed(**fields):
         values = json.loads((copy / "recipe.json").read_text())
@@ -110,7 +110,7 @@ TRAIN = {
 
 @pytest.fixture
 def coded(evil, edit):
-    """A run whose recipe names the functions of the stranger's module."""
+    """A run whose recipe names the functions of the untrusted module."""
     return edit(**json.loads(json.dumps(CODE).replace("{}", evil)))
 
 
@@ -120,7 +120,7 @@ def test_reading_a_run_imports_no_code(read, coded, attack):
 
 
 @pytest.mark.parametrize("train", TRAIN)
-def test_training_a_strangers_recipe_needs_trust(train, evil, coded, attack):
+def test_training_an_untrusted_recipe_needs_trust(train, evil, coded, attack):
     message = TRAIN[train](attack, coded)
     assert f"'{evil}:" in message
     assert "--trust" in message
@@ -206,8 +206,8 @@ BACKBONES = [
 @pytest.mark.parametrize("backbone", BACKBONES, ids=str)
 def test_a_backbone_loads_no_file(backbone, pickled, edit, run):
     values = json.loads(json.dumps(backbone).replace("PICKLE", pickled))
-    stranger = edit(**{f"backbone.{name}": value for name, value in values.items()})
-    assert "backbone" in python(fullrank.load, stranger)
+    untrusted = edit(**{f"backbone.{name}": value for name, value in values.items()})
+    assert "backbone" in python(fullrank.load, untrusted)
     stored = json.loads((run.path / "recipe.json").read_text())["backbone"] | values
     preprocess = json.dumps({"channels": 1, "size": 8, "mean": [0.5], "std": [0.5]})
     metadata = {"name": stored["name"], "arguments": json.dumps(stored["arguments"]), "stem": stored["stem"]}
