@@ -1,4 +1,4 @@
-"""Objectives from the command line to the report: the library's, and a user's own, as in docs/objectives.md."""
+"""Objectives from the command line to the report: the library's, and a user's own, as in docs/own-objective.md."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import fullrank as library
 from fullrank.recipes import to_dict, user_code, with_objective
 from fullrank.run import Run
 
-PAGE = Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2].joinpath("docs/own-objective.md").read_text(encoding="utf-8")
 
 
 def test_an_objective_trains_and_its_report_shows_each_term(small, tmp_path, fullrank):

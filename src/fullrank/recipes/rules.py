@@ -153,7 +153,7 @@ def balanced_weights(recipe: Recipe) -> dict[str, float]:
 
     The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
     gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
-    an MLP. Source: docs/objectives.md, "The invariance weight".
+    an MLP. Source: docs/frossl-study.md, "The invariance weight".
 
     >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
     [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
