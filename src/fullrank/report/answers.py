@@ -91,8 +91,8 @@ def is_it_better(run: RunSummary) -> Answer:
     for evaluation in run.evaluations_by_relevance():
         if evaluation.comparisons and (evaluation.verdict or evaluation.finetuned):
             found = [c for c in evaluation.comparisons if (c.probe == "finetune") != bool(evaluation.verdict)]
-            rivals = [c for c in found if c.name == found[0].name]  # the newest verdict comes first
-            outcome = decide(max(rivals, key=lambda rival: rival.reference))
+            # The first is of the newest verdict.
+            outcome = decide(max((c for c in found if c.name == found[0].name), key=lambda rival: rival.reference))
             finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
             rest = (finetuned, _images(evaluation), _older(run, evaluation))
             return Answer(*OUTCOMES[outcome], _join(evaluation.verdict, *rest))

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 # Each colour has a contrast above 3:1 (WCAG 1.4.11) with a white page and with the dark page of the report, so that a
-# run keeps its colour.
-COLORS = ("#2f7fd1", "#d9541e", "#1a9a64", "#9a62d0", "#a87b00", "#d0478f", "#0e93a3", "#7a8088")
+# run keeps its colour. Two colours differ by ΔE ≥ 16 (CIE 1976), also in deuteranopia and protanopia (Machado 2009).
+COLORS = ("#1554fc", "#d27e00", "#007e54", "#a83f93", "#6993d2", "#bd3f00", "#939393", "#e73f69")
 
 MATPLOTLIB_STYLE: dict[Any, Any] = {
+    "axes.prop_cycle": f"cycler('color', {list(COLORS)})",
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fullrank",  # the same data give the same file
     "font.size": 9,

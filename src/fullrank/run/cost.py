@@ -72,16 +72,16 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
     return all_reduce_max(round(1e6 * pace.step_seconds)) / 1e6
 
 
-def choose_epochs(
-    recipe: Recipe, hours: float, step_seconds: float, steps_per_epoch: int, **given: Any
-) -> tuple[Recipe, str]:
-    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user;
-    `given` are fields of the user, which do not follow from the epochs.
+def choose_epochs(recipe: Recipe, hours: float, seconds: float, steps: int, **given: Any) -> tuple[Recipe, str]:
+    """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user.
+
+    A step takes `seconds`, and an epoch has `steps`; `given` are fields of the user, which do not follow from the
+    epochs.
     """
-    hours_per_epoch = REST * step_seconds * steps_per_epoch / 3600
+    hours_per_epoch = REST * seconds * steps / 3600
     recipe = resolve(recipe, {**given, "epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
     line = (
-        f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps_per_epoch} steps; {step_seconds:.3g} seconds a step, "
+        f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps} steps; {seconds:.3g} seconds a step, "
         f"measured: {hours_per_epoch * recipe.epochs:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
     )
     return recipe, line + "; one epoch already takes longer" * (hours_per_epoch > hours)

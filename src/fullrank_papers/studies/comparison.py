@@ -9,10 +9,12 @@ path/to/mnist --out results` makes it. Methods are sorted by the accuracy of the
 import statistics
 from pathlib import Path
 
+from matplotlib import rc_context
+
 from fullrank_papers.figures import Result
 from fullrank_papers.figures.frossl import comparison, table3
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.plot_style import to_svg
+from fullrank_papers.plot_style import MATPLOTLIB_STYLE, to_svg
 
 MARKS = (1.0, 5.0, 20.0)
 
@@ -46,7 +48,8 @@ def table(result: Result) -> str:
 
 def main() -> None:
     result = Result.read(Path("results/frossl/table2-small.json"))
-    Path("docs/figures/comparison.svg").write_text(to_svg(table3.plot(result.rows)), encoding="utf-8")
+    with rc_context(MATPLOTLIB_STYLE):
+        Path("docs/figures/comparison.svg").write_text(to_svg(table3.plot(result.rows)), encoding="utf-8")
     print(table(result))
 
 
