@@ -1,4 +1,4 @@
-"""The devices of a run and its processes, one a device: torchrun starts them, or its launcher in this process.
+"""The devices of a run and its processes, one per device: torchrun starts them, or its launcher in this process.
 
 `launch_fabric` joins the process group. SLURM needs no code here: `srun` starts one torchrun on each machine.
 """
