@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy.special import stdtrit
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class PairedDifference:
     @property
     def half_width(self) -> float:
         """Half the width of the 95 % interval of the mean, t(0.975, n − 1) · sd/√n; infinite for n = 1."""
-        return math.inf if self.sd is None else float(stats.t.ppf(0.975, self.n - 1)) * self.sd / self.n**0.5
+        return math.inf if self.sd is None else float(stdtrit(self.n - 1, 0.975)) * self.sd / self.n**0.5
 
     def exceeds(self, bound: float) -> bool | None:
         """Return whether the difference is above `bound`; None if the interval contains it."""
