@@ -35,7 +35,7 @@ def test_other_runs_are_not_still_improving(make_summary, spectrum_row, losses):
 
 @pytest.mark.parametrize(
     ("ends", "word", "level"),
-    [((0.1, 0.3), "Yes", "good"), ((-0.3, -0.1), "No", "failed"), ((-0.1, 0.2), "Not significant", "warning")],
+    [((0.1, 0.3), "Yes", "good"), ((-0.3, -0.1), "No", "failed"), ((-0.1, 0.2), "Not shown", "warning")],
 )
 def test_intervals_decide(make_summary, evaluation, ends, word, level):
     learned = did_it_learn(make_summary(evaluations=(evaluation(untrained_backbone=ends),)))
@@ -48,7 +48,7 @@ def test_intervals_decide(make_summary, evaluation, ends, word, level):
 def test_the_strongest_alternative_decides_and_fine_tuning_is_told(make_summary, evaluation):
     both = evaluation(untrained_backbone=(0.3, 0.5), initial_weights=(-0.1, 0.1))
     answer = is_it_better(make_summary(evaluations=(replace(both, finetuned="Worse: by fine-tuning."),)))
-    assert answer.word == "Not significant"
+    assert answer.word == "Not shown"
     assert "initial weights" in answer.text
     assert "After fine-tuning: Worse: by fine-tuning." in answer.text
 

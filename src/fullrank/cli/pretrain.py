@@ -19,7 +19,7 @@ The flags that most runs need:
   --backbone.name NAME a network of timm; --views.0.size PX: size of the views; --optimizer.lr LR: learning rate
   --objective NAME     another objective (below), or my_module:my_loss, your own function (see fullrank check)
   --hyper.NAME VALUE   a hyperparameter of the objective
-  --devices N          number of GPUs (or CPU processes), one process per device (DDP); the result is the same
+  --devices N          number of GPUs (or CPU processes), one process per device (DDP); equal up to rounding
   --preview            write a picture of the views, and do not train
 
 All flags with their defaults:  fullrank pretrain digits --help   or   fullrank pretrain path/to/photos --help
@@ -182,7 +182,7 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     flags = parse(
         Flags,
         arguments,
-        command=f"pretrain {shape.name}",
+        command=f"pretrain {source if isinstance(source, str) else ''}".rstrip(),
         default=Flags(Options(), shape, Hyper(**shape.hyper), MethodOptions(**shape.method)),
         description=f"Pretrain with {shape.objective}. --objective NAME chooses another one, --resume RUN goes on.",
     )

@@ -75,7 +75,7 @@ def choose(
     ['timm-untrained:test_resnet', 'timm-untrained:test_vit']
     """
     if isinstance(models, ModelLike) or len(models) < 2:
-        raise UserError("choose compares models; give two or more: choose(['runs/a', 'runs/b'], data)")
+        raise UserError("one model cannot be compared; give two or more, such as runs/a runs/b")
     if images < LEAST:
         raise UserError(f"images is {images}, expected at least {LEAST}")
     loaded, device = load_different(models), device or Device()

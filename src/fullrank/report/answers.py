@@ -12,7 +12,7 @@ from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 # The feature set that tells whether a run learned anything.
 UNTRAINED = "untrained backbone"
 # Outcome of a comparison → the answer in a word, and its level.
-OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "not significant": ("Not significant", "warning")}
+OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "not significant": ("Not shown", "warning")}
 # Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
 # improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long.
 STILL_IMPROVING = 0.01

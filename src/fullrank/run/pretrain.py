@@ -129,7 +129,7 @@ def pretrain(
         (old and (path or overwrite or resume_or_start), "resume keeps its folder; leave out --out and its options"),
         ((overwrite or resume_or_start) and not (path or old), "--overwrite and --resume-or-start need --out RUN"),
         (overwrite and resume_or_start, "overwrite replaces the run that resume_or_start continues; give one of them"),
-        (hours and (epochs or old), "hours chooses the epochs of a new run; leave out epochs and resume"),
+        (hours and (epochs or old), "--hours chooses the epochs of a new run; leave out --epochs and --resume"),
         (old and recipe is None and (changes or init), "resume uses the stored recipe; leave out all changes"),
     ):
         if conflict:
