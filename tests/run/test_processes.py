@@ -23,7 +23,7 @@ from fullrank.run.processes import explain_failure, launch_fabric, launched_worl
 from fullrank.training import OptimizerConfig
 
 STEPS = 22
-CPU = Recipe(machine=MachineConfig(accelerator="cpu"))
+CPU, CPU2, CPU4000 = (Recipe(machine=MachineConfig(accelerator="cpu", devices=n)) for n in (1, 2, 4000))
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def torchrun(monkeypatch):
 def test_the_number_of_devices_is_that_of_the_caller_of_the_recipe_or_of_torchrun(torchrun):
     assert launched_world_size() == 0
     assert resolve_devices(CPU).machine.devices == 1
-    assert resolve_devices(CPU, 2).machine.devices == 2
+    assert resolve_devices(CPU2).machine.devices == 2
     with pytest.raises(UserError, match="asks for 4000 devices, but this machine has"):
-        resolve_devices(CPU, 4000)
+        resolve_devices(CPU4000)
     torchrun(4)
     assert resolve_devices(CPU).machine.devices == 4
     with pytest.raises(UserError, match="torchrun started 4 processes, but the run asks for 2"):
-        resolve_devices(CPU, 2)
+        resolve_devices(CPU2)
 
 
 def test_processes_of_another_launcher_do_not_become_several_runs_but_a_job_of_slurm_is_one(monkeypatch):

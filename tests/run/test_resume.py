@@ -171,15 +171,15 @@ def test_another_number_of_threads_or_micro_batch_is_said(copy, small):
 def test_resume_or_start_starts_continues_and_refuses_another_recipe(run, small, tmp_path, power_cut, assert_same):
     path = tmp_path / "run"
     with power_cut(after=3):  # before the first checkpoint: the run starts again
-        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+        fullrank.pretrain(small, out=path, resume=True, console=QUIET)
     assert Run(path).checkpoints == []
     with power_cut(after=13):
-        fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+        fullrank.pretrain(small, out=path, resume=True, console=QUIET)
     assert Run(path).checkpoint().step == 11
-    fullrank.pretrain(small, out=path, resume_or_start=True, console=QUIET)
+    fullrank.pretrain(small, out=path, resume=True, console=QUIET)
     assert_same(run.path, path)
     with pytest.raises(UserError, match=r"another recipe \(epochs 2 → 3\)"):
-        fullrank.pretrain(replace(small, epochs=3), out=path, resume_or_start=True, console=QUIET)
+        fullrank.pretrain(replace(small, epochs=3), out=path, resume=True, console=QUIET)
 
 
 def test_images_that_have_moved_are_found_again(on_disk, photos, train, tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ from fullrank.cli.main import usage
 from fullrank.distributed import rank
 from fullrank.errors import UserError
 from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import read_start
+from fullrank.models.initial_weights import resolve_with_init
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
 from fullrank.recipes.resolve import PHOTOS, find_recipe
@@ -104,8 +104,9 @@ class Options:
     wandb_name: str | None = None
 
 
-# The options that are not arguments of `fullrank.pretrain` in this form.
-ELSEWHERE = ("objective", "method_builder", "split", "preview", "wandb", "wandb_project", "wandb_name")
+# The options that are fields of the recipe, and the arguments of `fullrank.pretrain`.
+FIELDS = ("data", "split", "init", "labelled", "devices")
+ARGUMENTS = ("hours", "out", "overwrite")
 
 
 @open_once()
@@ -118,17 +119,14 @@ def run(arguments: Sequence[str]) -> None:
     console = stderr()
     recipe, options, overrides = read_flags(arguments, console.print)
     if options.preview:
-        start = read_start(options.init, overrides) if options.init else None
-        recipe = resolve(recipe, overrides, start=start, notify=console.print)
-        path = preview(recipe, options.out, overwrite=options.overwrite, trust=options.trust, console=console)
+        recipe = resolve_with_init(recipe, overrides, console.print)
+        path = preview(recipe, options.out, overwrite=options.overwrite, console=console)
         console.print(f"views: {path}")
         return
-    given = {name: value for name, value in vars(options).items() if name not in ELSEWHERE}
     wandb = {name: value for name in ("project", "name") if (value := getattr(options, f"wandb_{name}"))}
-    if options.resume and isinstance(recipe, Recipe):
-        given["epochs"] = overrides.pop("epochs", None)
-        recipe, overrides = (resolve(recipe, overrides) if overrides else None), {}
-    done = pretrain(recipe, wandb=wandb or options.wandb, console=console, **given, **overrides)
+    given: dict[str, Any] = {name: getattr(options, name) for name in ARGUMENTS}
+    given |= {"resume": options.resume or options.resume_or_start, "wandb": wandb or options.wandb}
+    done = pretrain(recipe, console=console, **given, **overrides)
     if not rank():
         finish(done, console.print)
 
@@ -160,7 +158,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     if base is None and {"--help", "-h"} & {*arguments}:
         base = resolve(source, chosen, notify=notify)
     shape = resolve(base or Recipe(), chosen)  # has the flags of this objective, and of each group of views
-    shape = import_code(replace(with_view_groups(shape, words), custom_transforms=()), "trust" in words, notify)
+    shape = with_view_groups(shape, words)
+    shape = import_code(shape if "trust" in words else replace(shape, custom_transforms=()), "trust" in words, notify)
     Hyper: Any = keywords(find_objective(shape.objective))
     MethodOptions: Any = keywords(find_builder(shape.method_builder, shape.objective))
 
@@ -190,8 +189,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     overrides = {name: field_at(flags, name) for name in given if not hasattr(Options, name)}
     for name in overrides.get("custom_transforms", ()):
         import_function(name, notify=notify)
-    split = {} if flags.options.split is None else {"data.train": flags.options.split}
-    return source, flags.options, chosen | overrides | split
+    overrides |= {name: getattr(flags.options, name) for name in FIELDS if name in words}
+    return source, flags.options, chosen | overrides
 
 
 def field_at(flags: Any, name: str) -> Any:

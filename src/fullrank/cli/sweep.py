@@ -39,9 +39,6 @@ from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, sw
 from fullrank.sweep.sweeping import sweep_plan
 from fullrank.sweep.table import MAX_WIDTH
 
-# Flag → the field of the recipe that it names.
-SHORT_FLAGS = {"split": "data.train", "labelled": "probe.labelled", "devices": "machine.devices"}
-
 
 @config
 class SweepOptions:
@@ -112,10 +109,9 @@ def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
         raise UserError(f"'{arguments[0]}' follows no flag; for example: fullrank sweep digits --epochs 5 10")
     found: dict[str, list[str]] = {}
     for flag, words in flag_words(arguments):
-        name = SHORT_FLAGS.get(flag, flag)
-        if name == "seed" or name in found:
+        if flag == "seed" or flag in found:
             raise UserError(f"--{flag}: give --seeds, and all values of a flag after one --{flag}")
-        found[name] = words
+        found[flag] = words
     for name in [name for name, words in found.items() if not words and name not in OWN]:  # --hyper.no-log
         on = re.sub(r"(^|\.)no_", r"\1", name)
         found[on] = [str(on == name)] if on == name else found.pop(name) or ["False"]

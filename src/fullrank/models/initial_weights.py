@@ -15,11 +15,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.config import from_json
 from fullrank.errors import UserError
+from fullrank.images import Images
 from fullrank.methods import BackboneConfig
 from fullrank.models.loading import describes_network, load, parse_model
 from fullrank.models.model import Model, first_convolutions
 from fullrank.models.weights import Weights, convert_by_timm, hash_weights, is_counter, listing, not_fitting, shape_of
-from fullrank.recipes import Recipe, build_encoder
+from fullrank.recipes import Recipe, build_encoder, resolve
+from fullrank.recipes.resolve import Notify
 from fullrank.recipes.rules import Start, plain_fields
 
 # Arguments of a network that depend on the size of the views, which a recipe sets by itself.
@@ -53,6 +55,17 @@ def read_start(model: str | os.PathLike, fields: Mapping[str, Any] = MappingProx
         **{name: getattr(loaded.preprocess, name) for name in ("channels", "size", "mean", "std")},
         note=loaded.note.partition("; images of")[0],  # size, mean and std are those of the recipe
     )
+
+
+def resolve_with_init(
+    source: Recipe | Images | str | Path | None, overrides: Mapping[str, Any], notify: Notify = lambda line: None
+) -> Recipe:
+    """Return the recipe that words describe, as `fullrank.recipes.resolve`, with the MODEL that `init` names among
+    them.
+    """
+    fields = dict(overrides)
+    init = fields.pop("init", None)
+    return resolve(source, fields, start=None if init is None else read_start(init, fields), notify=notify)
 
 
 def _load_with(model: str, backbone: BackboneConfig | None) -> Model:

@@ -301,7 +301,7 @@ def code_names(recipe: Recipe) -> tuple[str, ...]:
 
 
 def import_code(
-    recipe: Recipe, trust: bool | Collection[str], notify: Callable[[str], Any] = lambda line: None
+    recipe: Recipe, trust: bool | Collection[str] = False, notify: Callable[[str], Any] = lambda line: None
 ) -> Recipe:
     """Import the user's functions that a recipe names, and return the recipe with all its hyperparameters.
 

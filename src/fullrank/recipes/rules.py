@@ -46,25 +46,30 @@ SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
 RATE_WITH_INIT = 0.1
 # Numbers of channels between which images are converted; images of any other number stay as they are.
 CONVERTED = (1, 3)
-# Part of a recipe → the field that a plain value means: `backbone="resnet50"`.
+# Short name → the field that it means: `devices=2`; of a part of the recipe, with a plain value: `backbone="resnet50"`.
 SHORT = {
     "backbone": "backbone.name",
     "optimizer": "optimizer.name",
     "schedule": "schedule.name",
     "projector": "projector.widths",
+    "data": "data.source",
+    "split": "data.train",
+    "labelled": "probe.labelled",
+    "devices": "machine.devices",
 }
 
 
 def plain_fields(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides under the names of the fields, with parts of a recipe as JSON objects.
 
-    >>> plain_fields({"batch-size": 8, "backbone": "resnet50", "data.label_column": "breed"})
-    {'batch_size': 8, 'backbone.name': 'resnet50', 'data.reading.label_column': 'breed'}
+    >>> plain_fields({"batch-size": 8, "backbone": "resnet50", "devices": 2, "data.label_column": "breed"})
+    {'batch_size': 8, 'backbone.name': 'resnet50', 'machine.devices': 2, 'data.reading.label_column': 'breed'}
     """
     given = {}
     for name, value in overrides.items():
         name = name.replace("-", "_")
-        if isinstance(value, str | tuple | list) and not any(map(is_dataclass, value)):
+        parts = value if isinstance(value, tuple | list) else [value]
+        if value is not None and not isinstance(value, Mapping) and not any(map(is_dataclass, parts)):
             name = SHORT.get(name, name)
         part, _, field = name.partition(".")
         if part == "data" and field in Reading.__dataclass_fields__:

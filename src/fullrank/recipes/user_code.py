@@ -64,13 +64,14 @@ def imported_function(name: str) -> Callable[..., Any]:
     Raises:
         UserError: it has not; the message says how to allow it.
 
-    >>> imported_function("os:system")
+    >>> imported_function("os:system")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fullrank.errors.UserError: 'os:system' is code, which a recipe does not run; read it, then give --trust (trust=True)
+    fullrank.errors.UserError: 'os:system' is code, which a recipe does not run; read it, then give --trust (in ...
     """
     if name in _imported:
         return _imported[name]
-    raise UserError(f"'{name}' is code, which a recipe does not run; read it, then give --trust (trust=True)")
+    how = f"--trust (in Python: fullrank.recipes.import_function('{name}'))"
+    raise UserError(f"'{name}' is code, which a recipe does not run; read it, then give {how}")
 
 
 def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: None) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ It reads from top to bottom: the words of the call become a recipe; several proc
 networks, images, the run directory, the steps.
 """
 
-from collections.abc import Collection
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,9 @@ from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
 from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import initial_weights, read_start, with_initial_weights
+from fullrank.models.initial_weights import initial_weights, resolve_with_init, with_initial_weights
 from fullrank.models.loading import INITIAL
-from fullrank.recipes import Recipe, assemble, build_method, check, code_names, dry_run, import_code, resolve, to_dict
+from fullrank.recipes import Recipe, assemble, build_method, check, dry_run, import_code, read_recipe, resolve, to_dict
 from fullrank.recipes.assembling import Assembly
 from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.rules import plain_fields
@@ -45,6 +44,8 @@ from fullrank.training import build_optimizer
 from fullrank.training.checkpoints import to_safetensors
 from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
 
+# The fields that may change with the run directory of `resume`.
+MAY_CHANGE = ("epochs", "data.source", "probe.labelled", "machine.devices")
 Hours = Annotated[float, Field(gt=0, le=10_000)]
 
 
@@ -54,15 +55,9 @@ def pretrain(
     data: Any = None,
     out: str | Path | None = None,
     *,
-    init: str | Path | Run | None = None,
-    labelled: str | Path | None = None,
-    epochs: int | None = None,
     hours: float | None = None,
-    resume: str | Path | None = None,
-    resume_or_start: bool = False,
+    resume: str | Path | bool | None = None,
     overwrite: bool = False,
-    devices: int | None = None,
-    trust: bool | Collection[str] = False,
     wandb: WandbOptions | bool = False,
     console: Console | None = None,
     **changes: Any,
@@ -79,32 +74,28 @@ def pretrain(
             themselves: `Images`, a tensor or array (n, C, H, W), a list of paths, a data set of torch or of the
             datasets library, see `fullrank.images.as_images`.
         out: run directory; None: the next free `runs/NAME`.
-        init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and its
-            normalisation are those of the model, the learning rate is a tenth (`fullrank.recipes.rules.with_start`). A
-            file of another library needs the network: `backbone="resnet50"`.
-        labelled: source of labelled images from another place. A linear probe is trained and scored on them during
-            training (`probe.labelled`); no label reaches the backbone. With `resume`, their new place if they have
-            moved.
-        epochs: number of epochs; it overrides the recipe. With `resume`, the schedules are those of the new number from
-            there on.
         hours: the time of training in hours, instead of `epochs`: a few steps are measured, and the epochs that fit are
             chosen and printed.
-        resume: a run directory to continue from its newest checkpoint, bit for bit. A recipe given with `resume` must
-            equal the stored one in what decides the weights; it may have another log_every, data.workers or
-            machine.micro_batch.
-        resume_or_start: continue the run in `out` if there is one, which must have the same recipe; else start.
+        resume: a run directory to continue from its newest checkpoint, bit for bit. True: continue the run in `out` if
+            there is one, else start. The recipe must equal the stored one in what decides the weights; it may have
+            another log_every, data.workers or machine.micro_batch.
         overwrite: replace the run in `out`; the old run is removed at the first checkpoint of the new one.
-        devices: number of devices; it overrides the recipe, also with `resume`.
-        trust: whether the code that the recipe names (package.module:function) is imported, which runs its modules:
-            True, or the names that you trust. False: a recipe that names code is refused, unless this process has
-            imported the code already.
         wandb: log to Weights & Biases too; a dict gives arguments of `wandb.init`: {"project": "fullrank", "name":
             "first"}.
         console: where to print; None: standard error. Processes that this function starts print to standard error, or
             not at all if the console is quiet.
         **changes: fields of the recipe, by name: `epochs=3`, `objective="vicreg"`, `backbone="resnet50"`, or by the
             dotted name of a flag: `**{"optimizer.lr": 0.1, "views.0.size": 64}`. As on the command line, some fields
-            follow from others: the learning rate from the batch size, the warm-up from the epochs.
+            follow from others: the learning rate from the batch size, the warm-up from the epochs. Among them:
+
+            - epochs: with the run directory of `resume`, the schedules are those of the new number from there on;
+            - init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and
+              its normalisation are those of the model, the learning rate is a tenth
+              (`fullrank.recipes.rules.with_start`). A file of another library needs the network too:
+              `backbone="resnet50"`;
+            - labelled: source of labelled images from another place. A linear probe is trained and scored on them
+              during training; no label reaches the backbone;
+            - devices: the number of processes, one per device.
 
     Raises:
         UserError: a mistake that the user can fix, in one line.
@@ -123,39 +114,38 @@ def pretrain(
     # Configuration: the words of the call become a recipe
     refuse_reimported_script()
     console = console or stderr()
-    path, old = (None if p is None else as_path(p, name) for p, name in ((out, "out"), (resume, "resume")))
+    path = None if out is None else as_path(out, "out")
+    old = None if resume is None or isinstance(resume, bool) else as_path(resume, "resume")
     hours = None if hours is None else from_json(Hours, hours, "hours")
     for conflict, message in (
-        (old and (path or overwrite or resume_or_start), "resume keeps its folder; leave out --out and its options"),
-        ((overwrite or resume_or_start) and not (path or old), "--overwrite and --resume-or-start need --out RUN"),
-        (overwrite and resume_or_start, "overwrite replaces the run that resume_or_start continues; give one of them"),
-        (hours and (epochs or old), "--hours chooses the epochs of a new run; leave out --epochs and --resume"),
-        (old and recipe is None and (changes or init), "resume uses the stored recipe; leave out all changes"),
+        (old and (path or overwrite), "resume keeps its folder; leave out --out and --overwrite"),
+        ((overwrite or resume is True) and not path, "--overwrite and --resume-or-start need --out RUN"),
+        (overwrite and resume is True, "--overwrite replaces the run that --resume-or-start continues; give one"),
+        (
+            hours and ("epochs" in changes or old),
+            "--hours chooses the epochs of a new run; leave out --epochs, --resume",
+        ),
     ):
         if conflict:
             raise UserError(message)
     check_wandb(wandb)
     images = None if data is None or isinstance(data, str | Path) else as_images(data)
-    source = MEMORY if images is not None else data
-    named = {"data.source": source, "probe.labelled": labelled, "epochs": epochs}
-    named = {name: str(x) if isinstance(x, Path) else x for name, x in named.items() if x is not None}
-    kept = {name: x for name, x in plain_fields(changes).items() if name.startswith(("schedule.", "method."))}
-    given = None
-    if old is None or recipe is not None:
-        start = None if init is None else read_start(init, changes)
-        words = images if images is not None and recipe in (None, "photos") else recipe
-        given = resolve(words, changes | ({} if old else named), start=start, notify=console.print)
-        given = with_initial_weights(import_code(given, trust, notify=console.print))
-    if given is not None and path and resume_or_start and is_run(path):
-        old, named = path, {}
+    fields = plain_fields(changes | ({} if data is None else {"data.source": data if images is None else MEMORY}))
+    kept = {name: x for name, x in fields.items() if name.startswith(("schedule.", "method."))}
+    moved = {name: fields.pop(name) for name in MAY_CHANGE if old and name in fields}
+    if old and recipe is None:
+        recipe = read_recipe(old / "recipe.json")
+    words = images if images is not None and recipe in (None, "photos") else recipe
+    given = with_initial_weights(import_code(resolve_with_init(words, fields, console.print)))
+    if resume is True and path and is_run(path):
+        old = path
         if hours is not None:
             given, hours = resolve(given, kept | {"epochs": Run(path).recipe.epochs}), None
     elif path is not None:
         check_free(path, overwrite=overwrite)
     if old is not None:
-        path, given = old, resumed_recipe(old, given, named)
-    assert given is not None, "a call has a recipe, or a run to resume"
-    recipe = resolve_devices(import_code(given, trust, notify=console.print), devices)
+        path, given = old, resumed_recipe(old, given, moved)
+    recipe = resolve_devices(given)
     check(recipe)
 
     # Processes: each of several processes calls this function with the recipe
@@ -164,9 +154,9 @@ def pretrain(
             raise UserError("images in memory cannot be sent to new processes; save them to a folder, or use torchrun")
         path = path or create_run(None, recipe.name)
         place = {"resume": path, "epochs": recipe.epochs} if old else {"out": path, "overwrite": overwrite}
-        options = place | {"recipe": recipe, "hours": hours, "trust": code_names(recipe), "wandb": wandb} | kept
+        options = place | {"recipe": recipe, "hours": hours, "wandb": wandb} | kept
         with explain_failure(path, overwrite=overwrite):
-            run_processes(pretrain, options, recipe.machine.devices, quiet=console.quiet)
+            run_processes(_join, options, recipe.machine.devices, quiet=console.quiet)
         return Run(path)
 
     # Networks; the precision depends on them, and Fabric on the precision
@@ -236,6 +226,11 @@ def pretrain(
     if signum:
         raise Interrupted(signum, f"stopped after step {reached} of {run.total}; continue with: {resume_command(path)}")
     return Run(path)
+
+
+def _join(recipe: Recipe, **options: Any) -> Run:
+    """Take part in a run as one of its new processes, which import the code that the first process has imported."""
+    return pretrain(import_code(recipe, trust=True), **options)
 
 
 def _fit_into(

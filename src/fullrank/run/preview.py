@@ -1,6 +1,5 @@
 """views.png, a grid of images and their views: of a run, or of a recipe without training."""
 
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ def preview(
     out: Path | None = None,
     *,
     overwrite: bool = False,
-    trust: bool | Collection[str] = False,
     console: Console | None = None,
 ) -> Path:
     """Write a grid of images and their views, without training, and return its path.
@@ -32,7 +30,6 @@ def preview(
         recipe: the recipe of the views.
         out: a PNG file; None: views.png in the working directory.
         overwrite: replace the file.
-        trust: whether the code that the recipe names is imported, as in `pretrain`.
         console: where to print; None: standard error.
 
     Raises:
@@ -41,7 +38,7 @@ def preview(
     path = out or Path("views.png")
     check_suffix(path, (".png",))
     notify = (console or stderr()).print
-    recipe = import_code(recipe, trust, notify=notify)
+    recipe = import_code(recipe)
     check(recipe)
     with atomic_write(path, overwrite=overwrite) as draft:
         method = build_method(recipe)

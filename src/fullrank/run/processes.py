@@ -53,16 +53,16 @@ def launched_world_size() -> int:
     return 0
 
 
-def resolve_devices(recipe: Recipe, devices: int | None = None) -> Recipe:
-    """Return the recipe with its number of devices: `devices`, or the number of processes that torchrun started.
+def resolve_devices(recipe: Recipe) -> Recipe:
+    """Return the recipe with its number of devices: its own, or the number of processes that torchrun started.
 
     Raises:
-        UserError: torchrun started another number of processes than `devices`, or this machine has fewer devices.
+        UserError: torchrun started another number of processes than the recipe has, or this machine has fewer devices.
 
-    >>> resolve_devices(Recipe(), 2).machine.devices
-    2
+    >>> resolve_devices(Recipe()).machine.devices
+    1
     """
-    asked, world = recipe.machine.devices if devices is None else devices, launched_world_size()
+    asked, world = recipe.machine.devices, launched_world_size()
     if world and asked not in (1, world):
         remedy = f"give --devices {world}, or start one process without torchrun"
         raise UserError(f"torchrun started {world} processes, but the run asks for {asked} devices; {remedy}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from fullrank.training import Checkpoint
 OPEN = {"data.mean": [], "data.std": [], "data.bits": 0, "machine.precision": "auto"}
 
 
-def resumed_recipe(path: Path, given: Recipe | None = None, changes: Mapping[str, Any] = {}) -> Recipe:
+def resumed_recipe(path: Path, given: Recipe, changes: Mapping[str, Any] = MappingProxyType({})) -> Recipe:
     """Return the recipe with which the run in `path` continues.
 
     Args:
@@ -39,19 +40,17 @@ def resumed_recipe(path: Path, given: Recipe | None = None, changes: Mapping[str
         UserError: there is no run, or `given` is another recipe.
     """
     recipe = read_recipe(path / "recipe.json")
-    if given is not None:
-        stored, asked = flatten(to_dict(recipe)), flatten(to_dict(given))
-        kept = {name: stored[name] for name, unset in OPEN.items() if asked[name] == unset}
-        given = with_fields(given, kept | ({"epochs": recipe.epochs} if "epochs" in changes else {}))
-        if given.fingerprint != recipe.fingerprint:
-            lines = differences(recipe, given)
-            deciding = [line for line in lines if decides_weights(line.partition(" ")[0])] or lines
-            raise UserError(
-                f"{path} was made with another recipe ({'; '.join(deciding[:4])}); resume without a recipe (another "
-                "number of epochs is --epochs), or start a new run"
-            )
-        recipe = given
-    return with_fields(recipe, changes)
+    stored, asked = flatten(to_dict(recipe)), flatten(to_dict(given))
+    kept = {name: stored[name] for name, unset in OPEN.items() if asked[name] == unset}
+    given = with_fields(given, kept | ({"epochs": recipe.epochs} if "epochs" in changes else {}))
+    if given.fingerprint != recipe.fingerprint:
+        lines = differences(recipe, given)
+        deciding = [line for line in lines if decides_weights(line.partition(" ")[0])] or lines
+        raise UserError(
+            f"{path} was made with another recipe ({'; '.join(deciding[:4])}); resume without a recipe (another "
+            "number of epochs is --epochs), or start a new run"
+        )
+    return with_fields(given, changes)
 
 
 def with_absolute_source(recipe: Recipe) -> Recipe:

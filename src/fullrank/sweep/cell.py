@@ -13,7 +13,7 @@ from fullrank.evaluation import PROBES, evaluate
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.files import write_json
 from fullrank.images.train_test import Splits, train_and_test
-from fullrank.recipes import DataConfig, build_method, check, check_num_images, code_names, dry_run
+from fullrank.recipes import DataConfig, build_method, check, check_num_images, dry_run, import_code
 from fullrank.run import Run
 from fullrank.run.directory import check_free, is_run
 from fullrank.run.environment import source_digests
@@ -90,7 +90,7 @@ def _train(cell: Cell, path: Path, console: Console) -> Row:
     """Train the run of a cell, or go on with it, and return its row without scores."""
     outcome: dict[str, Any] = {}
     try:
-        pretrain(cell.recipe, out=path, resume_or_start=True, trust=code_names(cell.recipe), console=console)
+        pretrain(import_code(cell.recipe, trust=True), out=path, resume=True, console=console)
     except UserError as error:
         if not (is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)):
             raise

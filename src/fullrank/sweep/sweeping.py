@@ -11,8 +11,8 @@ from rich.console import Console
 
 from fullrank.errors import Interrupted, ProcessFailed, UserError, suggest
 from fullrank.images.source_uri import open_once
-from fullrank.models.initial_weights import read_start
-from fullrank.recipes import Recipe, import_code, resolve
+from fullrank.models.initial_weights import resolve_with_init
+from fullrank.recipes import Recipe, import_code
 from fullrank.run.directory import as_path
 from fullrank.run.terminal import stderr
 from fullrank.sweep.cell import check_cells, existing_row, new_row
@@ -51,7 +51,8 @@ def sweep(
         evaluate: the probes after training, and other labelled data sets on which they are scored too.
         jobs: where the runs are started, and how many at the same time.
         only: run the known cell with this name or number, counted from 0, and no other, and write no table.
-        trust: whether code that the recipe names is imported, as in `fullrank.pretrain`.
+        trust: whether code that the recipe names (package.module:function) is imported, which runs its modules: True,
+            or the names that you trust.
         console: where to print; None: standard error.
         **changes: fields of every run, as in `fullrank.pretrain`: `data="photos"`, `epochs=3`.
 
@@ -91,11 +92,7 @@ def sweep_plan(
     lines = dict[str, None]()  # the same lines of all cells are printed once
 
     def build(values: dict[str, Any]) -> Recipe:
-        fields = {**changes, **values}
-        init, source = fields.pop("init", None), fields.pop("data", None)
-        fields |= {} if source is None else {"data.source": str(source)}
-        start = None if init is None else read_start(init, fields)
-        built = resolve(recipe, fields, start=start, notify=lines.setdefault)
+        built = resolve_with_init(recipe, {**changes, **values}, notify=lines.setdefault)
         return with_marks(import_code(built, trust, notify=lines.setdefault))
 
     plan = grid_plan(grid, build, seeds=seeds_of(seeds), evaluate=evaluate, chosen=choose)
