@@ -125,6 +125,7 @@ def test_an_alarm_is_raised_once_after_burn_in_and_not_again_on_resume(
     make_logger, parts, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(logger, "evaluate_spectra", lambda *arguments: collapsed(parts, "projector"))
+    monkeypatch.setattr(logger, "full_spectra", lambda run: {})
     with make_logger(total=220, console=Console(soft_wrap=True)) as first:
         for k in (0, 11, 49, 55, 66):
             first.evaluate_spectrum(k)

@@ -2,9 +2,11 @@ from copy import deepcopy
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
-from fullrank.images import Preprocess
+import fullrank
+from fullrank.images import Preprocess, open_images
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
 from fullrank.objectives import frossl, total
 from fullrank.run import monitor
@@ -128,3 +130,15 @@ def test_views_without_variance_have_no_deviation(trained, transform, over_image
     assert found["held_out_loss"] is None
     assert (found["image_deviation"] > 1e-3, found["pixel_deviation"] > 1e-3) == (over_images, over_pixels)
     assert view_deviations([torch.randn(2, 1, 1, 8, 8)])[0] is None  # a single image
+
+
+def test_the_first_and_the_last_spectrum_use_training_images_too_if_few_are_held_out(small, tmp_path):
+    few = {"out": tmp_path / "run", "console": Console(quiet=True), "epochs": 1, "projector": (256,)}
+    run = fullrank.pretrain(small, **few)  # 2,560 images would be enough
+    first, *between, last = run.metrics.spectrum
+    assert [row.full_train_images for row in (first, *between[:1], last)] == [1438, None, 1438]
+    assert run.spectra.samples.tolist() == [1797, *(100 for _ in run.metrics.spectrum), 1797]
+    assert run.spectra.comparable().steps.tolist() == [row.step for row in run.metrics.spectrum]
+    for part, spectrum in fullrank.measure_spectrum(run, open_images("digits")["all"]).items():
+        assert last.full_metrics(part).effective_rank == pytest.approx(spectrum.effective_rank(), rel=1e-4)
+        assert getattr(last, part).samples == 100

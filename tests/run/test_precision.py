@@ -44,26 +44,6 @@ def test_auto_is_float32_for_a_stride_larger_than_the_input(tiles):
     assert chosen(replace(TINY, views=(ViewConfig(size=16),))) == "32-true"
 
 
-class WrongInBfloat16(nn.Linear):
-    """A layer whose gradient is multiplied by a factor in bfloat16."""
-
-    factor = 1.0
-
-    def forward(self, x):
-        out = super().forward(x)
-        if out.dtype == torch.bfloat16:
-            out.register_hook(lambda gradient: gradient * self.factor)
-        return out
-
-
-@pytest.mark.parametrize(("factor", "expected"), [(1.0, "bf16-mixed"), (torch.nan, "32-true"), (-1.0, "32-true")])
-def test_auto_is_float32_if_gradients_are_wrong_in_bfloat16(tiles, factor, expected):
-    method = build_method(TINY)
-    method.projector = nn.Sequential(WrongInBfloat16(16, 16), nn.Linear(16, 8))
-    method.projector[0].factor = factor
-    assert choose_precision(TINY, method).machine.precision == expected
-
-
 def test_auto_is_float32_for_networks_that_fail_and_for_processes_on_several_machines(tiles, monkeypatch):
     method = build_method(TINY)
     method.projector = nn.Linear(3, 8)

@@ -233,7 +233,8 @@ def spectrum(
     check_new(out, overwrite=overwrite)
     loaded = load_model(model, network)
     spectra = fullrank.measure_spectrum(loaded, data, against=against, split=split, reading=reading, device=device)
-    spectra.history = fullrank.Run(loaded.path).spectra if loaded.path and against is None else None
+    history = fullrank.Run(loaded.path).spectra if loaded.path and against is None else None
+    spectra.history = history and history.comparable()
     Console().print(spectra)
     if out is not None:
         spectra.save(out, overwrite=overwrite)

@@ -104,9 +104,8 @@ class Options:
     wandb_name: str | None = None
 
 
-# The options that are fields of the recipe, and the arguments of `fullrank.pretrain`.
+# The options that are fields of the recipe.
 FIELDS = ("data", "split", "init", "labelled", "devices")
-ARGUMENTS = ("hours", "out", "overwrite")
 
 
 @open_once()
@@ -124,7 +123,7 @@ def run(arguments: Sequence[str]) -> None:
         console.print(f"views: {path}")
         return
     wandb = {name: value for name in ("project", "name") if (value := getattr(options, f"wandb_{name}"))}
-    given: dict[str, Any] = {name: getattr(options, name) for name in ARGUMENTS}
+    given: dict[str, Any] = {"hours": options.hours, "out": options.out, "overwrite": options.overwrite}
     given |= {"resume": options.resume or options.resume_or_start, "wandb": wandb or options.wandb}
     done = pretrain(recipe, console=console, **given, **overrides)
     if not rank():

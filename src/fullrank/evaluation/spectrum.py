@@ -161,7 +161,7 @@ def _history_table(history: Any, part: str) -> Table:
     values, ranks = history.eigenvalues[part], effective_ranks(history, part)
     shown = [j for j in SHOWN if j <= values.shape[1]]
     table = Table("step", "eff. rank", "collapsed", *(f"λ{j}" for j in shown))
-    table.title, table.title_justify = f"{part} over training", "left"
+    table.title, table.title_justify = f"{part} over training, {history.samples[-1]:,} images each", "left"
     for t in np.unique(np.linspace(0, len(values) - 1, ROWS).round().astype(int)):
         collapsed = functional.collapsed_dimensions(torch.from_numpy(values[t]).double(), n=int(history.samples[t]))
         cells = (f"{values[t, j - 1]:.3g}" for j in shown)

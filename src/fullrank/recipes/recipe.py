@@ -124,7 +124,8 @@ class SpectrumConfig:
         every: Steps between two spectrum evaluations. 0: 20 to 100 evaluations, in at most 1.5 % of the forward passes
             of the training; fewer in a very short run.
         samples: Held-out images per spectrum evaluation. 0: ten per embedding dimension, fewer in short runs, at most 1
-            GiB of pixels.
+            GiB of pixels. The first and the last evaluation measure the spectrum on ten images per dimension or all
+            there are too: held-out images, then training images.
         train_batch_every: Steps between two evaluations of the leading eigenvalues of the training batch.
     """
 

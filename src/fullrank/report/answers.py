@@ -52,10 +52,10 @@ def did_it_learn(run: RunSummary) -> Answer:
     """
     for evaluation in run.evaluations_by_relevance():
         for found in (found for found in evaluation.comparisons if found.against == UNTRAINED):
-            rest = (_images(evaluation), _older(run, evaluation), _at_the_end(run), _improvement(run))
+            rest = (_images(evaluation), _older(run, evaluation), _improvement(run))
             return Answer(*OUTCOMES[decide(found)], _join(verdict([found]), *rest))
     signs = _signs(run)
-    text = _join(_at_the_end(run), *signs, _improvement(run), _headline(run))
+    text = _join(*signs, _improvement(run), _headline(run))
     if not signs:
         return Answer("Not known", "unknown", _join(text, _remedy(run)))
     fine = all(signs.values())
@@ -110,6 +110,10 @@ def notes(run: RunSummary) -> list[str]:
             f"The spectrum was measured on {' and '.join(sizes)}: with fewer than ten images per dimension, the "
             "effective rank is too small."
         )
+    for row in (row for row in run.spectrum[:1] if row.full):
+        sizes = [row.full_metrics("backbone").samples, row.full_train_images or 0, row.backbone.samples]
+        text = "The first and the last spectrum rest on {} images, {} of them training images; those between on {}."
+        found.append(text.format(*map(count, sizes)))
     if run.unreadable:
         found.append(f"{count(run.unreadable)} files cannot be read as images; decode_errors.jsonl names them.")
     return found
@@ -161,13 +165,6 @@ def _signs(run: RunSummary) -> dict[str, bool]:
     return signs
 
 
-def _at_the_end(run: RunSummary) -> str:
-    agreement, loss = run.last("intraclass_correlation"), run.last("held_out_loss")
-    parts = [] if agreement is None else [f"the views of one image share {percent(agreement)} of the variance"]
-    parts += [] if loss is None else [f"the held-out loss is {loss:.4g}"]
-    return f"At the end, {' and '.join(parts)}." if parts else ""
-
-
 def _improvement(run: RunSummary) -> str:
     """Return a sentence if the held-out loss of a finished run made a part of its whole decrease, from the largest to
     the last value, in the last quarter of the run.
@@ -176,13 +173,9 @@ def _improvement(run: RunSummary) -> str:
     if len(losses) < MIN_LOSSES or unfinished_sentence(run):
         return ""
     before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
-    if before - losses[-1] < STILL_IMPROVING * (losses.max() - losses[-1]) or losses.max() == losses[-1]:
-        return ""
-    share = (before - losses[-1]) / (losses.max() - losses[-1])
-    return (
-        f"Still improving at the end: the last quarter made {percent(share, 0)} of the decrease of the held-out loss, "
-        "so more epochs may help."
-    )
+    share = (before - losses[-1]) / max(losses.max() - losses[-1], 1e-300)
+    made = f"the last quarter made {percent(share, 0)} of the decrease of the held-out loss, so more epochs may help"
+    return f"Still improving at the end: {made}." if share >= STILL_IMPROVING else ""
 
 
 def _headline(run: RunSummary) -> str:
@@ -198,14 +191,11 @@ def _headline(run: RunSummary) -> str:
 
 
 def _collapsed(run: RunSummary) -> str:
-    """Return the collapsed dimensions of the last spectrum; empty with too few images to detect them."""
-    known = {location: run.last_metrics(location) for location in LOCATIONS if not _small_sample(run, location)}
-    found = [
-        f"{count(metrics.collapsed_dimensions)} dimensions of the {location}"
-        for location, metrics in known.items()
-        if metrics and metrics.collapsed_dimensions
-    ]
-    return f"In the last spectrum, {' and '.join(found)} have collapsed." if found else ""
+    """Return the collapsed dimensions of the last backbone; empty with too few images to detect them."""
+    metrics = run.last_metrics("backbone")  # healthy projectors have some too
+    if metrics is None or not metrics.collapsed_dimensions or _small_sample(run, "backbone"):
+        return ""
+    return f"In the last spectrum, {count(metrics.collapsed_dimensions)} dimensions of the backbone have collapsed."
 
 
 def _small_sample(run: RunSummary, location: str) -> str:

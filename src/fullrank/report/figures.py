@@ -16,7 +16,7 @@ from jaxtyping import Float
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.report.plot_style import COLORS
 from fullrank.report.summary import RunSummary, series
-from fullrank.run.spectrum_history import LOCATIONS
+from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
 
 Curve = dict[str, Any]
 Panel = dict[str, Any]
@@ -89,10 +89,11 @@ def progress(runs: Sequence[RunSummary]) -> Figure | None:
 
 
 def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
-    """Return some eigenvalues of both locations over the steps, on a logarithmic axis."""
+    """Return some eigenvalues of both locations over the steps, on equal numbers of images, on a logarithmic axis."""
     panels = []
     for location in LOCATIONS:
-        found = _spectra(runs, location)
+        comparable = {i: spectra.comparable() for i, spectra in _spectra(runs, location).items()}
+        found = {i: (spectra.steps.tolist(), spectra.eigenvalues[location]) for i, spectra in comparable.items()}
         width = max((table.shape[1] for _, table in found.values()), default=0)
         indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= width]
         opacities = np.linspace(1.0, 0.45, max(len(indices), 1)).round(2).tolist()
@@ -125,9 +126,9 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
     panels = []
     for location in LOCATIONS:
         curves, tables = [], []
-        for i, (_, table) in _spectra(runs, location).items():
-            indices = spread(table.shape[1], at_most)
-            table = np.maximum(table[:, indices], 0.0)  # a negative eigenvalue of a covariance is a rounding error
+        for i, spectra in _spectra(runs, location).items():
+            indices = spread(spectra.eigenvalues[location].shape[1], at_most)
+            table = np.maximum(spectra.eigenvalues[location][:, indices], 0.0)  # a negative one is a rounding error
             nearest = [int(np.abs(shares[i] - shares[longest][k]).argmin()) for k in positions]
             curve = {"run": i, "x": [j + 1 for j in indices]}
             curves.append(curve | {"name": "eigenvalue", "frames": [_rounded(table[k], 4) for k in nearest]})
@@ -136,8 +137,9 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
         divided = [table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables]
         ranges = {"range": log_range(tables), "relative_range": log_range(divided)}
         panels.append(_panel(f"eigenvalues, {location}", "log", curves) | ranges)
-    labels = [f"{steps[longest][k]:,}" if len(runs) == 1 else f"{100 * shares[longest][k]:.0f} %" for k in positions]
-    return _figure("index of the eigenvalue", panels, positions=labels)
+    of, share = runs[0].spectra if len(runs) == 1 else None, shares[longest]
+    texts = [f"{of.steps[k]:,} ({of.samples[k]:,} images)" if of else f"{100 * share[k]:.0f} %" for k in positions]
+    return _figure("index of the eigenvalue", panels, positions=texts)
 
 
 def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
@@ -204,10 +206,9 @@ def _curve(
     return {"run": i, "name": name, "x": [x[k] for k in kept], "y": _rounded(y[kept]), **style}
 
 
-def _spectra(runs: Sequence[RunSummary], location: str) -> dict[int, tuple[list[int], Float[np.ndarray, "T D"]]]:
-    """Return the steps and the eigenvalues at a location of each run that has them."""
-    spectra = {i: run.spectra for i, run in enumerate(runs) if run.spectra and location in run.spectra.eigenvalues}
-    return {i: (found.steps.tolist(), found.eigenvalues[location]) for i, found in spectra.items()}
+def _spectra(runs: Sequence[RunSummary], location: str) -> dict[int, SpectrumHistory]:
+    """Return the spectra of each run that has some at a location."""
+    return {i: run.spectra for i, run in enumerate(runs) if run.spectra and location in run.spectra.eigenvalues}
 
 
 def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:

@@ -82,7 +82,7 @@ class RunSummary:
 
     def last_metrics(self, location: str) -> SpectrumMetrics | None:
         """Return the logged metrics of the last spectrum at a location, None without one."""
-        return getattr(self.spectrum[-1], location) if self.spectrum else None
+        return self.spectrum[-1].full_metrics(location) if self.spectrum else None
 
     def evaluations_by_relevance(self) -> list[Evaluation]:
         """Return the evaluations on the data of the training, then the others, each with the newest first."""

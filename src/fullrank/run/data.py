@@ -21,6 +21,7 @@ from fullrank.images.load import MemoryImages, MixedSizesError, load_images
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import SpectrumPlan, plan_evaluations
+from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
@@ -46,6 +47,8 @@ class TrainingData:
         num_images: Number of images per epoch.
         sample: Training images with random access: all of them, or the first images of a stream.
         held_out: Held-out images, resized and cropped for the backbone.
+        full: Held-out and training images of the first and the last spectrum: ten per dimension, or all there are;
+            none if `held_out` has as many.
         scored: The labelled images on which a probe is scored during training: the test images for the online probe at
             `probe.epochs`, or training and test images of `probe.labelled` for a linear probe; or none.
     """
@@ -57,6 +60,7 @@ class TrainingData:
     held_out: MemoryImages
     decoding: Decoding
     scored: tuple[MemoryImages | Images, ...] = ()
+    full: tuple[MemoryImages | Images, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -111,10 +115,13 @@ def open_data(
     }
     for samples in (recipe.spectrum.samples, held_out_before):
         plan = plan_evaluations(recipe, **numbers, samples=min(samples, len(test)))
-        chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(recipe.seed))[: plan.samples]
-        held_out = _preprocess(recipe, test.subset(chosen.sort().values.numpy()), decoding)
+        held_out = _preprocess(recipe, _some(test, plan.samples, recipe.seed), decoding)
         if recipe.spectrum.samples or len(held_out) == held_out_before or not held_out_before:
             break
+    wanted = SAMPLES_PER_DIMENSION * numbers["dimensions"]
+    more = 0 if isinstance(train, StreamedImages) else max(wanted - len(test), 0)
+    full = tuple(_some(images, n, recipe.seed) for images, n in ((test, wanted), (sample, more)) if n)
+    full = full if sum(map(len, full)) > plan.samples else ()
     scored: list[Images] = []
     if recipe.probe.labelled:
         scored = _open_labelled(recipe, notify)
@@ -124,7 +131,13 @@ def open_data(
         notify(f"--probe.epochs: no score of the online probe, as the test images of {test.source} have no labels")
     labelled = tuple(_labelled(recipe, images, decoding) for images in scored)
     decoding = replace(decoding, workers=resolve_num_workers(recipe.data.workers))
-    return recipe, TrainingData(train, num_images, sample, plan, held_out, decoding, labelled)
+    return recipe, TrainingData(train, num_images, sample, plan, held_out, decoding, labelled, full)
+
+
+def _some(images: Any, count: int, seed: int) -> Any:
+    """Return random images, in the order of the source."""
+    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:count]
+    return images.subset(chosen.sort().values.numpy())
 
 
 def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tuple[StreamedImages, Images, Images]:

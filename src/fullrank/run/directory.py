@@ -75,7 +75,7 @@ class Run:
 
     @property
     def spectra(self) -> SpectrumHistory | None:
-        """The spectra of the run over training, or None before the first spectrum evaluation."""
+        """The spectra of the run over training, or None before the first spectrum evaluation; see `samples`."""
         return SpectrumHistory.read(self.path / "spectrum.npz")
 
     @property

@@ -22,7 +22,7 @@ from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.cost import REST, WARM_UP, Pace
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
-from fullrank.run.monitor import evaluate_spectra, evaluate_views, score_probe, variance_within_views
+from fullrank.run.monitor import evaluate_spectra, evaluate_views, full_spectra, score_probe, variance_within_views
 from fullrank.run.resume import checkpoint_meta
 from fullrank.run.rows import OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 from fullrank.run.spectrum_history import SpectrumFile
@@ -238,7 +238,12 @@ class RunLogger:
             views: dict[str, Any] = evaluate_views(
                 run.method, data.held_out.pixels, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
             )
-        self.spectrum_file.append(step, spectra)
+            full = full_spectra(run) if step in (0, run.total) else {}
+        if full:
+            views["full"] = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in full.items()}
+            views["full_train_images"] = sum(map(len, data.full[1:]))
+        for measured in filter(None, (spectra, full) if step else (full, spectra)):  # the full ones at both ends
+            self.spectrum_file.append(step, measured)
         labels = data.held_out.labels.to(features.device)
         counts = labels[labels >= 0].bincount()
         probe: dict[str, Any] = {}

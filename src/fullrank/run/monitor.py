@@ -53,6 +53,13 @@ def evaluate_spectra(
         return encoder_spectrum(R, method.projector), torch.cat([at_least_float32(chunk) for chunk in R])
 
 
+def full_spectra(run: TrainingRun) -> dict[str, Spectrum]:
+    """Return the spectra of the first and the last evaluation of a run, on `TrainingData.full`; {} if it is empty."""
+    with eval_mode(run.method):
+        batches = (R for images in run.data.full for R, _ in _representations(run, images))
+        return encoder_spectrum(batches, run.method.projector) if run.data.full else {}
+
+
 def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
     """Return the share of the mean square of X that is variance between the images of a view: 0 if all images have the
     same output.

@@ -133,8 +133,7 @@ def pretrain(
     fields = plain_fields(changes | ({} if data is None else {"data.source": data if images is None else MEMORY}))
     kept = {name: x for name, x in fields.items() if name.startswith(("schedule.", "method."))}
     moved = {name: fields.pop(name) for name in MAY_CHANGE if old and name in fields}
-    if old and recipe is None:
-        recipe = read_recipe(old / "recipe.json")
+    recipe = read_recipe(old / "recipe.json") if old and recipe is None else recipe
     words = images if images is not None and recipe in (None, "photos") else recipe
     given = with_initial_weights(import_code(resolve_with_init(words, fields, console.print)))
     if resume is True and path and is_run(path):

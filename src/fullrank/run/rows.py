@@ -86,6 +86,10 @@ class SpectrumRow:
         image_deviation: Standard deviation of the pixels of these views over the images; 0 if all images give the same
             view.
         pixel_deviation: Standard deviation over the pixels of a view; 0 if each view has a single colour.
+        full: Of the first and the last evaluation: the metrics of "backbone" and "projector" on ten images per
+            dimension or all there are, if `backbone` and `projector` rest on fewer. Held-out images come first, then
+            training images without augmentation.
+        full_train_images: Number of training images among those of `full`.
     """
 
     kind: ClassVar[str] = "spectrum"
@@ -100,6 +104,12 @@ class SpectrumRow:
     held_out_loss: float | None = None
     image_deviation: float | None = None
     pixel_deviation: float | None = None
+    full: dict[str, SpectrumMetrics] | None = None
+    full_train_images: Count | None = None
+
+    def full_metrics(self, location: str) -> SpectrumMetrics:
+        """Return the metrics of "backbone" or "projector" on the most images that were measured."""
+        return (self.full or {}).get(location) or getattr(self, location)
 
 
 @config

@@ -23,7 +23,8 @@ class SpectrumHistory:
     """The eigenvalues of the centred covariance over training, in descending order at each step.
 
     Attributes:
-        samples: Number of images of each spectrum evaluation.
+        samples: Number of images of each spectrum. The first and the last have ten per dimension, or all there are;
+            if the others have fewer, there is one with as few at these steps too.
         eigenvalues: Eigenvalues by location, `backbone`, `projector` or both; their dimensions may differ.
     """
 
@@ -56,6 +57,12 @@ class SpectrumHistory:
             remedy = "remove the file and measure with `fullrank spectrum`"
             raise UserError(f"{path} cannot be read ({text}); {remedy}") from error
         return cls(steps=steps, samples=samples, eigenvalues=found) if len(steps) and found else None
+
+    def comparable(self) -> "SpectrumHistory":
+        """Return the spectra that rest on the most frequent number of images: small eigenvalues depend on it."""
+        same = self.samples == np.bincount(self.samples).argmax()
+        eigenvalues = {location: values[same] for location, values in self.eigenvalues.items()}
+        return SpectrumHistory(steps=self.steps[same], samples=self.samples[same], eigenvalues=eigenvalues)
 
 
 class SpectrumFile:

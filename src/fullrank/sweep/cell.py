@@ -106,7 +106,7 @@ def _train(cell: Cell, path: Path, console: Console) -> Row:
         seconds=float(environment.get("duration_seconds", 0.0)),
         cpu_seconds=float(environment.get("cpu_seconds", 0.0)),
         online=tuple(OnlineScore(epoch=x.epoch, accuracy=x.accuracy, top5=x.top5) for x in metrics.online),
-        effective_rank={x: getattr(spectrum, x).effective_rank for x in ("backbone", "projector") if spectrum},
+        effective_rank={x: spectrum.full_metrics(x).effective_rank for x in ("backbone", "projector") if spectrum},
         train_images=checkpoints[-1].meta().get("images", 0) if checkpoints else 0,
         environment={key: environment[key] for key in ENVIRONMENT if key in environment},
         **outcome,

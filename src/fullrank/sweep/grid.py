@@ -14,6 +14,7 @@ from typing import Any
 from fullrank.errors import UserError, suggest
 from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import is_folder_name
+from fullrank.report.plot_style import FORMATS
 from fullrank.sweep.row import EvaluationPlan, Row, Setting
 
 # The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that
@@ -25,7 +26,7 @@ LONGEST_NAME = 120
 # Epochs after which the online classifier is scored, unless the recipe says when.
 MARKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 # Names in the folder of a sweep that no cell may have.
-RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "accuracy.svg", "accuracy.png", "report.html")
+RESERVED = ("logs", "rows.jsonl", "table.md", "table.csv", "report.html", *map("accuracy.{}".format, FORMATS))
 
 # Name of a setting → its values.
 Axes = Mapping[str, Sequence[Any]]

@@ -57,11 +57,6 @@ class SweepResult:
         return [row for row in final_rows(self.rows) if row.is_done]
 
     @property
-    def failed(self) -> list[Row]:
-        """The rows of the cells that failed, and that the next call tries again."""
-        return [row for row in self.rows if not row.is_final]
-
-    @property
     def title(self) -> str:
         """The recipe, and the settings in which the cells differ."""
         return f"{self.rows[0].recipe}: {', '.join(settings_of(final_rows(self.rows))) or 'seeds'}"
@@ -75,8 +70,8 @@ class SweepResult:
         yield to_table(result_columns(self.rows))
 
     def write(self) -> list[Path]:
-        """Write rows.jsonl, table.md, table.csv, accuracy.svg and .png, and report.html, and return the paths of those
-        that were written.
+        """Write rows.jsonl, table.md, table.csv, accuracy (.svg, .pdf, .png) and report.html, and return the paths of
+        those that were written.
 
         Raises:
             UserError: a file cannot be written.

@@ -29,8 +29,8 @@ def draw(runs: dict[str, Run], path: Path) -> dict[str, list[float]]:
     figure, ((*over, last),) = subplots(1, 3, width=9.0, height=2.8)
     ranks: dict[str, list[float]] = {}
     for axis, color, (name, run) in zip(over, ("C0", "C1"), runs.items(), strict=True):
-        history = run.spectra
-        assert history, "the run measured spectra"
+        assert run.spectra, "the run measured spectra"
+        history = run.spectra.comparable()
         steps, values = history.steps, history.eigenvalues["projector"]
         ranks[name] = rank = effective_ranks(history, "projector").round(2).tolist()
         chosen = np.unique(np.geomspace(1, values.shape[1], 16).astype(int))

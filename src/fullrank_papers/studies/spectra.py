@@ -52,9 +52,9 @@ def draw(rows: dict[str, Any]) -> None:
         axis.legend(loc="lower left", ncol=2)
     axes[0, 0].set_ylim(1e-6, 2)
     for axis in axes[1]:
-        axis.set_xlabel("eigenvalue j")
+        axis.set_xlabel("index $j$ of the eigenvalue")
     for axis in axes[:, 0]:
-        axis.set_ylabel("λ_j / λ_1")
+        axis.set_ylabel("$λ_j / λ_1$")
     figure.savefig(FIGURE, metadata={"Date": None})
 
 

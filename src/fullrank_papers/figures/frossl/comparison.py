@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from fullrank.config import from_json
 from fullrank.errors import pick
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
@@ -212,6 +214,15 @@ def probe_accuracy(row: Row, data: str = "") -> float | None:
 def online_accuracy(mark: float) -> Callable[[Row], float | None]:
     """Return a function that returns the accuracy of the online classifier of a run at an epoch."""
     return lambda row: next((score.accuracy for score in row.online if abs(score.epoch - mark) < 1e-6), None)
+
+
+def curves(runs: Runs, score: Callable[[float], Callable[[Row], float | None]]) -> dict[str, tuple[list[float], Any]]:
+    """Return method → the epochs at which all of its runs have a score, and the scores in %, (seeds, epochs)."""
+    found = {}
+    for name, rows in ((name, by_seed.values()) for name, by_seed in runs.items()):
+        marks = [mark for mark in marks_of(runs) if all(score(mark)(row) is not None for row in rows)]
+        found[name] = marks, 100 * np.array([[score(mark)(row) for mark in marks] for row in rows], dtype=float)
+    return found
 
 
 def all_rows(runs: Runs) -> list[Row]:

@@ -23,7 +23,7 @@ from fullrank.errors import UserError
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import ratios
 from fullrank_papers.figures.pixels import load_pixels, random_crops
-from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
+from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory import small_initialization, two_view
 from fullrank_papers.theory.stepwise import crossing_times
 from fullrank_papers.theory.two_view_modes import curvature, steps_to_fraction
@@ -144,6 +144,7 @@ def plot(rows: Rows) -> MplFigure:
     for column, name in enumerate(OBJECTIVES):
         row = rows[name]
         for axis, quantity in zip(axes[:, column], ("loss", "eigenvalues"), strict=True):
+            axis.set_prop_cycle(color=color_scale(len(row["eigenvalues"][0])))
             axis.plot(row["t"], row[quantity])
             axis.plot(row["t"], row[f"predicted_{quantity}"], **THEORY_LINE)
             axis.set(xlim=(0, longest))

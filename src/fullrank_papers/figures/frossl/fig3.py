@@ -243,7 +243,7 @@ def plot(rows: Rows) -> MplFigure:
         axis.axvline(final["saturation"], color="black", linestyle=":", linewidth=0.9)
         condition, saturates = format_number(final["condition"]), final["saturation"]
         end = f"λ₁/λ₁₄ = {condition}, entropy {final['entropy']:.2f},\nλ₁₄ saturates at {saturates} (dotted)"
-        axis.set(title=f"{settings.label}, learning rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
+        axis.set(title=f"{settings.label}, rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
         percentages = [math.nan if accuracy is None else 100 * accuracy for accuracy in row["sweep"].values()]
         sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=settings.label)
     for axis in axes[:, 0]:

@@ -1,7 +1,7 @@
 """Fig. 4: FroSSL and Barlow Twins in the first epochs on ImageNet, top-1 and top-5 accuracy of the online classifier.
 
 Both have the same recipe but for the objective. At the other sizes the runs are those of Table 2. With ten classes,
-top-5 accuracy says little, and the library does not compute it; the panel is empty then.
+top-5 accuracy says little, and the library does not compute it; there is no panel then.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import compare, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.plot_style import plot_runs, subplots
+from fullrank_papers.plot_style import COLORS, plot_band, subplots
 
 METHODS = ("frossl", "barlow_twins")
 # The paper shows the first 30 of 100 epochs.
@@ -52,22 +52,15 @@ def markdown(rows: Rows) -> str:
 
 def plot(rows: Rows) -> MplFigure:
     runs = {name: by_seed for name, by_seed in c.read_runs(rows).items() if name in METHODS}
-    figure, (axes,) = subplots(1, 2, width=9.0, height=3.2)
-    for axis, top, score in zip(axes, ("top-1", "top-5"), (online_accuracy, online_top5), strict=True):
-        measured = False
-        for name, color in zip(METHODS, ("C1", "C0"), strict=True):
-            rows_of = runs.get(name, {}).values()
-            marks = [mark for mark in c.marks_of(runs) if all(score(mark)(row) is not None for row in rows_of)]
-            curves = [[100 * (score(mark)(row) or 0.0) for mark in marks] for row in rows_of]
-            plot_runs(axis, marks, curves, color=color, marker=".", label=CONTENDERS[name].label)
-            measured = measured or bool(marks and curves)
+    scores = {"top-1": online_accuracy, "top-5": online_top5}
+    curves = {top: c.curves(runs, score) for top, score in scores.items()}
+    shown = [top for top, found in curves.items() if any(marks for marks, _ in found.values())] or ["top-1"]
+    figure, (axes,) = subplots(1, len(shown), width=3.0 + 3.0 * len(shown), height=3.2)
+    for axis, top in zip(axes, shown, strict=True):
+        for name, curve in curves[top].items():
+            plot_band(axis, *curve, color=COLORS[METHODS.index(name)], marker=".", label=CONTENDERS[name].label)
         axis.set(xlabel="epoch", ylabel=f"{top} accuracy of the online classifier, %")
-        if measured:
-            axis.legend()
-        else:
-            text = "not measured: top-5 says little\nwith ten classes"
-            axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center")
-            axis.set(xticks=[], yticks=[])
+        axis.legend(*axis.get_legend_handles_labels())
     axes[0].set_title(c.describe_runs(runs))
     return figure
 

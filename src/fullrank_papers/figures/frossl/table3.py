@@ -5,9 +5,9 @@ the first epochs (`early_area`), 30 as in the paper or half of a shorter run, di
 statements are judged only at its size; statements of ours say what the runs show.
 """
 
-import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import get_args
 
 from fullrank.evaluation.paired import PairedDifference
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
@@ -15,11 +15,11 @@ from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import Runs, early_end, format_gap, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
-from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, Family
 from fullrank_papers.figures.frossl.printed import printed_in
 from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
-from fullrank_papers.plot_style import subplots
+from fullrank_papers.plot_style import COLORS, plot_band, subplots
 
 SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
 METHODS = tuple(CONTENDERS)
@@ -72,26 +72,27 @@ def markdown(rows: Rows) -> str:
 def plot(rows: Rows) -> MplFigure:
     runs = c.read_runs(rows)
     gaps, marks, end = leads(runs), c.marks_of(runs), early_end(runs)
-    figure, ((left, right),) = subplots(1, 2, width=11.0, height=2.0 + 0.19 * len(runs), width_ratios=(1.4, 1))
-    own = {"frossl": ("black", "-", 2.0), "nologs": ("black", "--", 1.2)}
-    for k, (name, by_seed) in enumerate(runs.items()):
-        means = {mark: values_of({name: by_seed}, online_accuracy(mark)).get(name) for mark in marks}
-        points = [(mark, 100 * statistics.fmean(values.values())) for mark, values in means.items() if values]
-        color, line, width = own.get(name, (f"C{k % 10}", ("-", "--", ":")[k // 10], 0.9))
-        style = {"color": color, "linestyle": line, "linewidth": width, "label": CONTENDERS[name].label}
-        left.plot([mark for mark, _ in points], [mean for _, mean in points], marker=".", **style)
-    left.set(xlabel="epoch", ylabel="online classifier, %, mean over seeds", xscale="log", title=c.describe_runs(runs))
-    if runs:
-        left.set_xticks(marks, [f"{epoch:g}" for epoch in marks])
-        left.minorticks_off()
-        left.legend(ncols=2, fontsize=6)
+    figure, axes = subplots(2, 3, width=11.0, height=6.4)
+    *panels, right = axes.flat
+    curves = c.curves(runs, online_accuracy)
+    for axis, family in zip(panels, get_args(Family), strict=True):
+        for x, values in curves.values():
+            axis.plot(x, values.mean(0), color="0.85", linewidth=0.8)
+        names = [name for name in runs if CONTENDERS[name].family == family and name != "frossl"]
+        colors = dict(zip(names, COLORS, strict=False)) | ({"frossl": "black"} if "frossl" in runs else {})
+        for marker, (name, color) in zip("osD^v<>p", colors.items(), strict=False):
+            plot_band(axis, *curves[name], color=color, marker=marker, markersize=3, label=CONTENDERS[name].label)
+        axis.set(xscale="log", title=family, xlabel="epoch", ylabel="online classifier, %")
+        axis.set_xticks(marks, [f"{epoch:g}" for epoch in marks])
+        axis.minorticks_off()
+        axis.legend(*axis.get_legend_handles_labels(), fontsize=7)
     for place, gap in enumerate(gaps.values()):
         error = 0.0 if gap.sd is None else 100 * gap.half_width
         right.errorbar([100 * gap.mean], [place], xerr=[error], fmt="o", color="C0", markersize=4, capsize=2)
     right.axvline(0, color="black", linewidth=0.8)
     right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
     right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
-    right.set(xlabel="FroSSL − method, points, with 95 % intervals", title=f"area to epoch {end:g}")
+    right.set(xlabel=f"FroSSL − method, area to epoch {end:g}, points, 95 % intervals", title=c.describe_runs(runs))
     return figure
 
 
