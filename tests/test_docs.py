@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/own-loop.md", "docs/augmentations.md", "docs/run-directory.md")
+NAMES = ("own-loop", "augmentations", "run-directory", "objectives", "own-objective", "spectrum", "reproduce")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 
 
 def blocks(page):

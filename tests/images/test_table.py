@@ -11,6 +11,7 @@ from PIL import Image
 from fullrank.errors import UserError
 from fullrank.images import ImageDecodeError, Reading, open_images, open_stream
 from fullrank.images import parquet as parquet_module
+from fullrank.images.labels import read_labels
 
 
 def test_a_parquet_file_has_images_labels_and_classes(parquet):
@@ -206,3 +207,9 @@ def test_splits_that_name_their_classes_differently_are_refused(tmp_path):
         write_table(tmp_path / "test.parquet", labels, names=names)
         with pytest.raises(UserError, match="differently"):
             open_images(tmp_path)
+
+
+def test_lists_of_labels_are_several_labels_and_too_many_are_none():
+    found = read_labels([["cat", "dog"], [], None, ["dog"]], "column 'tags'")
+    assert (found.multi_labels.tolist(), found.classes) == ([[1, 1], [0, 0], [-1, -1], [0, 1]], ("cat", "dog"))
+    assert "does not look like labels" in read_labels([[10**9]], "column 'tags'", names=("a",)).notes[0]

@@ -180,7 +180,7 @@ def test_each_view_can_have_a_separate_encoder(fabric):
 @pytest.mark.parametrize("builder", dict.fromkeys(methods.METHODS.values()), ids=lambda builder: builder.__name__)
 def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
     numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
-    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/objectives.md").read_text(
+    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/methods.md").read_text(
         encoding="utf-8"
     )
 

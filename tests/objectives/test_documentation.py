@@ -1,4 +1,4 @@
-"""The tables of docs/objectives.md agree with the signatures."""
+"""The tables of docs/objectives.md and docs/methods.md agree with the signatures."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from fullrank.objectives import OBJECTIVES
 from fullrank.objectives.signature import hyperparameters
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT.joinpath("docs/objectives.md").read_text(encoding="utf-8")
+PAGE = "\n".join(ROOT.joinpath(f"docs/{name}.md").read_text("utf-8") for name in ("objectives", "methods"))
 DEFAULTS = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| `(\w+=.*?)` \|", PAGE, flags=re.MULTILINE)
 TABLE = {name: numbers for names, numbers in DEFAULTS for name in re.findall(r"`(\w+)`", names)}
 

@@ -147,7 +147,7 @@ def test_a_result_survives_its_file_and_its_caption_has_every_verdict(toys, tmp_
     again = Result.read(tmp_path / "a.json")
     assert again == result
     assert to_svg(again.draw()) == to_svg(result.draw())
-    svg, png = again.save_drawing(tmp_path)
+    svg, _, png = again.save_drawing(tmp_path)
     assert (svg.relative_to(tmp_path).as_posix(), png.suffix) == ("toys/one-smoke.svg", ".png")
     for line in (
         "✓ Claim, holds: x is 1/3",
@@ -220,7 +220,7 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
     assert result.rows["rows"][1] == first  # taken, not trained again
     assert (result.data, result.seed, bool(result.environment["commit"])) == ("digits", 0, True)
     assert "| 2 |" in command(*options, "--redraw")[1]
-    assert {file.suffix for file in path.parent.iterdir()} == {".json", ".svg", ".png", ".md"}
+    assert {file.suffix for file in path.parent.iterdir()} == {".json", ".svg", ".pdf", ".png", ".md"}
 
     before = path.read_text()
     status, out, err = command(*options, "--only", "vicreg")  # two runs are not replaced by one

@@ -141,4 +141,3 @@ def test_the_first_and_the_last_spectrum_use_training_images_too_if_few_are_held
     assert run.spectra.comparable().steps.tolist() == [row.step for row in run.metrics.spectrum]
     for part, spectrum in fullrank.measure_spectrum(run, open_images("digits")["all"]).items():
         assert last.full_metrics(part).effective_rank == pytest.approx(spectrum.effective_rank(), rel=1e-4)
-        assert getattr(last, part).samples == 100
