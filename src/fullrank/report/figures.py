@@ -16,7 +16,7 @@ from jaxtyping import Float
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.report.plot_style import COLORS
 from fullrank.report.summary import RunSummary, series
-from fullrank.run.spectrum_history import LOCATIONS, SpectrumHistory
+from fullrank.run.spectrum_history import LOCATIONS
 
 Curve = dict[str, Any]
 Panel = dict[str, Any]
@@ -92,8 +92,8 @@ def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
     """Return some eigenvalues of both locations over the steps, on equal numbers of images, on a logarithmic axis."""
     panels = []
     for location in LOCATIONS:
-        comparable = {i: spectra.comparable() for i, spectra in _spectra(runs, location).items()}
-        found = {i: (spectra.steps.tolist(), spectra.eigenvalues[location]) for i, spectra in comparable.items()}
+        comparable = ((i, run.spectra.comparable()) for i, run in enumerate(runs) if run.spectra)
+        found = {i: (of.steps.tolist(), of.eigenvalues[location]) for i, of in comparable if location in of.eigenvalues}
         width = max((table.shape[1] for _, table in found.values()), default=0)
         indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= width]
         opacities = np.linspace(1.0, 0.45, max(len(indices), 1)).round(2).tolist()
@@ -116,29 +116,30 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
     A curve is the spectrum of a run at each position; faint, its first spectrum. The positions are those of the run
     with the most spectra, and each other run shows its nearest spectrum.
     """
-    steps = {i: run.spectra.steps for i, run in enumerate(runs) if run.spectra}
-    if not steps:
+    shown = {i: run.spectra.fullest() for i, run in enumerate(runs) if run.spectra}
+    if not shown:
         return None
-    shares = {i: of / max(1, of[-1]) for i, of in steps.items()}
+    shares = {i: of.steps / max(1, of.steps[-1]) for i, of in shown.items()}
     longest = max(shares, key=lambda i: len(shares[i]))
-    positions = spread(len(steps[longest]), MAX_POSITIONS)
+    positions = spread(len(shares[longest]), MAX_POSITIONS)
     at_most = min(MAX_EIGENVALUES, MAX_NUMBERS // (len(LOCATIONS) * len(positions) * len(runs)))
     panels = []
     for location in LOCATIONS:
         curves, tables = [], []
-        for i, spectra in _spectra(runs, location).items():
-            indices = spread(spectra.eigenvalues[location].shape[1], at_most)
-            table = np.maximum(spectra.eigenvalues[location][:, indices], 0.0)  # a negative one is a rounding error
+        for i, table in ((i, of.eigenvalues[location]) for i, of in shown.items() if location in of.eigenvalues):
+            indices = spread(table.shape[1], at_most)
+            table = np.maximum(table[:, indices], 0.0)  # a negative eigenvalue of a covariance is a rounding error
+            table[indices >= shown[i].samples[:, None] - 1] = np.nan  # n images have n − 1 eigenvalues
             nearest = [int(np.abs(shares[i] - shares[longest][k]).argmin()) for k in positions]
             curve = {"run": i, "x": [j + 1 for j in indices]}
             curves.append(curve | {"name": "eigenvalue", "frames": [_rounded(table[k], 4) for k in nearest]})
             curves.append(curve | {"name": "first eigenvalue", "y": _rounded(table[0]), "faint": True})
             tables.append(table)
-        divided = [table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables]
-        ranges = {"range": log_range(tables), "relative_range": log_range(divided)}
+        relative = log_range(table / np.where(table[:, :1] > 0, table[:, :1], 1.0) for table in tables)
+        ranges = {"range": log_range(tables), "relative_range": relative}
         panels.append(_panel(f"eigenvalues, {location}", "log", curves) | ranges)
-    of, share = runs[0].spectra if len(runs) == 1 else None, shares[longest]
-    texts = [f"{of.steps[k]:,} ({of.samples[k]:,} images)" if of else f"{100 * share[k]:.0f} %" for k in positions]
+    of, share = shown[longest], [f"{100 * each:.0f} %" for each in shares[longest]]
+    texts = [share[k] if len(runs) > 1 else f"{of.steps[k]:,} (n = {of.samples[k]:,})" for k in positions]
     return _figure("index of the eigenvalue", panels, positions=texts)
 
 
@@ -204,11 +205,6 @@ def _curve(
     """Return a curve of the i-th run, without the points that nobody would see."""
     kept = envelope(y, min(MAX_POINTS_OF_CURVE, MAX_POINTS // len(runs)))
     return {"run": i, "name": name, "x": [x[k] for k in kept], "y": _rounded(y[kept]), **style}
-
-
-def _spectra(runs: Sequence[RunSummary], location: str) -> dict[int, SpectrumHistory]:
-    """Return the spectra of each run that has some at a location."""
-    return {i: run.spectra for i, run in enumerate(runs) if run.spectra and location in run.spectra.eigenvalues}
 
 
 def log_range(tables: Iterable[Float[np.ndarray, "_ _"]]) -> list[float]:

@@ -53,16 +53,21 @@ class SpectrumHistory:
                     raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
             steps, samples = (found.pop(name).astype(np.int64) for name in ("steps", "samples"))
         except Exception as error:  # numpy and zipfile raise many types for a damaged file
-            text = next(iter(str(error).splitlines()), type(error).__name__)
-            remedy = "remove the file and measure with `fullrank spectrum`"
-            raise UserError(f"{path} cannot be read ({text}); {remedy}") from error
+            text = f"{path} cannot be read ({next(iter(str(error).splitlines()), type(error).__name__)})"
+            raise UserError(f"{text}; remove the file and measure with `fullrank spectrum`") from error
         return cls(steps=steps, samples=samples, eigenvalues=found) if len(steps) and found else None
 
     def comparable(self) -> "SpectrumHistory":
         """Return the spectra that rest on the most frequent number of images: small eigenvalues depend on it."""
-        same = self.samples == np.bincount(self.samples).argmax()
-        eigenvalues = {location: values[same] for location, values in self.eigenvalues.items()}
-        return SpectrumHistory(steps=self.steps[same], samples=self.samples[same], eigenvalues=eigenvalues)
+        return self._rows(self.samples == np.bincount(self.samples).argmax())
+
+    def fullest(self) -> "SpectrumHistory":
+        """Return the spectrum of each step that rests on the most images."""
+        return self._rows(self.samples == [self.samples[self.steps == step].max() for step in self.steps])
+
+    def _rows(self, rows: np.ndarray) -> "SpectrumHistory":
+        eigenvalues = {location: values[rows] for location, values in self.eigenvalues.items()}
+        return SpectrumHistory(steps=self.steps[rows], samples=self.samples[rows], eigenvalues=eigenvalues)
 
 
 class SpectrumFile:

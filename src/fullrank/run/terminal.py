@@ -68,8 +68,7 @@ def stderr() -> Terminal:
     >>> stderr().soft_wrap
     True
     """
-    first = "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
-    return Terminal(quiet=not first)
+    return Terminal(quiet="TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0")
 
 
 class ProgressBar(Progress):
