@@ -5,39 +5,21 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fullrank.report.plot_style import COLORS as COLORS
-from fullrank.report.plot_style import MATPLOTLIB_STYLE
-from fullrank.report.plot_style import subplots as subplots
+from fullrank.plot_style import COLORS, MATPLOTLIB_STYLE, color_scale, label_ends, plot_band, subplots
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
+__all__ = ["COLORS", "MATPLOTLIB_STYLE", "color_scale", "label_ends", "plot_band", "subplots"]  # of all figures
+
 # Theoretical curves, which are drawn above measured ones.
 THEORY_LINE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 0.8, "zorder": 3}
-
-
-def color_scale(n: int) -> list[tuple[float, float, float, float]]:
-    """Return n colors from dark to light, all visible on white paper.
-
-    >>> len(color_scale(3))
-    3
-    """
-    from matplotlib import colormaps
-
-    return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
 
 
 def plot_runs(axis: Any, x: Sequence, runs: Iterable[Sequence], *, label: str | None = None, **style: Any) -> None:
     """Draw one line, or several lines (points, lines), per run in the same style, with one label for all."""
     for k, values in enumerate(runs):
         axis.plot(x, values, **style)[0].set_label(None if k else label)
-
-
-def plot_band(axis: Any, x: Sequence[float], values: Any, *, color: str, **style: Any) -> None:
-    """Draw the mean of several runs (runs, x) as a line, and a band of ± the standard deviation over the runs."""
-    mean, sd = values.mean(0), values.std(0, ddof=min(1, len(values) - 1))
-    axis.plot(x, mean, color=color, **style)
-    axis.fill_between(x, mean - sd, mean + sd, color=color, alpha=0.15, linewidth=0)
 
 
 def add_theory_legend(axis: Any, label: str, **position: Any) -> None:

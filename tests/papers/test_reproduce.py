@@ -11,7 +11,7 @@ import pytest
 from fullrank.cli import main
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.recipes import DataConfig, with_objective
-from fullrank.report.plot_style import subplots
+from fullrank.plot_style import subplots
 from fullrank.sweep import Cell, EvaluationPlan, Jobs, Row, identify
 from fullrank_papers import cli
 from fullrank_papers.figures import FIGURES, CampaignRuns, Result, load_committed, load_figure, reproduce

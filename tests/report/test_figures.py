@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fullrank.report import figures, read_run_summary
-from fullrank.report.plot_style import COLORS
+from fullrank.plot_style import COLORS
 
 
 def contrast(a, b):

@@ -19,6 +19,7 @@ from fullrank.models import load, resolve_device
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, held_out_images
+from fullrank.plot_style import color_scale, label_ends, subplots
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
 from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 
@@ -28,6 +29,8 @@ LEADING = 10
 SHOWN = (1, 4, 14, 64)
 # Steps in the table over training, and eigenvalues in a figure.
 ROWS, LINES = 8, 24
+# Smaller eigenvalues, relative to the first of the same step, are rounding errors and are not drawn.
+ROUNDING = 1e-10
 
 
 class Spectra(dict[str, Spectrum]):
@@ -111,27 +114,30 @@ class Spectra(dict[str, Spectrum]):
         file.write((json.dumps(content, indent=2) + "\n").encode())
 
     def _draw(self, file: Any) -> None:
-        """Draw the measured eigenvalues, and below them effective rank and eigenvalues over training."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(5 * (1 + 2 * bool(self.history)), 4), layout="constrained")
-        now, *over = np.ravel(figure.subplots(1, 3 if self.history else 1))
+        """Draw the measured eigenvalues, and beside them effective rank and eigenvalues over training."""
+        figure, ((now, *over),) = subplots(1, 3 if self.history else 1, width=11.0 if self.history else 4.5)
         for name, spectrum in self.items():
             values = spectrum.eigenvalues.double().numpy()
             floor = np.finfo(np.float32).eps * values.max(initial=0)  # below it, rounding errors
             now.loglog(np.arange(1, len(values) + 1), np.where(values > floor, values, np.nan), label=name)
-        now.set(xlabel=f"index of the eigenvalue (centred; {self.source})", title="eigenvalues")
-        now.legend()
-        for part, values in self.history.eigenvalues.items() if self.history else ():
+        now.set(xlabel="index of the eigenvalue", title=f"Eigenvalues (centred), {self.source}")
+        for part in self.history.eigenvalues if self.history else ():
             over[0].plot(self.history.steps, effective_ranks(self.history, part), label=part)
-            if part == next(iter(self.history.eigenvalues)):
-                for j in np.unique(np.geomspace(1, values.shape[1], LINES).round().astype(int)):
-                    over[1].semilogy(self.history.steps, np.where(values[:, j - 1] > 0, values[:, j - 1], np.nan))
-                over[1].set(title=f"eigenvalues over training, {part}", xlabel="step")
         if self.history:
-            over[0].set(title="effective rank over training", xlabel="step", ylim=(0, None))
-            over[0].legend()
+            over[0].set(title="Effective rank over training", xlabel="step", ylim=(0, None))
+            plot_eigenvalues(over[1], self.history, next(iter(self.history.eigenvalues)))
+        label_ends(now, *over[:1])
         figure.savefig(file, format="png")
+
+
+def plot_eigenvalues(axis: Any, history: Any, part: str) -> None:
+    """Draw some eigenvalues λ_j/λ₁ of a history over training, from dark (j = 1) to light."""
+    values = history.eigenvalues[part]
+    shown = np.unique(np.geomspace(1, values.shape[1], LINES).round().astype(int))
+    for j, color in zip(shown, color_scale(len(shown)), strict=True):
+        relative = values[:, j - 1] / values[:, 0]
+        axis.semilogy(history.steps, np.where(relative > ROUNDING, relative, np.nan), color=color)
+    axis.set(title=f"Eigenvalues over training, {part}", xlabel="step", ylabel="$λ_j / λ_1$")
 
 
 def effective_ranks(history: Any, part: str) -> Float[np.ndarray, " T"]:

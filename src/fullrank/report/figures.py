@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
-from fullrank.report.plot_style import COLORS
+from fullrank.plot_style import COLORS
 from fullrank.report.summary import RunSummary, series
 from fullrank.run.spectrum_history import LOCATIONS
 

@@ -16,8 +16,8 @@ from fullrank.errors import UserError
 from fullrank.evaluation.score import Evaluation
 from fullrank.files import check_file
 from fullrank.models import check_run
+from fullrank.plot_style import COLORS
 from fullrank.report.neighbour_rows import NEIGHBOURS, NeighbourRows
-from fullrank.report.plot_style import COLORS
 from fullrank.run import Metrics, Run, SpectrumHistory, read_json
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 

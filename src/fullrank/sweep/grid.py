@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fullrank.errors import UserError, suggest
+from fullrank.plot_style import FORMATS
 from fullrank.recipes import Recipe
 from fullrank.recipes.recipe import is_folder_name
-from fullrank.report.plot_style import FORMATS
 from fullrank.sweep.row import EvaluationPlan, Row, Setting
 
 # The setting that marks the runs of the first stage, also in campaigns, its value, and the setting of these runs that

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from fullrank.evaluation.paired import paired_by_seed
 from fullrank.files import write_text
+from fullrank.plot_style import COLORS, label_ends, plot_band, save_figure, subplots
 from fullrank.report import write_report
-from fullrank.report.plot_style import COLORS, save_figure, subplots
 from fullrank.run.directory import is_run
 from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid
 from fullrank.sweep.row import Row, Setting, require_same_images
@@ -258,15 +258,14 @@ def accuracy_figure(rows: Sequence[Row], title: str) -> "matplotlib.figure.Figur
         scores = [{score.epoch: 100 * score.accuracy for score in row.online} for row in found]
         epochs = sorted(set.intersection(*map(set, scores)))
         values = np.array([[each[epoch] for epoch in epochs] for each in scores])
-        mean, sd = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(epochs))
-        color, style = COLORS[i % len(COLORS)], ("-", "--", ":", "-.")[i // len(COLORS) % 4]
+        style = {"color": COLORS[i % len(COLORS)], "linestyle": ("-", "--", ":", "-.")[i // len(COLORS) % 4]}
         label = ", ".join(str(value) for _, value in combination) or rows[0].recipe
-        ax.plot(epochs, mean, color=color, linestyle=style, marker="o", markersize=2.5, label=label)
-        ax.fill_between(epochs, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
+        plot_band(ax, epochs, values, **style, marker="o", markersize=2.5, label=label)
     most = max(map(len, groups.values()))
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
+    names = ", ".join(name for name, _ in next(iter(groups)))
+    title = f"{title}, by {names}" if names else title
     ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    names = ", ".join(name for name, _ in next(iter(groups)))
-    ax.legend(title=names or None, title_fontsize=8, ncols=1 + (len(groups) > 12), fontsize=7 if len(groups) > 8 else 8)
+    label_ends(ax)
     return figure

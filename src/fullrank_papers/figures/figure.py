@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fullrank.errors import pick
-from fullrank.report.plot_style import MATPLOTLIB_STYLE
+from fullrank.plot_style import MATPLOTLIB_STYLE
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from fullrank.errors import UserError, pick
-from fullrank.report.plot_style import save_figure
+from fullrank.plot_style import save_figure
 from fullrank.run.environment import platform_info
 from fullrank.sweep import Jobs, Plan, Row, collect_rows, require_same_images, run_sweep
 from fullrank_papers.figures.figure import FIGURES, Claim, MplFigure, Rows, draw_with_caption, evaluate, is_campaign

@@ -8,7 +8,8 @@ from matplotlib import rc_context
 from fullrank.objectives import OBJECTIVES
 from fullrank.testing import objective_case, optimize_free_embeddings
 from fullrank_papers import studies
-from fullrank_papers.plot_style import MATPLOTLIB_STYLE, subplots
+from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.plot_style import MATPLOTLIB_STYLE, label_ends, subplots
 
 FIGURE = Path("docs/figures/spectra.svg")
 HYPER = {"directclr": {"d0": 16}, "directclr_paper": {"d0": 16}}
@@ -44,17 +45,23 @@ def draw(rows: dict[str, Any]) -> None:
     for axis, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
         for k, name in enumerate(names):
             end = rows[name]["eigenvalues"]["end"]
-            style = {"marker": "osD^v<>"[k], "markersize": 3, "linewidth": 1, "color": f"C{k}", "label": name}
+            style = {
+                "marker": "osD^v<>"[k],
+                "markersize": 3,
+                "linewidth": 1,
+                "color": f"C{k}",
+                "label": CONTENDERS[name].label,
+            }
             axis.semilogy(range(1, len(end) + 1), relative(end), **style)
         start = rows["frossl"]["eigenvalues"]["start"]
         axis.semilogy(range(1, len(start) + 1), relative(start), "--", color="0.7", linewidth=1, label="start")
         axis.set_title(family)
-        axis.legend(loc="lower left", ncol=2)
     axes[0, 0].set_ylim(1e-6, 2)
     for axis in axes[1]:
         axis.set_xlabel("index $j$ of the eigenvalue")
     for axis in axes[:, 0]:
         axis.set_ylabel("$λ_j / λ_1$")
+    label_ends(*axes.flat)
     figure.savefig(FIGURE, metadata={"Date": None})
 
 

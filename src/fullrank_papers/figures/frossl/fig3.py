@@ -43,7 +43,7 @@ from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.sizes import narrow
 from fullrank_papers.figures.numerics import holds_for_all
-from fullrank_papers.plot_style import color_scale, subplots
+from fullrank_papers.plot_style import color_scale, label_ends, subplots
 
 TOP = 14
 SWEEP_EPOCHS = 100  # after which the paper's sweep is judged
@@ -251,7 +251,7 @@ def plot(rows: Rows) -> MplFigure:
     epochs = f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ""
     sweep.set(xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %")
     sweep.set_title(f"Sweep, first seed{epochs}")
-    sweep.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+    label_ends(sweep)
     return figure
 
 

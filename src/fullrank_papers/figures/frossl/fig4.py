@@ -16,7 +16,7 @@ from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import compare, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.plot_style import COLORS, plot_band, subplots
+from fullrank_papers.plot_style import COLORS, label_ends, plot_band, subplots
 
 METHODS = ("frossl", "barlow_twins")
 # The paper shows the first 30 of 100 epochs.
@@ -60,8 +60,8 @@ def plot(rows: Rows) -> MplFigure:
         for name, curve in curves[top].items():
             plot_band(axis, *curve, color=COLORS[METHODS.index(name)], marker=".", label=CONTENDERS[name].label)
         axis.set(xlabel="epoch", ylabel=f"{top} accuracy of the online classifier, %")
-        axis.legend(*axis.get_legend_handles_labels())
     axes[0].set_title(c.describe_runs(runs))
+    label_ends(*axes)
     return figure
 
 

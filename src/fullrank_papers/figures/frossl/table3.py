@@ -19,7 +19,7 @@ from fullrank_papers.figures.frossl.contenders import CONTENDERS, Family
 from fullrank_papers.figures.frossl.printed import printed_in
 from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
-from fullrank_papers.plot_style import COLORS, plot_band, subplots
+from fullrank_papers.plot_style import COLORS, label_ends, plot_band, subplots
 
 SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
 METHODS = tuple(CONTENDERS)
@@ -85,14 +85,15 @@ def plot(rows: Rows) -> MplFigure:
         axis.set(xscale="log", title=family, xlabel="epoch", ylabel="online classifier, %")
         axis.set_xticks(marks, [f"{epoch:g}" for epoch in marks])
         axis.minorticks_off()
-        axis.legend(*axis.get_legend_handles_labels(), fontsize=7)
     for place, gap in enumerate(gaps.values()):
         error = 0.0 if gap.sd is None else 100 * gap.half_width
         right.errorbar([100 * gap.mean], [place], xerr=[error], fmt="o", color="C0", markersize=4, capsize=2)
     right.axvline(0, color="black", linewidth=0.8)
     right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
+    right.yaxis.tick_right()
     right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
-    right.set(xlabel=f"FroSSL − method, area to epoch {end:g}, points, 95 % intervals", title=c.describe_runs(runs))
+    right.set(xlabel=f"FroSSL − method, area to epoch {end:g},\npoints, 95 % intervals", title=c.describe_runs(runs))
+    label_ends(*panels)
     return figure
 
 

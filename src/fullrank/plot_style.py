@@ -1,5 +1,6 @@
-"""The style of all figures: colours and dashes of runs, settings of matplotlib."""
+"""The style of all figures: colours of runs, settings of matplotlib, labels at the ends of lines, bands over seeds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,44 @@ def subplots(
         for letter, axis in zip(ascii_lowercase[: axes.size if axes.size > 1 else 0], axes.flat, strict=False):
             axis.annotate(letter, (0, 1), (-26, 6), "axes fraction", "offset points", weight="bold")
         return figure, axes
+
+
+def color_scale(n: int) -> list[tuple[float, float, float, float]]:
+    """Return n colors from dark to light, all visible on white paper.
+
+    >>> len(color_scale(3))
+    3
+    """
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
+
+
+def plot_band(axis: Any, x: Sequence[float], values: "np.ndarray", *, color: str, **style: Any) -> None:
+    """Draw the mean of several runs (runs, x) as a line, and a band of ± the standard deviation over the runs."""
+    mean, sd = values.mean(0), values.std(0, ddof=min(1, len(values) - 1))
+    axis.plot(x, mean, color=color, **style)
+    axis.fill_between(x, mean - sd, mean + sd, color=color, alpha=0.15, linewidth=0)
+
+
+def label_ends(*axes: Any, gap: float = 10.0) -> None:
+    """Write the label of each line of some axes of a figure at its last visible point, in its colour, instead of a
+    legend. Labels keep a distance of `gap` points: they have the nearest places (least squares) in the same order.
+    """
+    import numpy as np
+    from scipy.optimize import isotonic_regression
+
+    axes[0].figure.draw_without_rendering()  # sets the size of the axes
+    for axis in axes:
+        lines, (low, high) = [line for line in axis.get_lines() if line.get_label()[0] != "_"], axis.get_ylim()
+        ends = [max((x, y) for x, y in line.get_xydata() if low <= y <= high) for line in lines]
+        heights = axis.transData.transform(np.reshape(ends, (-1, 2)))[:, 1] * 72 / axis.figure.dpi  # in points
+        bottom, top = (edge * 72 / axis.figure.dpi for edge in (axis.bbox.y0, axis.bbox.y1))
+        order, steps = np.argsort(heights), gap * np.arange(len(lines))
+        places = isotonic_regression(heights[order] - steps).x.clip(bottom + gap / 2, top - steps[-1:].sum()) + steps
+        for k, shift in zip(order, places - heights[order], strict=True):
+            text = axis.annotate(lines[k].get_label(), ends[k], (5, shift), textcoords="offset points", va="center")
+            text.set(color=lines[k].get_color(), fontsize=8, annotation_clip=False)
 
 
 def save_figure(figure: "matplotlib.figure.Figure", path: Path) -> list[Path]:
