@@ -1,14 +1,28 @@
-"""The Python code of the pages, executed as it stands."""
+"""The Python code of the pages, executed as it stands, and the flags of their commands, parsed."""
 
 import re
 import runpy
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from torchvision.io import write_png
+
+import fullrank
+from fullrank import methods
+from fullrank.cli.flags import parse
+from fullrank.cli.main import main
+from fullrank.methods.builders import BY_TENSORS, build_siamese
+from fullrank.objectives import simclr
+from fullrank.sweep.sweeping import sweep_plan
+from fullrank.testing.case import EMBEDDINGS
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("own-loop", "augmentations", "run-directory", "objectives", "own-objective", "spectrum", "reproduce")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+PAGES_OF_COMMANDS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md"))
 
 
 def blocks(page):
@@ -20,6 +34,111 @@ def blocks(page):
 def test_a_block_of_a_page_runs_alone(page, k, tmp_path, monkeypatch, untyped):
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks(page)[k], f"{page}, block {k + 1}", "exec"), {"__name__": "page"})
+
+
+# What a block has on the page → what it has in the test: weights that need no network, and a shorter run.
+CHANGES = {
+    "timm:resnet18": "timm-untrained:test_resnet",
+    "path/to/labels.csv": "path/to/photos",
+    '"cifar10-small", images': '"cifar10-small", images, epochs=1',
+    '"cifar10", objective="barlow_twins"': '"digits", objective="barlow_twins", epochs=1',
+    'pretrain("digits", out': 'pretrain("digits", epochs=1, out',
+    "seeds=3,": 'seeds=1, jobs=Jobs(cluster="debug"),',
+    "import sweep\n": "import Jobs, sweep\n",
+    "epochs=5,": "epochs=1,",
+    "num_proc=8": "num_proc=None",
+}
+
+
+@pytest.fixture(scope="module")
+def world(run, photos, train, tmp_path_factory):
+    """A folder with the images and the runs that the pages name, and Python names that a page leaves to the reader."""
+    from small import small_recipe
+
+    folder = tmp_path_factory.mktemp("world")
+    for name in ("photos", "labelled-photos", "new-photos"):
+        shutil.copytree(photos, folder / "path/to" / name)
+        for k in range(10):
+            pixels = torch.full((3, 24, 24), 20 * k, dtype=torch.uint8)
+            write_png(pixels, str(folder / "path/to" / name / "dog" / f"flat {k}.png"))
+    for name in ("a", "b"):
+        shutil.copy(photos / "cat/06.jpg", folder / f"{name}.jpg")
+    for name in ("runs/digits", "runs/a", "runs/b", "runs/cifar10-small", "RUN", "their/run"):
+        shutil.copytree(run.path, folder / name)
+    of_photos = {"data.source": str(photos), "epochs": 1, "batch_size": 16}
+    train(fullrank.recipes.resolve(small_recipe(), of_photos), folder / "runs/photos")
+    shutil.copy(run.path / "recipe.json", folder / "their/recipe.json")
+    (folder / "scans.csv").write_text("path,patient\n")
+    for name, page in (("my_module", "own-objective"), ("my_loss", "sweep")):
+        written = [block for block in blocks(f"docs/{page}.md") if block.startswith(f"# {name}.py")]
+        (folder / f"{name}.py").write_text("\n".join(written))
+    images = torch.randint(256, (160, 3, 32, 32), dtype=torch.uint8)
+    paths = sorted(map(str, (folder / "path/to/photos").rglob("*.*g")))
+    names = {
+        "fullrank": fullrank,
+        "images": images,
+        "paths": paths,
+        "labels": ["cat", "dog", None] * 23 + ["cat"],
+        "train": images[:60],
+        "test": images[60:90],
+    }
+    config = methods.BackboneConfig(arguments={"channels": [4, 4, 8, 8], "layers": [1, 1, 1, 2]}, stem="small")
+    projector = methods.build_projector(methods.ProjectorConfig(kind="sub-vector", d0=3), 8)
+    names["method"] = methods.JointEmbedding(methods.build_backbone(config), projector, simclr).double()
+    names |= {"views": [torch.randn(2, 16, 3, 16, 16).double()], "build_with_hidden": build_siamese}
+    return folder, names
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "page", ["alarm", "choose", "data-formats", "evaluating", "extending", "index", "neighbours", "projectors",
+             "protocols", "recipes", "security", "sweep"],
+)  # fmt: skip
+def test_the_blocks_of_a_page_run_one_after_the_other(page, world, monkeypatch, untyped):
+    folder, names = world
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setitem(BY_TENSORS, ("Z", "H"), build_siamese)  # a block adds these rows
+    monkeypatch.setitem(EMBEDDINGS, "H", ("", lambda X: X))
+    names = {**names, "__name__": __name__}
+    for k, block in enumerate(blocks(f"docs/{page}.md")):
+        for written, tested in CHANGES.items():
+            block = block.replace(written, tested)
+        exec(compile(block, f"{page}, block {k + 1}", "exec"), names)
+
+
+class Parsed(Exception):
+    """Raised in place of the work of a command."""
+
+
+def commands(page):
+    """The commands of the shell blocks of a page, without comments."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    text = "".join(text for language, text in fences if language in ("", "bash"))
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.startswith("fullrank ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+@pytest.mark.parametrize("page", [page for page in ("README.md", *PAGES_OF_COMMANDS) if commands(page)])
+def test_the_commands_of_a_page_have_flags_that_exist(page, world, monkeypatch):
+    def parse_only(*arguments, **options):
+        parse(*arguments, **options)
+        raise Parsed
+
+    def plan_only(recipe, grid, *, jobs, only, console, **options):
+        given = {name: options.pop(name) for name in ("seeds", "choose", "evaluate", "out", "trust")}
+        sweep_plan(recipe, grid, options, **given, console=console)
+        raise Parsed
+
+    monkeypatch.chdir(world[0])
+    monkeypatch.syspath_prepend(world[0])
+    for module in ("flags", "pretrain", "check"):
+        monkeypatch.setattr(f"fullrank.cli.{module}.parse", parse_only)
+    monkeypatch.setattr("fullrank.cli.sweep.sweep", plan_only)
+    monkeypatch.setattr("fullrank.cli.sweep.list_cells", plan_only)
+    for words in commands(page):
+        with pytest.raises(Parsed):
+            assert main(words), words
 
 
 def test_the_tables_of_the_pages_are_what_their_code_prints():

@@ -86,9 +86,8 @@ def _explain_one(error: ErrorDetails, fields: dict[str, Any], what: str) -> str:
     match error["type"]:
         case "unexpected_keyword_argument":
             name = str(error["loc"][-1])
-            return f"{path.removesuffix(name)}there is no field '{name}'{suggest(name, list(fields))}".replace(
-                ".there", ": there"
-            )
+            head = f"{path.removesuffix(name).removesuffix('.')}: ".removeprefix(": ")
+            return f"{head}there is no field '{name}'{suggest(name, list(fields))}"
         case "value_error":  # of a __post_init__ or a validator
             return f"{path}: {error.get('ctx', {}).get('error')}".removeprefix(": ")
     message = error["msg"].removeprefix("Input should be ")

@@ -102,9 +102,7 @@ def require_equal_shapes(*tensors: Tensor) -> None:
     i = int(different.nonzero()[0, 0])
     shapes = [tuple(row[1 : int(row[0])]) for row in (each[i].tolist() for each in of_all)]
     received = ", ".join(f"{shape} on process {number}" for number, shape in enumerate(shapes))
-    raise UserError(
-        f"the processes have tensors of different shapes: {received}; give each process the same share of the batch"
-    )
+    raise UserError(f"processes have tensors of different shapes: {received}; give each the same share of the batch")
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:

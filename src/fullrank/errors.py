@@ -2,10 +2,15 @@
 
 import difflib
 import unicodedata
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Notify = Callable[[str], Any]
+
+
+def silent(line: str) -> None:
+    """Say nothing."""
 
 
 def printable(text: str) -> str:

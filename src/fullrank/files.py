@@ -82,6 +82,13 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def check_new(*paths: Path | None, overwrite: bool) -> None:
+    """Raise an error if a file exists and may not be replaced."""
+    if not overwrite and (taken := [path for path in paths if path and os.path.exists(path)]):
+        remedy = "choose another file, or replace this one with --overwrite (overwrite=True in Python)"
+        raise UserError(f"{taken[0]} exists already; {remedy}")
+
+
 @contextmanager
 def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`; rename that file to `path` at the end, or remove the file after
@@ -100,11 +107,7 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     if os.path.isdir(path):  # os.path returns False if a parent folder cannot be read; Path.is_dir would raise
         raise UserError(f"{path} is a folder, expected a file; give a file name in this folder")
-    if os.path.exists(path) and not overwrite:
-        raise UserError(
-            f"{path} exists already; choose another file, "
-            "or replace this one with --overwrite (overwrite=True in Python)"
-        )
+    check_new(path, overwrite=overwrite)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fullrank.cli.flags import call
 from fullrank.errors import Interrupted, ProcessFailed, UserError
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, write_text
 from fullrank.run.terminal import stderr
 from fullrank.sweep import Jobs, list_cells, require_success, run_sweep
 from fullrank_papers.figures import FIGURES, CampaignRuns, Claim, Result, load_committed, load_figure, summarize_claims
@@ -178,9 +178,7 @@ def save_campaign(result: Result, out: Path, *, overwrite: bool) -> None:
     stored = [] if overwrite or not path.exists() else Result.read(path).rows.get("rows", [])
     new, old = ({row["images"]: row["data"] for row in each if row.get("images")} for each in (rows, stored))
     if not set(old) <= set(new):
-        raise UserError(
-            f"{path} has runs of other images ({old}) than these ({new}); give --overwrite or another --out"
-        )
+        raise UserError(f"{path} has other images ({old}) than these ({new}); give --overwrite or another --out")
     table = module.markdown(result.rows) if hasattr(module, "markdown") else None
     if table is not None:
         print(table)
@@ -195,8 +193,7 @@ def save_campaign(result: Result, out: Path, *, overwrite: bool) -> None:
     files = [path, *result.save_drawing(out)]
     if table is not None:
         files.append(path.with_suffix(".md"))
-        with atomic_write(files[-1], overwrite=True) as draft:
-            draft.write_text(f"{FIGURES[result.name]['title']}: {result.runs}\n\n{table}\n", encoding="utf-8")
+        write_text(files[-1], f"{FIGURES[result.name]['title']}: {result.runs}\n\n{table}\n")
     show(result, files)
 
 

@@ -16,6 +16,7 @@ from fullrank.errors import UserError, pick
 from fullrank.evaluation.neighbours import TABLES
 from fullrank.evaluation.protocol import FinetuneProtocol, Scoring
 from fullrank.evaluation.score import write_evaluations
+from fullrank.files import check_new
 from fullrank.images.reading import USUAL, Device, Reading
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model as LoadedModel
@@ -373,17 +374,6 @@ def load_model(model: str, network: Network) -> LoadedModel:
     if loaded.note:
         stderr().print(loaded.note)
     return loaded
-
-
-def check_new(*paths: Path | None, overwrite: bool) -> None:
-    """Check before the work that the files of --out can be written.
-
-    Raises:
-        UserError: one exists.
-    """
-    for path in paths:
-        if path is not None and path.exists() and not overwrite:
-            raise UserError(f"{path} exists already; choose another name, or replace it with --overwrite")
 
 
 def update_report(path: Path) -> None:

@@ -16,11 +16,7 @@ Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, " b"]]
 
 
 def resample(
-    statistics: list[Statistic],
-    groups: Int64[np.ndarray, " n"],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    statistics: list[Statistic], groups: Int64[np.ndarray, " n"], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Float[np.ndarray, "resamples k"]:
     """Return each statistic in random resamples of the images, with replacement; all of them share the resamples.
 

@@ -1,6 +1,5 @@
 """The measures of a model that need no labels, and the comparison of models by them."""
 
-import csv
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from torch import Tensor
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.score import Score
-from fullrank.files import atomic_write
+from fullrank.files import atomic_write, check_suffix
 from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.spectrum.hypersphere import normalize_rows
 
@@ -222,15 +221,12 @@ class Choice:
         Raises:
             UserError: the suffix is another one, the file exists, or it cannot be written.
         """
-        suffix, rows = Path(path).suffix.lower(), self.rows()
-        if suffix not in (".json", ".csv"):
-            raise UserError(f"{path} ends in '{suffix}', expected .json or .csv")
+        import pandas  # takes a second to import
+
+        suffix, rows = check_suffix(path, (".json", ".csv")), self.rows()
         with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("w", newline="") as file:
             if suffix == ".csv":
-                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
-                return
+                return pandas.DataFrame(rows).to_csv(file, index=False, lineterminator="\n")
             content = {"source": self.source, "images": self.images, "chosen": self.chosen, "verdict": self.verdict}
             content |= {"remarks": self.remarks, "measures": rows, "labelled": self.labelled, "skipped": self.skipped}
             file.write(json.dumps(content, indent=2, default=vars) + "\n")

@@ -1,33 +1,26 @@
 """What a model is judged on: labelled images, and how networks run on them; with the lines that describe them."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError
+from fullrank.errors import silent as silent
 from fullrank.evaluation.outcomes import Outcome, Target, judge
 from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import FILE, Evaluation, read_evaluations
 from fullrank.files import read_jsonl
-from fullrank.images import DecodeErrors, Device, ImageDecodeError, Images, MemoryImages, Reading, as_images, decode
+from fullrank.images import AnyImages, DecodeErrors, Device, ImageDecodeError, Images, Reading, as_images, decode
 from fullrank.models import Model
 from fullrank.models.loading import find_checkpoint
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
-
-AnyImages = Images | MemoryImages
-Notify = Callable[[str], Any]
-
-
-def silent(line: str) -> None:
-    """Do nothing with a line for the user."""
 
 
 @dataclass(frozen=True)

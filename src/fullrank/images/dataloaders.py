@@ -146,10 +146,7 @@ def dataloader(
 
 
 def crop_batches(
-    images: Images | StreamedImages,
-    transform: MultiViewTransform,
-    steps: Steps,
-    decoding: Decoding | None = None,
+    images: Images | StreamedImages, transform: MultiViewTransform, steps: Steps, decoding: Decoding | None = None
 ) -> Iterator[tuple[list[Real[Tensor, "_ n C _ _"]], Int64[Tensor, " n"]]]:
     """Yield (crops, labels) of each step; `transform.augment` takes the crops. The arguments are those of
     `dataloader`.

@@ -11,7 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from fullrank.distributed import all_gather_object
 from fullrank.errors import UserError, printable
-from fullrank.files import atomic_write
+from fullrank.files import write_text
 
 
 class ImageDecodeError(Exception):
@@ -110,8 +110,7 @@ class DecodeErrors:
             UserError: the file cannot be written.
         """
         lines = (json.dumps({"name": name, "reason": reason}) + "\n" for name, reason in self.reasons.items())
-        with atomic_write(Path(path), overwrite=True) as draft:
-            draft.write_text("".join(lines))
+        write_text(Path(path), "".join(lines))
 
 
 @dataclass(frozen=True)

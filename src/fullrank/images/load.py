@@ -62,6 +62,9 @@ class MemoryImages:
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
 
 
+AnyImages = Images | MemoryImages
+
+
 def _with_pixels(images: Images, indices: list[int], pixels: Tensor) -> MemoryImages:
     """Return some of the images of a source, given their pixels."""
     labels, groups = torch.from_numpy(images.labels[indices]), torch.from_numpy(images.groups[indices])

@@ -151,9 +151,7 @@ def _with_labels(images: Images, values: Any) -> Images:
     """
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     if len(array) != len(images):
-        raise UserError(
-            f"data has {len(images)} images and {len(array)} labels, expected one for each (None: no label)"
-        )
+        raise UserError(f"data has {len(images)} images and {len(array)} labels, expected one each (None: no label)")
     if isinstance(array, np.ndarray) and array.ndim == 2:
         rows = ((array == 0) | (array == 1)).all(1) | (array == -1).all(1)
         if not (array.shape[1] and array.dtype.kind in "biuf" and rows.all()):
@@ -165,9 +163,7 @@ def _with_labels(images: Images, values: Any) -> Images:
     kinds = {type(label) for label in labels if label is not None}
     if not (kinds <= {int} or kinds == {str}) or any(isinstance(label, int) and label < -1 for label in labels):
         kind = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise UserError(
-            f"data has labels of type {kind}, expected class numbers, -1 for none, or only names of classes"
-        )
+        raise UserError(f"data has labels of type {kind}, expected class numbers, -1 for none, or only class names")
     found = read_labels(labels, "the list of labels", names=images.classes, requested=True)
     named = int(found.labels.max(initial=-1)) < len(found.classes)
     return replace(images, labels=found.labels, classes=found.classes if named else (), multi_labels=None, notes=())

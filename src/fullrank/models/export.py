@@ -15,7 +15,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
 from fullrank.errors import UserError
-from fullrank.files import atomic_write, parse_json, read_jsonl, read_text
+from fullrank.files import atomic_write, check_new, parse_json, read_jsonl, read_text
 from fullrank.methods import feature_dim
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike
@@ -173,9 +173,7 @@ def check_folder(folder: Path, names: Iterable[str], *, overwrite: bool) -> None
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, expected a folder; give another name")
-    if not overwrite and (taken := [name for name in names if (folder / name).exists()]):
-        remedy = "choose another folder, or replace this one with --overwrite (overwrite=True in Python)"
-        raise UserError(f"{folder} has a {taken[0]} already; {remedy}")
+    check_new(*(folder / name for name in names), overwrite=overwrite)
 
 
 def safetensors_of(model: Model) -> bytes:

@@ -125,9 +125,7 @@ def initial_weights(recipe: Recipe) -> tuple[dict[str, Tensor], list[str]]:
     said += f"; not used: {listing(unused, 20)}" if unused else ""
     lines = [f"{said}; the projector is random", *lines]
     if any(isinstance(module, _BatchNorm) for module in network.modules()):
-        lines.append(
-            "BatchNorm: the running statistics are those of the model; training normalises by its batches, and updates"
-        )
+        lines.append("BatchNorm: the running statistics are the model's; training normalises by batches, and updates")
     return fitted, lines
 
 
@@ -142,9 +140,7 @@ def adapt_weights(network: nn.Module, weights: Weights) -> tuple[dict[str, Tenso
             weights[name] = adapt_input_conv(channels, old)
             how = "their sum" if channels == 1 else f"repeated, times 3/{channels}"
             lines.append(f"{name}: from 3 channels to {channels}, by timm ({how})")
-    fitting = {
-        name: tensor for name, tensor in weights.items() if name in wanted and tensor.shape == wanted[name].shape
-    }
+    fitting = {name: t for name, t in weights.items() if name in wanted and t.shape == wanted[name].shape}
     if others := [name for name in wanted if name in weights and name not in fitting]:
         converted = convert_by_timm(network, weights)
         for name in others:

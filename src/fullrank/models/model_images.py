@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError
-from fullrank.images import Fingerprint, Images, MemoryImages, as_images, open_images, train_and_test
+from fullrank.images import AnyImages, Fingerprint, Images, MemoryImages, as_images, open_images, train_and_test
 from fullrank.images.labels import TRAIN
 from fullrank.images.reading import USUAL, Reading
 from fullrank.images.source import MEMORY
@@ -27,8 +27,8 @@ class LabelledSplits:
         data: The name of the data set, the key of its scores.
     """
 
-    train: Images | MemoryImages
-    test: Images | MemoryImages
+    train: AnyImages
+    test: AnyImages
     data: str
     statement: str
 
@@ -56,9 +56,7 @@ def choose_splits(
             "give --test too, or no --train"
         )
     if train_subset and not config.subset:
-        raise UserError(
-            "--train-subset needs a run with data.subset, and no --data; leave it out to use all training images"
-        )
+        raise UserError("--train-subset needs a run with data.subset, and no --data; leave it out to use all images")
     reduction: Any = {"seed": seed, "validation": validation, "subset": config.subset if train_subset else 0}
     if isinstance(source, Images | MemoryImages):
         if reading.train or reading.test:
@@ -96,9 +94,7 @@ def name_data(train: Images | MemoryImages, test: Images | MemoryImages) -> str:
     return test_source if usual else f"{test_source} (trained on {train_source})"
 
 
-def held_out_images(
-    model: Any, data: Data | None, split: str | None, reading: Reading | None = None
-) -> Images | MemoryImages:
+def held_out_images(model: Any, data: Data | None, split: str | None, reading: Reading | None = None) -> AnyImages:
     """Return the split with this name, or by default the held-out images of a source; opened images are returned
     unchanged.
 
@@ -112,9 +108,7 @@ def held_out_images(
     return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
 
 
-def one_split(
-    model: Any, data: Data | None, split: str | None = None, reading: Reading | None = None
-) -> Images | MemoryImages:
+def one_split(model: Any, data: Data | None, split: str | None = None, reading: Reading | None = None) -> AnyImages:
     """Return the split with this name, or all images of a source that has one split; opened images are returned
     unchanged.
     """
@@ -127,14 +121,12 @@ def one_split(
 
 def open_parts(
     model: Model, data: Data | Mapping[str, Data] | None, split: str | None, reading: Reading | None = None
-) -> tuple[str, dict[str, Images | MemoryImages]]:
+) -> tuple[str, dict[str, AnyImages]]:
     """Return the name of the source and its splits, all or the one with this name; `data` may be a dictionary of
     splits.
     """
     if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
-        chosen: dict[str, Images | MemoryImages] = {
-            name: as_images(part) for name, part in data.items() if split in (None, name)
-        }
+        chosen: dict[str, AnyImages] = {name: as_images(part) for name, part in data.items() if split in (None, name)}
         if not chosen:
             raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")
         return MEMORY, chosen

@@ -76,9 +76,7 @@ def _find_state_dict(path: Path, content: Any) -> tuple[dict[str, Tensor], dict[
             break
         entries.append(entry)
         content = content[entry]
-    raise UserError(
-        f"{path} holds no state dict (names and tensors), also not under {', '.join(WRAPPERS)}; save model.state_dict()"
-    )
+    raise UserError(f"{path} holds no state dict, also not under {', '.join(WRAPPERS)}; save model.state_dict()")
 
 
 def check_finite(weights: Weights, source: Any, remedy: str) -> None:
@@ -89,9 +87,7 @@ def check_finite(weights: Weights, source: Any, remedy: str) -> None:
     """
     for name, tensor in weights.items():
         if tensor.is_floating_point() and (count := int((~tensor.isfinite()).sum())):
-            raise UserError(
-                f"the weights of {source} are not finite ('{name}': {count} of {tensor.numel()} values); {remedy}"
-            )
+            raise UserError(f"the weights of {source} are not finite ('{name}': {count} of {tensor.numel()}); {remedy}")
 
 
 def load_weights(network: nn.Module, weights: Weights, what: str) -> None:

@@ -47,9 +47,7 @@ def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:
     >>> von_neumann_entropy(torch.eye(2) / 2), torch.tensor(2.0).log()
     (tensor(0.6931), tensor(0.6931))
     """
-    eigenvalues = torch.linalg.eigvalsh(
-        C.nan_to_num()
-    )  # eigvalsh raises an error at NaN; the alignment term keeps the NaN
+    eigenvalues = torch.linalg.eigvalsh(C.nan_to_num())  # eigvalsh raises at NaN, which the alignment term keeps
     # An eigenvalue below rounding counts as 0. It is set to 1, since 1 log 1 = 0 = 0 log 0, but the gradient − 1 − log
     # λ is infinite at 0.
     return torch.special.entr(eigenvalues.masked_fill(eigenvalues <= torch.finfo(C.dtype).eps, 1)).sum(-1)

@@ -14,9 +14,7 @@ Terms = dict[str, Float[Tensor, ""]]
 TERM_NAME = r"\w(?:[\w -]*\w)?"
 RETURN_FORM = 'return {"name": weighted scalar, …}; the loss is their sum'
 
-TAKE_A_GENERATOR = (
-    "take random numbers from a keyword argument `generator: torch.Generator`, a function of (seed, step)"
-)
+TAKE_A_GENERATOR = "take them from a keyword argument `generator: torch.Generator`, a function of (seed, step)"
 
 
 def total(terms: Terms) -> Float[Tensor, ""]:

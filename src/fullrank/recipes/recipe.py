@@ -5,7 +5,7 @@ directory.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,7 @@ from pydantic import Field
 from tyro.conf import Suppress
 
 from fullrank.config import Share, config, from_json
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.files import read_text
 from fullrank.images.reading import Reading
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
@@ -301,9 +301,7 @@ def code_names(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*own, *recipe.custom_transforms)))
 
 
-def import_code(
-    recipe: Recipe, trust: bool | Collection[str] = False, notify: Callable[[str], Any] = lambda line: None
-) -> Recipe:
+def import_code(recipe: Recipe, trust: bool | Collection[str] = False, notify: Notify = silent) -> Recipe:
     """Import the user's functions that a recipe names, and return the recipe with all its hyperparameters.
 
     Args:

@@ -6,14 +6,14 @@ The fields that follow from it are computed here, once: a larger batch has a lar
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fullrank.errors import UserError, suggest
+from fullrank.errors import Notify, UserError, suggest
 from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.methods import ProjectorConfig
@@ -24,8 +24,6 @@ from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, flatten, is_below, read_recipe, to_dict
 from fullrank.recipes.rules import Start, explain_start, following, plain_fields, with_fields, with_start
 from fullrank.recipes.user_code import find_objective, import_function
-
-Notify = Callable[[str], Any]
 
 # The name of the general recipe, for which `data.source` names the images.
 PHOTOS = "photos"

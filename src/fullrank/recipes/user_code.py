@@ -18,7 +18,7 @@ from fullrank.config import config, from_json
 from fullrank.errors import UserError, pick, suggest
 from fullrank.methods import Builder, method_builder
 from fullrank.objectives import OBJECTIVES, Objective
-from fullrank.objectives.signature import GENERATOR
+from fullrank.objectives.signature import hyperparameters
 
 # The functions of users that this process has imported, by name.
 _imported: dict[str, Callable[..., Any]] = {}
@@ -129,11 +129,9 @@ def keywords(function: Callable[..., Any]) -> type:
     """
     routine = function if inspect.isroutine(function) else type(function).__call__
     hints = typing.get_type_hints(routine, include_extras=True)
-    arguments = [
-        p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != GENERATOR
-    ]
-    members: dict[str, Any] = {p.name: p.default for p in arguments if p.default is not p.empty}
-    members["__annotations__"] = {p.name: hints.get(p.name, type(p.default)) for p in arguments}
+    numbers = hyperparameters(function)
+    members: dict[str, Any] = {key: x for key, x in numbers.items() if x is not inspect.Parameter.empty}
+    members["__annotations__"] = {key: hints.get(key, type(x)) for key, x in numbers.items()}
     name = str(getattr(function, "__name__", type(function).__name__))
     try:
         return config(type(name, (), members | {"__doc__": inspect.getdoc(function), "__module__": __name__}))

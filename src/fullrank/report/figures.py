@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
+from fullrank.images.dataset_info import evenly_spaced
 from fullrank.plot_style import COLORS
 from fullrank.report.summary import RunSummary, series
 from fullrank.run.spectrum_history import LOCATIONS
@@ -121,13 +122,13 @@ def spectrum(runs: Sequence[RunSummary]) -> Figure | None:
         return None
     shares = {i: of.steps / max(1, of.steps[-1]) for i, of in shown.items()}
     longest = max(shares, key=lambda i: len(shares[i]))
-    positions = spread(len(shares[longest]), MAX_POSITIONS)
+    positions = evenly_spaced(len(shares[longest]), MAX_POSITIONS)
     at_most = min(MAX_EIGENVALUES, MAX_NUMBERS // (len(LOCATIONS) * len(positions) * len(runs)))
     panels = []
     for location in LOCATIONS:
         curves, tables = [], []
         for i, table in ((i, of.eigenvalues[location]) for i, of in shown.items() if location in of.eigenvalues):
-            indices = spread(table.shape[1], at_most)
+            indices = evenly_spaced(table.shape[1], max(at_most, 2))
             table = np.maximum(table[:, indices], 0.0)  # a negative eigenvalue of a covariance is a rounding error
             table[indices >= shown[i].samples[:, None] - 1] = np.nan  # n images have n − 1 eigenvalues
             nearest = [int(np.abs(shares[i] - shares[longest][k]).argmin()) for k in positions]
@@ -227,15 +228,6 @@ def mask_rounding_errors(eigenvalues: Float[np.ndarray, "... D"]) -> Float[np.nd
     [[1000000000000.0, nan], [1.0, 0.001], [nan, nan]]
     """
     return np.where(eigenvalues > eigenvalues[..., :1] * 10.0**-DECADES, eigenvalues, np.nan)
-
-
-def spread(n: int, at_most: int) -> list[int]:
-    """Return at most `at_most` (two or more) of the indices 0 … n−1, evenly spread, with the first and the last.
-
-    >>> spread(10, 4), spread(3, 4)
-    ([0, 3, 6, 9], [0, 1, 2])
-    """
-    return np.linspace(0, n - 1, min(n, max(at_most, 2))).round().astype(int).tolist()
 
 
 def envelope(y: Float[np.ndarray, " n"], at_most: int) -> list[int]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field
@@ -17,6 +16,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import write_json
 from fullrank.images import Device, as_images
+from fullrank.images.dataset_info import evenly_spaced
 from fullrank.images.preprocess import to_8_bits
 from fullrank.models import Model
 from fullrank.models.model_images import choose_splits
@@ -92,18 +92,13 @@ def update_neighbours(
 def find_rows(model: Model, test: Any, *, source: str, device: Device | None = None) -> NeighbourRows:
     """Embed at most `SEARCHED` test images, and return the neighbours of `ROWS` of them."""
     images, device = as_images(test), replace(device or Device(), max_error_fraction=1.0)
-    part = images.subset(_spread(len(images), SEARCHED))
+    part = images.subset(evenly_spaced(len(images), SEARCHED))
     found = neighbours(model, {"test": part}, k=SHOWN, duplicates=1.0, device=device)
     rows = []
-    for row in _spread(len(found), ROWS):
+    for row in evenly_spaced(len(found), ROWS):
         nearest = zip(found.indices[row].tolist(), found.similarities[row].round(4).tolist(), strict=True)
         rows.append(tuple(_tile(found, i, similarity) for i, similarity in ((row, None), *nearest)))
     return NeighbourRows(source=source, step=model.step, searched=len(found), rows=tuple(rows))
-
-
-def _spread(n: int, at_most: int) -> list[int]:
-    """Return indices that are evenly spread over 0 … n−1."""
-    return np.linspace(0, n - 1, min(n, at_most), dtype=int).tolist()
 
 
 def _tile(found: Neighbours, row: int, similarity: float | None) -> Tile:

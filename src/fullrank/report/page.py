@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
@@ -86,10 +87,8 @@ def render(runs: Sequence[RunSummary], *, images: bool = True) -> str:
 
 
 def _environment() -> Environment:
-    loader, extensions = PackageLoader("fullrank.report"), ["jinja2.ext.do"]
-    environment = Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, extensions=extensions
-    )
+    options: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.do"]}
+    environment = Environment(loader=PackageLoader("fullrank.report"), **options)
     environment.policies["json.dumps_kwargs"] = {}  # the figures in their order
     environment.globals |= {"answers": answers, "tables": tables}
     environment.globals["indented"] = lambda tree: json.dumps(tree, indent=2, ensure_ascii=False)

@@ -61,9 +61,8 @@ class RunSummary:
     def mark(self) -> str:
         """The label with a border in the colour of the run."""
         color, border = COLORS[self.number % len(COLORS)], BORDERS[self.number // len(COLORS) % len(BORDERS)]
-        return Markup('<span class="run" style="border-color:{};border-left-style:{}">{}</span>').format(
-            color, border, self.label
-        )
+        mark = Markup('<span class="run" style="border-color:{};border-left-style:{}">{}</span>')
+        return mark.format(color, border, self.label)
 
     @property
     def last_step(self) -> int:

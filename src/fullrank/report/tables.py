@@ -186,9 +186,7 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
         rows[run.mark] = {"difference": "" if run.label.endswith(text) else text, "training": training_length(run)}
     for measure in MEASURES:
         measured = [run for run in runs if measure.value(run)]
-        entries = [
-            name for name in measure.same if len({json.dumps(look_up(run.recipe, name)) for run in measured}) > 1
-        ]
+        entries = [key for key in measure.same if len({json.dumps(look_up(run.recipe, key)) for run in measured}) > 1]
         if entries:
             left_out += f" No {measure.name}: it depends on settings that differ ({', '.join(entries)})."
         else:

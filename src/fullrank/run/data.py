@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
@@ -27,7 +27,6 @@ from fullrank.views import MultiViewTransform
 
 # The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).
 Batch = tuple[list[Tensor], Tensor]
-Notify = Callable[[str], Any]
 
 MEMORY_BUDGET = 4 * 2**30  # max. bytes of decoded images for storage 'auto' to use memory
 # max. side in pixels for storage 'auto' to use memory; larger images are decoded from disk at reduced resolution

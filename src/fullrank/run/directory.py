@@ -8,7 +8,7 @@ import itertools
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import filelock
 
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.score import Evaluation, read_evaluations
 from fullrank.files import read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
@@ -154,9 +154,7 @@ def describe_saved(path: Path) -> str:
     return f"the checkpoint of step {steps[-1]} is complete" if steps else "no checkpoint has been written yet"
 
 
-def create_run(
-    path: Path | None, name: str, *, overwrite: bool = False, notify: Callable[[str], Any] = lambda line: None
-) -> Path:
+def create_run(path: Path | None, name: str, *, overwrite: bool = False, notify: Notify = silent) -> Path:
     """Create the directory of a new run: `path`, or the next free `runs/NAME`. A run in `path` becomes NAME.old, which
     `notify` is told.
 

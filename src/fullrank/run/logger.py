@@ -178,9 +178,7 @@ class RunLogger:
         run, seconds = self.run, self.pace.step_seconds or 0.0
         waits = min((run.batches.wait_seconds - self.waited) / (steps * seconds), 1.0)
         is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
-        advice = (
-            ": the GPU waits for data (more --data.workers, --data.storage memory: docs/data-formats.md)" * is_bound
-        )
+        advice = ": the GPU waits for data (--data.workers, --data.storage memory: docs/data-formats.md)" * is_bound
         self.console.print(
             f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
             f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "

@@ -18,11 +18,7 @@ NUM_IMAGES = 8
 
 
 def preview(
-    recipe: Recipe,
-    out: Path | None = None,
-    *,
-    overwrite: bool = False,
-    console: Console | None = None,
+    recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, console: Console | None = None
 ) -> Path:
     """Write a grid of images and their views, without training, and return its path.
 

@@ -16,15 +16,14 @@ from fullrank.images.train_test import Splits, train_and_test
 from fullrank.recipes import DataConfig, build_method, check, check_num_images, dry_run, import_code
 from fullrank.run import Run
 from fullrank.run.directory import check_free, is_run
-from fullrank.run.environment import source_digests
+from fullrank.run.environment import PACKAGES, source_digests
 from fullrank.run.pretrain import pretrain
 from fullrank.run.resume import resumed_recipe
 from fullrank.sweep.grid import Cell
 from fullrank.sweep.row import ROW, EvaluationPlan, OnlineScore, Row, identify, read_row
 
 # The fields of environment.json that a row keeps.
-PACKAGES = ("fullrank", "torch", "torchvision", "lightning", "timm", "numpy", "python")
-ENVIRONMENT = (*PACKAGES, "platform", "hardware", "commit", "code", "processes")
+ENVIRONMENT = (*PACKAGES, "python", "platform", "hardware", "commit", "code", "processes")
 FOLDER = "folder (--out of a sweep, --runs of a campaign)"
 
 

@@ -229,9 +229,7 @@ def choose(rows: Iterable[Row], key: str, score: Callable[[Row], float | None]) 
         found.setdefault(others_of(row.settings, key), {}).setdefault(row.settings[key], []).append(row)
     choices: dict[tuple[Setting, ...], Setting] = {}
     for combination, values in found.items():
-        scores = {
-            v: [x for row in runs if not row.diverged and (x := score(row)) is not None] for v, runs in values.items()
-        }
+        scores = {v: [x for r in runs if not r.diverged and (x := score(r)) is not None] for v, runs in values.items()}
         means = {v: statistics.fmean(known) for v, known in scores.items() if len(known) == len(values[v])}
         if means and all(row.is_final for runs in values.values() for row in runs):
             choices[combination] = max(means, key=lambda value: means[value])

@@ -178,9 +178,7 @@ def check_collapse(case: ObjectiveCase) -> Results:
 
 def check_float32(case: ObjectiveCase) -> Results:
     """Check that value and gradient in float32 are close to those in float64."""
-    exact, single = (
-        value_and_grad(case, case.random_tensors(), dtype=dtype) for dtype in (torch.float64, torch.float32)
-    )
+    exact, single = (value_and_grad(case, case.random_tensors(), dtype=d) for d in (torch.float64, torch.float32))
     value = abs(single.loss.item() - exact.loss.item()) / max(exact.scale, 1.0)
     pairs = [(single.gradients[name], exact.gradients[name]) for name in case.embedding_names]
     gradient = max(((g - e).norm() / e.norm()).item() for g, e in pairs)

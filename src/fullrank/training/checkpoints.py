@@ -63,9 +63,7 @@ class Checkpoint:
     def state(self) -> dict[str, Any]:
         """Read the other state for resuming; no code in the file is executed."""
         if not os.path.lexists(self.path / STATE):
-            raise UserError(
-                f"{self.path} has no {STATE}, so it cannot be resumed; resume from one of the newest two checkpoints"
-            )
+            raise UserError(f"{self.path} has no {STATE}; resume from one of the newest two checkpoints")
         self._verify(STATE)
         try:
             state = torch.load(self.path / STATE, map_location="cpu", weights_only=True)
@@ -93,9 +91,7 @@ class Checkpoint:
             previous = [checkpoint for checkpoint in list_checkpoints(self.path.parent) if checkpoint.step < self.step]
         except UserError:
             previous = []
-        remedy = (
-            "remove this folder to use the previous checkpoint" if previous else "restore the file, or start a new run"
-        )
+        remedy = "remove this folder to use the previous checkpoint" if previous else "restore it, or start a new run"
         return UserError(f"checkpoint file {self.path / name} cannot be read ({text}); {remedy}")
 
 
@@ -216,9 +212,7 @@ def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None =
     """Return the content of a safetensors file. Tensors are copied, because safetensors rejects tensors that share
     memory.
     """
-    copies = {
-        name: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for name, t in tensors.items()
-    }
+    copies = {key: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for key, t in tensors.items()}
     return save(copies, metadata=metadata)
 
 

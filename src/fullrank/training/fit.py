@@ -113,9 +113,7 @@ def fit(
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
-        whole = embeddings | {
-            name: gather(local[name].detach(), checked=True) for name in ("R", "Z") if name not in embeddings
-        }
+        whole = embeddings | {n: gather(local[n].detach(), checked=True) for n in ("R", "Z") if n not in embeddings}
         unwrapped.after_step(index, whole)
         yield Step(
             step=index + 1,

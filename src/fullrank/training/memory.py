@@ -30,9 +30,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
     if pieces == 1 or not has_batchnorm(method):
         return None
     if share // pieces * world_size() < 2:
-        raise UserError(
-            f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change --machine.micro_batch"
-        )
+        raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change it")
     others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
     only_projector = hasattr(method, "projector") and not any(map(has_batchnorm, others))
     remedy = (

@@ -105,9 +105,7 @@ def _first_pass(method: Any, micro_batches: list[list[Tensor]]) -> tuple[dict[st
         outputs.append(method(views))
     for buffer, value in zip(method.buffers(), before, strict=True):
         buffer.copy_(value)
-    return {
-        name: torch.cat([output[name] for output in outputs], dim=1).requires_grad_() for name in outputs[0]
-    }, states
+    return {name: torch.cat([each[name] for each in outputs], dim=1).requires_grad_() for name in outputs[0]}, states
 
 
 def _random_state(views: list[Tensor]) -> _RandomState:

@@ -222,9 +222,7 @@ def _chunks(x: Tensor) -> Iterator[Chunk]:
 def _check(configs: Sequence[ViewConfig], *, mean: int, std: int, channels: int):
     for name, length in (("mean", mean), ("std", std)):
         if length != channels:
-            raise UserError(
-                f"{name} has {length} values, but the images have {channels} channels; give one value per channel"
-            )
+            raise UserError(f"{name} has {length} values, but the images have {channels} channels; give one each")
     if channels in (1, 3):
         return
     for config in configs:

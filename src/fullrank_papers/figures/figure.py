@@ -97,9 +97,7 @@ def evaluate(name: str, rows: Rows) -> list[Claim]:
     module, claims = load_figure(name), []
     for key, (measured, holds, values) in module.evaluate_claims(rows).items():
         text = FIGURES[name][key.partition(":")[0]]
-        statement, expected = (
-            text[part].format(**values, rows=rows, figure=module) for part in ("statement", "expected")
-        )
+        statement, expected = (text[k].format(**values, rows=rows, figure=module) for k in ("statement", "expected"))
         claims.append(Claim(statement, expected, measured, holds, text["kind"]))
     return claims
 

@@ -256,8 +256,3 @@ def merge(environments: Sequence[Any]) -> Any:
         return {name: merge([each[name] for each in environments if name in each]) for name in names}
     distinct = [each for i, each in enumerate(environments) if each not in environments[:i]]
     return distinct[0] if len(distinct) == 1 else ", ".join(map(str, distinct))
-
-
-def run_campaign(name: str, *, parallel: int = 0, console: Console | None = None, **which: Any) -> Result:
-    """Run what is missing of a campaign, and return its result; `which` are fields of `CampaignRuns`."""
-    return CampaignRuns(name, **which).run(parallel=parallel, console=console)[0]

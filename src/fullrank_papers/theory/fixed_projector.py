@@ -106,9 +106,7 @@ def collapsed_weights(
     xi, V = torch.linalg.eigh(X)
     multiple = len(xi) > 1 and xi[-1] - xi[-2] <= 1e-9 * xi.abs().max()
     if multiple or not torch.allclose(A @ A.mT, torch.eye(len(A)).to(A), atol=1e-6):
-        raise UserError(
-            "A's rows are not orthonormal, or X's largest eigenvalue is multiple; integrate the flow instead"
-        )
+        raise UserError("A's rows are not orthonormal, or X's largest eigenvalue is multiple; integrate the flow")
     W, v = A @ Theta0, V[:, -1]
     end = W.norm() * torch.outer(W @ v / (W @ v).norm(), v)
     return Theta0 + A.mT @ (end - W)

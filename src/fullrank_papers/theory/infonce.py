@@ -100,9 +100,7 @@ def driven_vector_field(weights: Sequence[Float[Tensor, "_ _"]], X: Float[Tensor
             [0., 4.]]), tensor([[2., 0.],
             [0., 2.]])]
     """
-    *below, W = accumulate(
-        weights, lambda lower, upper: upper @ lower, initial=torch.eye(len(X), dtype=X.dtype, device=X.device)
-    )
+    *below, W = accumulate(weights, lambda low, up: up @ low, initial=torch.eye(len(X), dtype=X.dtype, device=X.device))
     backward = W @ X  # −G
     velocities = []
     for layer, lower in zip(reversed(weights), reversed(below), strict=True):

@@ -177,9 +177,7 @@ def _saddle_to_saddle(
             largest = mu[0]
         grows = mu > (1e-9 * largest if largest is not None else 0)  # smaller ones are rounding errors
         if not bool(grows.any()):
-            raise UserError(
-                f"W has {dimensions} dimensions, but only {len(found)} modes grow; choose at most that many"
-            )
+            raise UserError(f"W has {dimensions} dimensions, only {len(found)} modes grow; choose at most that many")
         mu, A = mu[grows], A[..., grows]
         mu, A, Y = _turn_blocks(mu, A, remaining_W, torch.stack([G[0, 0], G[1, 1]]), compute_limit)
         limit, s0 = compute_limit(mu, A), Y.norm(dim=0)

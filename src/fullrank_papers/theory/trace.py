@@ -284,9 +284,7 @@ def euler_outputs(
     forced = len(q0) + q0.shape[1] - len(start)
     limit = stability_limit(eigenvalues, outputs=q0.shape[1], forced=forced, flow=flow)
     if not 0 < learning_rate < limit:
-        raise UserError(
-            f"learning rate {learning_rate:g} is not below the stability limit {limit:g} of this C; lower it"
-        )
+        raise UserError(f"learning rate {learning_rate:g} is not below the stability limit {limit:g}; lower it")
     path = [start if forced else q0]
     for _ in range(steps):
         now = path[-1]

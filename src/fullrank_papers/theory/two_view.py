@@ -8,12 +8,14 @@ time is learning rate × step of these losses, so it scales as 1/n. A vector fie
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank_papers.theory.flow import record
 
 
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
@@ -129,9 +131,7 @@ def frossl_optimum(
     """
     (whiten1, rank1), (whiten2, rank2) = _pseudo_inverse_sqrt(G[0, 0]), _pseudo_inverse_sqrt(G[1, 1])
     if dimensions > min(rank1, rank2):
-        raise UserError(
-            f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose at most that"
-        )
+        raise UserError(f"dimensions = {dimensions} exceeds the rank {min(rank1, rank2)} of the data; choose fewer")
     A1, rho, A2 = torch.linalg.svd(whiten1 @ G[0, 1] @ whiten2)
     A1, rho, A2 = A1[:, :dimensions], rho[:dimensions], A2[:dimensions]
     return ((1 + rho) / 2).sqrt()[:, None] * torch.stack([A1.mT @ whiten1, A2 @ whiten2]), rho
@@ -226,17 +226,8 @@ def gradient_descent(
     >>> gradient_descent(FROSSL, W, G, learning_rate=0.01, steps=200, every=100).loss
     tensor([3.9204e+00, 9.7296e-11, 0.0000e+00], dtype=torch.float64)
     """
-    t, losses, spectra = [], [], []
-    for step in range(steps + 1):
-        if step % every == 0 or step == steps:
-            value = loss.value(W, G)
-            if not bool(value.isfinite()):
-                raise UserError(
-                    f"training diverged by step {step} at rate {learning_rate}; take one below 2 / curvature"
-                )
-            t.append(step * learning_rate)
-            losses.append(value)
-            spectra.append(eigenvalues(W, G))
-        if step < steps:
-            W = W + learning_rate * loss.vector_field(W, G)
-    return Trajectory(t=torch.tensor(t, dtype=W.dtype), loss=torch.stack(losses), eigenvalues=torch.stack(spectra), W=W)
+    recorded = sorted({*range(0, steps + 1, every), steps})
+    path = accumulate(range(steps), lambda W, _: W + learning_rate * loss.vector_field(W, G), initial=W)
+    (Ws,) = record(((W,) for W in path), recorded)
+    losses, spectra = (torch.stack([value(W, G) for W in Ws]) for value in (loss.value, eigenvalues))
+    return Trajectory(learning_rate * torch.tensor(recorded, dtype=W.dtype), losses, spectra, Ws[-1])

@@ -35,7 +35,5 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     zeros = f"{', '.join(f'{n} of {D}' for n, D in counts)}; smallest {smallest:.1g} of the largest"
     return {
         "zeros": verdict(zeros, holds_in_every_run(n > 0 for n, _ in counts)),
-        "space": verdict(
-            ", ".join(f"{share:.2f} D" for share in shares), holds_in_every_run(share < 0.9 for share in shares)
-        ),
+        "space": verdict(", ".join(f"{x:.2f} D" for x in shares), holds_in_every_run(x < 0.9 for x in shares)),
     }

@@ -141,9 +141,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         case: f"{spread(per_start, 0)} of {DIMENSIONS}, median and 5 % to 95 % of {len(per_start)} starts"
         for case, per_start in counts.items()
     }
-    below = max(
-        f - a for case in CASES for run in rows[case] for a, f in zip(run["diagonal"], run["floor"], strict=True)
-    )
+    below = max(f - a for case in CASES for r in rows[case] for a, f in zip(r["diagonal"], r["floor"], strict=True))
     means = [sum(run["diagonal"][: len(run["cosines"])]) / len(run["cosines"]) for run in rows["level"]]
     cosines = {case: [min(run["cosines"]) for run in rows[case]] for case in CASES}
     mixed = sum(min(run["diagonal"][: len(run["cosines"])]) <= ALIGNED for run in rows["paper"])

@@ -176,9 +176,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
     device = Device(batch_size=512)
-    features = [
-        extract_features(model.backbone, images, model.preprocess, device) for images in (train_images, splits.test)
-    ]
+    features = [extract_features(model.backbone, x, model.preprocess, device) for x in (train_images, splits.test)]
     d0, (R, R_test) = recipe.hyper.get("d0", recipe.projector.d0), (each.X for each in features)
     parts = {"whole": slice(None), "first": slice(d0), "rest": slice(d0, None), "next": slice(d0, 2 * d0)}
     scores = {}

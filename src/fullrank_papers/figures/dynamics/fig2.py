@@ -76,9 +76,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
                 "theory_start": rms_of(initial_difference(name, norm=x, hidden=h, outputs=OUTPUTS) for x in norms),
                 "theory_end": rms_of((1 - aligned_gain(name, norm=x, hidden=h)) * x for x in norms),
             }
-        late_linear, late_tanh, late_sigmoid = (
-            train_late(starts, X, name, size) for name in ("linear", "tanh", "sigmoid")
-        )
+        late_linear, late_tanh, late_sigmoid = (train_late(starts, X, n, size) for n in ("linear", "tanh", "sigmoid"))
         sigmoid, equal_linear = (train_late(starts, X_equal_means, name, size) for name in ("sigmoid", "linear"))
         constant = (late_sigmoid - late_linear).mean(1, keepdim=True)  # over the anchors
         row["tanh"]["late"] = rms_by_start(late_tanh - late_linear)

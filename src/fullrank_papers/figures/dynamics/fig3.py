@@ -54,7 +54,6 @@ def distance(p: Float[Tensor, "T d z"], q: Float[Tensor, "T d z"]) -> Float[Tens
 
 
 def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
-    del data
     C = pair_matrix(*half_moons(size.samples, seed=seed), average=True)
     eigenvalues, V = eigenbasis(C)
     stored = (size.steps * torch.linspace(0, 1, POINTS) ** 1.7).round().long().unique()  # more points at the start
@@ -106,9 +105,7 @@ def compute(size: Size, *, data: str | None = None, seed: int = 0) -> Rows:
             flow: (distance(coarse[flow], coarse["descent"]).max() / distance(fine[flow], fine["descent"]).max()).item()
             for flow in FLOWS
         },
-        "two_outputs": {
-            flow: [distance(path[flow], path["descent"])[-1].item() for path in (two, gram)] for flow in FLOWS
-        },
+        "two_outputs": {flow: [distance(p[flow], p["descent"])[-1].item() for p in (two, gram)] for flow in FLOWS},
     }
 
 

@@ -212,9 +212,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         "time_11": verdict(f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
         "time_12": verdict(f"{slope_12:+.3f}", abs(slope_12) < 0.05),
         "cheaper": verdict(speedup_text, min(speedups) > 1),
-        "accuracy": verdict(
-            f"{sgd_text}, mean ± standard deviation of {len(rows['scores'])} networks", abs(to_sgd) < 1
-        ),
+        "accuracy": verdict(f"{sgd_text}, mean ± sd of {len(rows['scores'])} networks", abs(to_sgd) < 1),
         "pca_first": verdict("an error" if rows["error"] else "no error", bool(rows["error"])),
         "pca": verdict(f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2),
     }

@@ -164,8 +164,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
             lowest > fitted - 0.05 and max(ends["regression"]) < fitted + 0.05 and error < 1e-4,
         ),
         "strong": verdict(
-            f"{min(strong):.2f} to {max(strong):.2f}",
-            min(strong) > UNCHANGED - 0.3 and max(strong) < UNCHANGED + 0.05,
+            f"{min(strong):.2f} to {max(strong):.2f}", min(strong) > UNCHANGED - 0.3 and max(strong) < UNCHANGED + 0.05
         ),
     }
 

@@ -305,9 +305,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         "infonce": verdict(f"{free:+.1f} free, {unit_rows:+.1f} with unit rows", free < unit_rows / 2),
         "outside": verdict(f"{max(moved):.0e}", max(moved) < 1e-6),
         "noise": verdict(f"from {before:.2f} to {after:.2f}, with unit rows to {after_unit:.2f}", after < before / 2),
-        "causes": verdict(
-            f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} of u", min(explained.values()) > 0.9
-        ),
+        "causes": verdict(f"{explained['r']:.2f} of r, {explained['u above 1']:.2f} u", min(explained.values()) > 0.9),
     }
 
 

@@ -285,9 +285,7 @@ def check_batches(rows: Sequence[Row]) -> Verdict:
     """Judge whether FroSSL loses at most `COMPETITIVE` with each smaller batch; SimCLR's loss is shown beside it."""
     unchanged = unchanged_value(rows, "batch")
     smaller = {
-        method: {
-            value: gap for value, gap in gaps_to(rows, "batch", unchanged, method).items() if value < (unchanged or 0)
-        }
+        method: {v: gap for v, gap in gaps_to(rows, "batch", unchanged, method).items() if v < (unchanged or 0)}
         for method in ABLATIONS["batch"].methods
     }
     texts = [
@@ -320,9 +318,7 @@ def check_weights(rows: Sequence[Row]) -> Verdict:
     """Judge whether no other invariance weight is more than `COMPETITIVE` better than the unchanged one."""
     unchanged = unchanged_value(rows, "invariance")
     gaps = {value: replace(gap, mean=-gap.mean) for value, gap in gaps_to(rows, "invariance", unchanged).items()}
-    return judged(
-        rows, [f"weight {value:g}: {format_gap(gap)}" for value, gap in gaps.items()], gaps.values(), unchanged
-    )
+    return judged(rows, [f"weight {w:g}: {format_gap(gap)}" for w, gap in gaps.items()], gaps.values(), unchanged)
 
 
 def check_papers_weight(rows: Sequence[Row]) -> Verdict:

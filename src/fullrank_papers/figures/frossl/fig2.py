@@ -185,9 +185,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     )
     distance, printed = (curves - theory).abs().mean().item(), (curves - paper).abs().mean().item()
     spacing = {name: rows[name]["learning_times"][-1] / rows[name]["learning_times"][0] for name in OBJECTIVES}
-    shared = {
-        name: sum(cosine**2 for cosine in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES
-    }
+    shared = {name: sum(x**2 for x in rows[name]["cosines"]) / len(rows[name]["cosines"]) for name in OBJECTIVES}
     angle = {name: math.degrees(math.acos(min(1.0, min(rows[name]["cosines"])))) for name in OBJECTIVES}
     return {
         "faster": verdict(f"{speedup[-1]:.2f} times", speedup[-1] > 1.5),

@@ -142,9 +142,7 @@ def load_splits(size: Size, data: str | None, seed: int) -> tuple[MemoryImages, 
     splits = train_and_test(recipe.data.source, recipe.data.reading, seed=seed)
     if len(splits.train) < size.images:
         remedy = "give --data a folder with as many in train; unlabelled images go next to the folders of the classes"
-        raise UserError(
-            f"{splits.train.source} has {len(splits.train)} training images, expected {size.images}; {remedy}"
-        )
+        raise UserError(f"{splits.train.source} has {len(splits.train)} images, expected {size.images}; {remedy}")
     loaded = []
     for images, count in ((splits.train, size.images), (splits.test, size.held_out)):
         chosen = np.random.default_rng(seed).permutation(len(images))[: count or None]

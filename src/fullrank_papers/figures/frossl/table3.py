@@ -50,9 +50,7 @@ def markdown(rows: Rows) -> str:
     runs, diverged = c.read_runs(rows), c.count_diverged(rows)
     marks, end, gaps = c.marks_of(runs), early_end(runs), leads(runs)
     areas = values_of(runs, lambda row: c.early_area(row, end))
-    milestones = {
-        each: found for each in MILESTONES if (found := values_of(runs, partial(c.seconds_to, accuracy=each)))
-    }
+    milestones = {x: found for x in MILESTONES if (found := values_of(runs, partial(c.seconds_to, accuracy=x)))}
     lines = []
     for name in [name for name in CONTENDERS if name in runs or name in diverged]:
         line = {"method": CONTENDERS[name].label}
