@@ -32,6 +32,7 @@ install: $(VENV)/.installed
 demo: install
 	$(BIN)/fullrank pretrain digits --out $(RUN) --overwrite
 	$(BIN)/fullrank evaluate $(RUN)
+	$(BIN)/fullrank evaluate $(RUN) --probes few-shot
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal

@@ -1,6 +1,5 @@
 """Fixtures: a small run of a few seconds, the comparison of two runs, and helpers that start processes."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -128,17 +127,14 @@ def train(tmp_path_factory):
 def assert_same_but_scores():
     """`assert_same_but_scores(one, other)`: two runs differ only in the scores of a probe during training, bit for
     bit."""
-    import torch
 
     def rows(run):
-        return [row | {"images_per_second": 0} for row in run.metrics.to_dicts() if row["kind"] != "online"]
+        return [row for row in timeless(run) if row["kind"] != "online"]
 
     def same(one, other):
         first, second = one.checkpoint(), other.checkpoint()
-        assert all(torch.equal(tensor, second.weights()[name]) for name, tensor in first.weights().items())
-        assert all(
-            torch.equal(tensor, second.state()["probe"][name]) for name, tensor in first.state()["probe"].items()
-        )
+        assert equal(first.weights(), second.weights())
+        assert equal(first.state()["probe"], second.state()["probe"])
         assert rows(one) == rows(other)
 
     return same
@@ -235,16 +231,12 @@ def equal(one, other):
 
 def scalars(path):
     """The scalars of TensorBoard's event files: name → (step, value) pairs, without durations."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from small import read_events
 
-    events = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    names = [name for name in events.Tags()["scalars"] if name not in TIMES]
-    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
+    return {name: pairs for name, pairs in read_events(path).items() if name not in TIMES}
 
 
 @pytest.fixture
 def recipe_json(run, tmp_path):
     """A copy of the small run's recipe, as a file."""
-    path = tmp_path / "small.json"
-    path.write_text(json.dumps(json.loads((run.path / "recipe.json").read_text())))
-    return path
+    return shutil.copy(run.path / "recipe.json", tmp_path / "small.json")

@@ -66,7 +66,7 @@ def layers():
         "timm's with activation": normalisation(relu, image),
         "average of all batches": normalisation(nn.BatchNorm1d(4, momentum=None), flat),
         "not affine": normalisation(nn.BatchNorm1d(4, affine=False), flat),
-        "without running statistics": normalisation(nn.BatchNorm1d(4, track_running_stats=False), flat, steps=1),
+        "no running statistics": normalisation(nn.BatchNorm1d(4, track_running_stats=False), flat, steps=1),
     }
 
 
@@ -100,16 +100,15 @@ def unequal_shapes_errors():
 def exchange_decode_errors():
     """Return the decode errors of all processes after the exchange."""
     decode_errors = DecodeErrors()
-    decode_errors.add(
-        10, [ImageDecodeError("both.jpg", "empty file"), ImageDecodeError(f"{distributed.rank()}.jpg", "no image")]
-    )
+    own = ImageDecodeError(f"{distributed.rank()}.jpg", "no image")
+    decode_errors.add(10, [ImageDecodeError("both.jpg", "empty file"), own])
     decode_errors.all_gather()
     return decode_errors.attempts, decode_errors.failed, decode_errors.reasons
 
 
 def main(fabric=None):
     moments = Moments.from_embeddings(local_part(data(10, 4, dim=0))).all_reduce()
-    numbers = torch.arange(24.0).view(2, 4, 3)
+    numbers, rank = torch.arange(24.0).view(2, 4, 3), distributed.rank()
     return {
         "layers": layers(),
         "backbone": backbone(),
@@ -122,9 +121,6 @@ def main(fabric=None):
         "unequal shapes": unequal_shapes_errors(),
         "error": indivisible_batch_error(),
         "all_gather_object": distributed.all_gather_object({"rank": distributed.rank()}),
-        "all_reduce_max": [
-            distributed.all_reduce_max(signum)
-            for signum in (0, 15 * distributed.rank(), 2 if distributed.rank() == 0 else 0)
-        ],
+        "all_reduce_max": [distributed.all_reduce_max(signum) for signum in (0, 15 * rank, 2 * (1 - rank))],
         "decode_errors": exchange_decode_errors(),
     }

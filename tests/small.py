@@ -1,6 +1,7 @@
-"""A run of seconds on one core: 22 steps of a small network on the digits."""
+"""A run of seconds on one core, 22 steps of a small network on the digits, and what several tests share."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, Recipe
@@ -17,3 +18,21 @@ def small_recipe(**changes) -> Recipe:
         schedule=ScheduleConfig(warmup=0.5),
         **changes,
     )
+
+
+def read_events(path):
+    """The scalars of all event files of TensorBoard in a run: name → (step, value) pairs."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+class Payload:
+    """Leaves a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)

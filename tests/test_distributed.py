@@ -15,15 +15,7 @@ from fullrank.testing import measure_exactness, objective_case
 from process_group import in_float64
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
-LAYERS = [
-    "1d",
-    "2d",
-    "3d",
-    "timm's with activation",
-    "average of all batches",
-    "not affine",
-    "without running statistics",
-]
+LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", "not affine", "no running statistics"]
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +36,8 @@ def objectives():
     """The exactness check of `fullrank check`: every objective behind a small network, in groups of 2 and 4 processes
     and in one."""
     hyper = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}  # of 5 dimensions
-    return measure_exactness(
-        [objective_case(f, hyper=hyper.get(name)) for name, f in OBJECTIVES.items()], processes=(2, 4)
-    )
+    cases = [objective_case(f, hyper=hyper.get(name)) for name, f in OBJECTIVES.items()]
+    return measure_exactness(cases, processes=(2, 4))
 
 
 def assert_same_gradients(found, expected):
@@ -84,10 +75,9 @@ def test_batchnorm_of_unequal_parts_equals_batchnorm_of_the_whole_batch(layer, o
         torch.testing.assert_close(sum(part["sums"][i] for part in parts), whole, rtol=1e-10, atol=1e-12)
     for part in parts:
         torch.testing.assert_close(part["same"], expected["same"], rtol=1e-12, atol=1e-14)
-    if layer != "without running statistics":  # in eval mode, it uses the statistics of its part
-        torch.testing.assert_close(
-            torch.cat([part["eval"][0] for part in parts]), expected["eval"][0], rtol=1e-10, atol=1e-12
-        )
+    if layer != "no running statistics":  # in eval mode, it uses the statistics of its part
+        evaluated = torch.cat([part["eval"][0] for part in parts])
+        torch.testing.assert_close(evaluated, expected["eval"][0], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.ddp
@@ -109,9 +99,8 @@ def test_gather_is_the_inverse_of_rank_slice(one, two):
 
 @pytest.mark.ddp
 def test_a_batch_that_is_not_divisible_is_an_error(two):
-    assert [process["error"] for process in two] == [
-        "a batch of 13 is not divisible by 2 processes; choose a multiple of 2"
-    ] * 2
+    words = "a batch of 13 is not divisible by 2 processes; choose a multiple of 2"
+    assert [process["error"] for process in two] == [words] * 2
 
 
 @pytest.mark.ddp
@@ -140,27 +129,17 @@ def test_without_a_process_group_the_functions_are_no_ops():
     Z = torch.randn(2, 4, 3)
     assert distributed.gather(Z) is Z
     assert distributed.all_reduce_sum(Z) is Z
-    assert (
-        distributed.rank(),
-        distributed.world_size(),
-        distributed.local_world_size(),
-        distributed.rank_slice(7),
-    ) == (0, 1, 1, slice(0, 7))
+    assert (distributed.rank(), distributed.world_size(), distributed.local_world_size()) == (0, 1, 1)
+    assert distributed.rank_slice(7) == slice(0, 7)
     assert (distributed.all_gather_object("a"), distributed.all_reduce_max(15)) == (["a"], 15)
 
 
 def network():
     torch.manual_seed(0)
-    return nn.ModuleDict(
-        {
-            "one": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
-            "two": nn.Sequential(
-                nn.Conv2d(1, 3, 3),
-                nn.BatchNorm2d(3, eps=1e-3, momentum=0.3),
-                nn.Sequential(BatchNormAct2d(3, act_layer=nn.GELU)),
-            ),
-        }
-    )
+    one = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    activated = nn.Sequential(BatchNormAct2d(3, act_layer=nn.GELU))
+    two = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, eps=1e-3, momentum=0.3), activated)
+    return nn.ModuleDict({"one": one, "two": two})
 
 
 def test_conversion_keeps_outputs_names_and_parameters():
@@ -178,11 +157,8 @@ def test_conversion_keeps_outputs_names_and_parameters():
 
 
 def test_conversion_is_idempotent():
-    types = [
-        type(m).__name__
-        for m in distributed.convert_sync_batchnorm(distributed.convert_sync_batchnorm(network())).modules()
-        if isinstance(m, nn.modules.batchnorm._BatchNorm)
-    ]
+    twice = distributed.convert_sync_batchnorm(distributed.convert_sync_batchnorm(network()))
+    types = [type(m).__name__ for m in twice.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     assert types == ["SyncBatchNorm", "SyncBatchNorm", "SyncBatchNormAct"]
     assert isinstance(distributed.convert_sync_batchnorm(nn.BatchNorm1d(3).eval()), distributed.SyncBatchNorm)
     assert not distributed.convert_sync_batchnorm(nn.BatchNorm1d(3).eval()).training

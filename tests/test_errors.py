@@ -1,6 +1,6 @@
 import pytest
 
-from fullrank.errors import Interrupted, UserError, pick, suggest
+from fullrank.errors import UserError, pick, suggest
 
 
 def test_pick_returns_the_value():
@@ -8,9 +8,8 @@ def test_pick_returns_the_value():
 
 
 def test_the_error_lists_the_options_and_suggests_the_nearest():
-    with pytest.raises(
-        UserError, match=r"^unknown objective 'vicregg'; choose from simclr, vicreg; did you mean 'vicreg'\?$"
-    ):
+    words = r"^unknown objective 'vicregg'; choose from simclr, vicreg; did you mean 'vicreg'\?$"
+    with pytest.raises(UserError, match=words):
         pick("vicregg", {"vicreg": 1, "simclr": 2}, "objective")
 
 
@@ -20,9 +19,3 @@ def test_no_suggestion_without_a_close_match():
 
 def test_a_user_error_is_a_value_error():
     assert issubclass(UserError, ValueError)
-
-
-def test_an_interruption_has_a_signal_and_is_no_user_error():
-    error = Interrupted(15, "stopped after step 3 of 9")
-    assert (error.signum, str(error)) == (15, "stopped after step 3 of 9")
-    assert not isinstance(error, UserError)

@@ -104,9 +104,8 @@ def read(source):
     """Return the names of the images that were read, and of those that were skipped."""
     errors, names = DecodeErrors(max_error_fraction=1.0), []
     for images in open_images(source).values():
-        for batch in iterate_batches(
-            images, Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), decoding=Decoding(errors=errors)
-        ):
+        preprocess, decoding = Preprocess(3, 8, (0.5,) * 3, (0.5,) * 3), Decoding(errors=errors)
+        for batch in iterate_batches(images, preprocess, decoding=decoding):
             names += batch.names
     return names, set(errors.reasons)
 

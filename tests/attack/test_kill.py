@@ -70,9 +70,8 @@ def wait_for_a_step(path, rng, steps=range(1, STEPS - 4)):
 
 def workers(pid):
     """The pids of the processes of a run, by rank."""
-    children = [
-        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [child for task in tasks for child in (task / "children").read_text().split()]
     return sorted(int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 

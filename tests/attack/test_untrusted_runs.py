@@ -20,6 +20,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.recipes import user_code as functions
 from fullrank.run import Run
+from small import Payload
 
 QUIET = Console(quiet=True)
 names = (f"evil_{i}" for i in itertools.count())
@@ -158,16 +159,6 @@ def test_a_folder_full_of_modules_shadows_none(elsewhere, photos):
 
 
 # Backbones that load files
-
-
-class Payload:
-    """Leaves a file when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
 
 
 @pytest.fixture

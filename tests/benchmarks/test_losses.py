@@ -45,9 +45,8 @@ def test_times_and_memory_have_every_cell_and_do_not_replace_each_other(run, cap
     run(*cells, "--rounds", "3")
     found = run(*cells, "--memory")
     for section in found.values():
-        assert {(row["objective"], row["N"], row["D"]) for row in section["rows"]} == {
-            (name, N, D) for name in names for N, D in sizes
-        }
+        measured = {(row["objective"], row["N"], row["D"]) for row in section["rows"]}
+        assert measured == {(name, N, D) for name in names for N, D in sizes}
     for row in found["times"]["rows"]:
         assert set(row["milliseconds"]) == {"products", "fullrank", "formula"}
         assert all(0 < low <= median <= high for median, low, high in row["milliseconds"].values())

@@ -40,9 +40,7 @@ def my_module(tmp_path, monkeypatch):
     return "module_of_docs"
 
 
-def test_a_users_method_is_trained_and_resumed_and_loaded(
-    my_module, small, fullrank, refused, assert_same, monkeypatch
-):
+def test_a_users_method_trains_resumes_and_loads(my_module, small, fullrank, refused, assert_same, monkeypatch):
     flags = ["--objective", f"{my_module}:my_two_head_loss", "--method-builder", f"{my_module}:build_two_heads"]
     Path("recipe.json").write_text(json.dumps(to_dict(replace(small, checkpoints=2))))
     status, _, error = fullrank("pretrain", "recipe.json", *flags, "--method.dimensions", "16", "--out", "run")

@@ -54,10 +54,8 @@ def test_typed_flags_reach_the_recipe(parsed):
     network = '{"channels": [8, 8, 8, 8]}'
     line = "digits --views.0.crop.scale 0.2 1.0 --optimizer.lr 0.01 --epochs 9 --epochs 3 --hyper.invariance 1.4"
     line += " --hyper.no-log --projector.widths 64 32 16 --optimizer.name lars --keep-checkpoints -1 --views.2.count 6"
-    line += (
-        " --views.1.size=6 --data hf:elsewhere --split train --seed 5 --out runs/mine --overwrite --data.follow-links"
-    )
-    got, keywords = parsed(*line.split(), "--backbone.arguments", network)
+    line += " --views.1.size=6 --data hf:elsewhere --split train --seed 5 --out runs/mine --overwrite"
+    got, keywords = parsed(*line.split(), "--data.follow-links", "--backbone.arguments", network)
     assert got.views[0].crop.scale == (0.2, 1.0)
     assert [(view.count, view.size) for view in got.views] == [(2, 8), (1, 6), (6, 8)]
     assert (got.optimizer.name, got.optimizer.lr, got.epochs, got.seed) == ("lars", 0.01, 3, 5)

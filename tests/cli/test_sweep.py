@@ -27,9 +27,7 @@ def test_a_wrong_command_is_one_line_and_writes_nothing(refused, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_cells_run_as_jobs_and_a_later_call_compares_what_was_chosen_on_validation_images(
-    fullrank, tmp_path, monkeypatch
-):
+def test_cells_run_as_jobs_and_a_later_call_compares_what_validation_chose(fullrank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = ["sweep", "digits", "--optimizer.lr", 1e-3, 1e-2, "--choose", "optimizer.lr", *TINY, "--probes", "knn"]
     command += ["--cluster", "debug", "--out", "out"]

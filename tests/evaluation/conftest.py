@@ -40,7 +40,6 @@ def clusters():
     """Return X, y, X_test, y_test: three clusters in ten dimensions, with 120 training and 60 test points."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(180) % 3
-    X = 0.6 * torch.randn(3, 10, generator=generator, dtype=torch.float64)[y] + torch.randn(
-        180, 10, generator=generator, dtype=torch.float64
-    )
+    centres, noise = (torch.randn(n, 10, generator=generator, dtype=torch.float64) for n in (3, 180))
+    X = 0.6 * centres[y] + noise
     return X[:120], y[:120], X[120:], y[120:]

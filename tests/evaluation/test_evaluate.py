@@ -91,9 +91,8 @@ def test_the_result_survives_the_file(result, tmp_path):
 def test_only_the_untrained_backbone_is_calibrated_and_a_network_equals_itself(halves, preprocess):
     found = score(*halves, preprocess, probes=("knn",), others=[("twin", small_network)])
     generator = torch.Generator().manual_seed(0)
-    network = calibrate_batchnorm(
-        small_network(), halves[0], preprocess, generator=generator, device=Device(accelerator="cpu")
-    )
+    cpu = Device(accelerator="cpu")
+    network = calibrate_batchnorm(small_network(), halves[0], preprocess, generator=generator, device=cpu)
     for features, each in (("untrained backbone", network), ("backbone", small_network())):
         (X, y), (X_test, y_test) = ((f.X, f.labels) for f in (extract_features(each, h, preprocess) for h in halves))
         expected = (knn(X, y, X_test).logits.argmax(1) == y_test).double().mean().item()
@@ -242,10 +241,8 @@ def test_models_are_compared_on_the_same_images_as_the_first(copy):
 
 def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve(run):
     some = open_images("digits")["all"].subset(range(300))  # its held-out images are other ones than those of the run
-    options = {"baselines": False, "store": False}
-    found = fullrank.evaluate(
-        run.path, labelled=some, probes=["few-shot"], protocols={"few-shot": {"draws": 2}}, **options
-    )
+    options = {"baselines": False, "store": False, "protocols": {"few-shot": {"draws": 2}}}
+    found = fullrank.evaluate(run.path, labelled=some, probes=["few-shot"], **options)
     assert [s.settings["labels"] for s in found.scores if s.metric == "accuracy"] == [1, 2, 5, 10]
     count, total = found.statement.split("; ")[-1].split(" test images are also among the ")[0].split(" of ")
     assert 0 < int(count) < int(total) == found.test_images

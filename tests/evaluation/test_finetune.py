@@ -54,10 +54,8 @@ def test_a_network_learns_from_right_labels_and_not_from_wrong_ones(halves, prep
 
 
 def test_several_labels_an_image_are_learned(halves, preprocess):
-    images, test = (
-        replace(half, multi_labels=torch.stack([half.labels == 0, half.labels % 2 == 0], 1).to(torch.int8))
-        for half in halves
-    )
+    several = (torch.stack([half.labels == 0, half.labels % 2 == 0], 1).to(torch.int8) for half in halves)
+    images, test = (replace(half, multi_labels=each) for half, each in zip(halves, several, strict=True))
     logits = train(preprocess, images, test, epochs=15, lr=5e-3)
     assert ((logits > 0) == (test.multi_labels == 1)).double().mean(0).min() > 0.8
 

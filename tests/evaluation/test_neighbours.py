@@ -109,9 +109,10 @@ def test_unreadable_images_are_left_out_and_rows_keep_their_files(digits, tmp_pa
     assert np.array_equal(found.picture(5), digits.pixels[6].numpy())
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"duplicates": 1.5}, {"query": "no.png"}, {"split": "train"}, {"data": "rows"}]
-)
+WRONG: list[dict] = [{"k": 0}, {"duplicates": 1.5}, {"query": "no.png"}, {"split": "train"}, {"data": "rows"}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_bad_arguments_are_user_errors(digits, wrong):
     data = digits.subset([0]) if "data" in wrong else digits  # one image has no neighbour
     with pytest.raises(UserError):

@@ -24,9 +24,8 @@ def score(logits, y, *, groups=None, name="backbone", **options):
     """Return metric → outcome of one or several arrays of logits."""
     logits = logits if isinstance(logits, list) else [logits]
     target = Target(np.asarray(y), np.full(len(y), -1) if groups is None else groups)
-    found = score_predictions(
-        name, "knn", {}, [Prediction(torch.as_tensor(each)) for each in logits], target, **options
-    )
+    predictions = [Prediction(torch.as_tensor(each)) for each in logits]
+    found = score_predictions(name, "knn", {}, predictions, target, **options)
     return {outcome.score.metric: outcome for outcome in found}, target
 
 
@@ -110,18 +109,16 @@ def test_several_labels_an_image_have_the_mean_average_precision_of_scikit_learn
     assert main.per_class == pytest.approx(expected)
     assert main.value == pytest.approx(np.mean(list(expected.values())))
     assert main.positives == {str(k): Y[:, k].sum() for k in (0, 1, 3)}
-    assert found["AUROC"].score.value == pytest.approx(
-        np.mean([roc_auc_score(Y[:, k], logits[:, k]) for k in (0, 1, 3)])
-    )
+    areas = [roc_auc_score(Y[:, k], logits[:, k]) for k in (0, 1, 3)]
+    assert found["AUROC"].score.value == pytest.approx(np.mean(areas))
     equal, _ = score(np.zeros((40, 4)), Y)
     assert equal["mean average precision"].score.value == pytest.approx(target.chance)
 
 
 def compare(ours, theirs, y, *, groups=None, seeds=False):
     """Return the comparison of lists of predicted classes."""
-    both = [
-        score([np.eye(2)[p] for p in each], y, groups=groups, name=name) for name, each in (("a", ours), ("b", theirs))
-    ]
+    logits = {name: [np.eye(2)[p] for p in each] for name, each in (("a", ours), ("b", theirs))}
+    both = [score(each, y, groups=groups, name=name) for name, each in logits.items()]
     outcomes = [outcome for found, _ in both for outcome in found.values()]
     return judge(outcomes, both[0][1], seed=0, seeds=seeds)
 
@@ -184,9 +181,8 @@ def test_curves_say_whether_labels_or_epochs_may_help():
     assert "50.0 % with 1 label per class to 60.0 % with 2" in rising({2: 0.6, 1: 0.5})
     assert "may help little" in rising({5: 0.6, 10: 0.601})
     assert rising({5: 0.6}) == ""
-    assert "38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(
-        {float(e): 0.2 + 0.01 * e for e in range(0, 31, 3)}
-    )
+    line = {float(e): 0.2 + 0.01 * e for e in range(0, 31, 3)}
+    assert "38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(line)
     flat = {0.0: 0.2, 10.0: 0.3, 20.0: 0.4, 30.0: 0.405}
     assert "hardly changed after epoch 20" in still_rising(flat)
     assert "fell after epoch 20" in still_rising(flat | {30.0: 0.2})

@@ -48,9 +48,8 @@ def objective(model, X, y, penalty):
 
 
 def oracle(X, y, penalty):
-    return sklearn.linear_model.LogisticRegression(
-        C=1 / (penalty * len(y)), tol=1e-10, max_iter=20_000, solver="newton-cholesky"
-    ).fit(X, y)
+    options = {"tol": 1e-10, "max_iter": 20_000, "solver": "newton-cholesky"}
+    return sklearn.linear_model.LogisticRegression(C=1 / (penalty * len(y)), **options).fit(X, y)
 
 
 @pytest.mark.parametrize(("classes", "penalty"), [(2, 1e-3), (3, 1e-1), (10, 1e-5)])
@@ -58,9 +57,8 @@ def test_the_optimum_of_logistic_regression_is_that_of_scikit_learn(classes, pen
     X, y = correlated(classes=classes)
     model, expected = LogisticRegression(X, y).fit(penalty, tolerance=1e-12), oracle(X, y, penalty)
     assert objective(model, X, y, penalty)[1] < 1e-6
-    np.testing.assert_allclose(
-        model.W[-len(expected.coef_) :], expected.coef_, atol=2e-3 * np.abs(expected.coef_).max()
-    )
+    W = expected.coef_
+    np.testing.assert_allclose(model.W[-len(W) :], W, atol=2e-3 * np.abs(W).max())
     found = model.logits(X).softmax(1)
     torch.testing.assert_close(found, torch.from_numpy(expected.predict_proba(X)), atol=1e-4, rtol=0)
 

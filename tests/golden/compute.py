@@ -14,19 +14,8 @@ import torch
 from rich.console import Console
 
 VALUES = Path(__file__).with_name("values.json")
-SHAPES = {
-    "Z": (2, 8, 6),
-    "R": (2, 8, 400),
-    "S": (2, 8, 6),
-    "P": (2, 8, 6),
-    "T": (2, 8, 6),
-    "Q": (2, 8, 6),
-    "K": (2, 8, 6),
-    "queue": (12, 6),
-    "c": (6,),
-    "mu": (2, 6),
-    "C": (6, 6),
-}
+SHAPES: dict[str, tuple] = dict.fromkeys("ZSPTQK", (2, 8, 6))
+SHAPES |= {"R": (2, 8, 400), "queue": (12, 6), "c": (6,), "mu": (2, 6), "C": (6, 6)}
 """The shape of each tensor of an objective."""
 COVARIANCES = {"corinfomax": {"R": (2, 6, 6)}, "tico": {"T": (2, 8, 6)}}
 """Objective → the tensors that have another shape."""
@@ -51,12 +40,10 @@ def golden_gradients() -> dict:
         tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
         terms = objective(*tensors)
         gradients = torch.autograd.grad(sum(terms.values()), tensors, allow_unused=True)
-        projected = [
-            0.0
-            if gradient is None
-            else float((gradient * torch.tensor(rng.standard_normal(tuple(gradient.shape)))).sum())
-            for gradient in gradients
-        ]
+        projected = [0.0] * len(gradients)
+        for k, gradient in enumerate(gradients):
+            if gradient is not None:
+                projected[k] = float((gradient * torch.tensor(rng.standard_normal(tuple(gradient.shape)))).sum())
         values[name] = {"terms": {term: value.item() for term, value in terms.items()}, "gradients": projected}
     return values
 
@@ -73,11 +60,8 @@ def golden_run(devices: int, folder: Path) -> dict:
     values = {"train": [row.loss for row in run.metrics.train]}
     values["probe"] = [row.probe_loss for row in run.metrics.train]
     spectrum = run.metrics.spectrum[-1]
-    values["spectrum"] = [
-        spectrum.backbone.effective_rank,
-        spectrum.projector.effective_rank,
-        spectrum.projector.condition_number,
-    ]
+    ranks = [part.effective_rank for part in (spectrum.backbone, spectrum.projector)]
+    values["spectrum"] = [*ranks, spectrum.projector.condition_number]
     if devices == 1:
         evaluation = evaluate(run, store=False)
         values["scores"] = {
@@ -113,6 +97,5 @@ def flatten(value: dict, prefix: str = "") -> dict:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         runs = {str(devices): golden_run(devices, Path(folder)) for devices in (1, 2)}
-    VALUES.write_text(
-        json.dumps({"gradients": golden_gradients(), "runs": runs, "recipes": golden_recipes()}, indent=1) + "\n"
-    )
+    golden = {"gradients": golden_gradients(), "runs": runs, "recipes": golden_recipes()}
+    VALUES.write_text(json.dumps(golden, indent=1) + "\n")

@@ -28,11 +28,7 @@ def test_a_part_is_measured_once_and_a_failed_part_again(results):
             raise ValueError("no luck")
         return {"value": len(calls)}
 
-    parts = [
-        Part("a", lambda: measure("a")),
-        Part("b", lambda: measure("b", fails=True)),
-        Part("c", lambda: measure("c")),
-    ]
+    parts = [Part(name, lambda name=name: measure(name, fails=name == "b")) for name in "abc"]
     later = time.monotonic() + 60
     assert not run("piece", parts, results, deadline=later, notify=quiet)
     assert failures(results) == ["piece: b: ValueError: no luck"]
@@ -46,19 +42,14 @@ def test_a_part_is_measured_once_and_a_failed_part_again(results):
 
 
 def judged(candidate, epochs, seed, seconds, linear):
-    rows = [
-        {"step": k, "seconds": seconds * k / 2, "linear": value, "kNN": value - 0.05}
-        for k, value in enumerate(linear, start=1)
-    ]
+    steps = enumerate(linear, start=1)
+    rows = [{"step": k, "seconds": seconds * k / 2, "linear": value, "kNN": value - 0.05} for k, value in steps]
     return {"candidate": candidate, "epochs": epochs, "seed": seed, "training_seconds": seconds, "accuracies": rows}
 
 
 def test_the_most_accurate_candidate_wins_and_the_time_to_a_level_needs_every_seed():
-    found = [
-        judged("a", 20, 0, 30, (0.70, 0.82)),
-        judged("b", 20, 0, 40, (0.80, 0.86)),
-        judged("c", 20, 0, 20, (0.80, 0.859)),
-    ]
+    found = [judged("a", 20, 0, 30, (0.70, 0.82)), judged("b", 20, 0, 40, (0.80, 0.86))]
+    found += [judged("c", 20, 0, 20, (0.80, 0.859))]
     results = {str(k): result for k, result in enumerate(found)}
     assert accuracy.winner(results, 20) == "c"  # as accurate as b up to half a point, and faster
     assert accuracy.winner({}, 20) is None
@@ -78,11 +69,8 @@ def test_a_wrong_gradient_and_a_missed_alarm_fail_a_check(monkeypatch):
     def wrong(case, tensors, **options):
         calls.append(1)
         found = right(case, tensors, **options)
-        return (
-            found
-            if len(calls) % 2
-            else found._replace(gradients={name: 1.1 * g for name, g in found.gradients.items()})
-        )
+        longer = {name: 1.1 * g for name, g in found.gradients.items()}
+        return found if len(calls) % 2 else found._replace(gradients=longer)
 
     assert correctness.check_objective("frossl", device, smoke=True)["passed"]
     monkeypatch.setattr(correctness, "value_and_grad", wrong)

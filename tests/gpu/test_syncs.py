@@ -22,9 +22,8 @@ METHODS = ("frossl", "moco", "swav", "dino", "directclr")
 
 def short(small, objective="frossl"):
     """A run of three steps, of which only the last is logged."""
-    recipe = replace(
-        small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=SpectrumConfig(samples=20, every=1000)
-    )
+    spectrum = SpectrumConfig(samples=20, every=1000)
+    recipe = replace(small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=spectrum)
     recipe = with_objective(replace(recipe, projector=ProjectorConfig(widths=(24, 16))), objective)
     if objective == "swav":
         recipe = replace(recipe, method={"queue": 400}, optimizer=replace(recipe.optimizer, clip_norm=1.0))
@@ -45,10 +44,8 @@ def test_no_step_waits_for_the_device(objective, small, tmp_path):
 
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_no_objective_waits_for_the_device(name):
-    case, counter = (
-        objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None),
-        SyncCounter(),
-    )
+    case = objective_case(OBJECTIVES[name], hyper={"d0": 4} if name.startswith("directclr") else None)
+    counter = SyncCounter()
     tensors = {key: t.float().requires_grad_(key in case.embedding_names) for key, t in case.random_tensors().items()}
     counter.mark(*tensors.values())
     with counter.watching():
@@ -71,11 +68,8 @@ def test_a_wait_that_is_planted_into_the_loop_is_counted_in_each_step(small, tmp
 
     monkeypatch.setattr(RunLogger, "after_step", waiting_step)
     monkeypatch.setattr(RunLogger, "log_train", waiting_log)
-    found = count(short(small), tmp_path)
-    assert {name.rpartition(" ")[2]: times for name, times in found.items()} == {
-        "_local_scalar_dense": 3,
-        "Tensor.tolist": 3,
-    }
+    found = {name.rpartition(" ")[2]: times for name, times in count(short(small), tmp_path).items()}
+    assert found == {"_local_scalar_dense": 3, "Tensor.tolist": 3}
 
 
 @pytest.mark.gpu

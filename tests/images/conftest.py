@@ -43,23 +43,14 @@ def encoded(k, size=(8, 6)):
 def parquet(tmp_path):
     """Return a function that writes a Parquet file in the layout of the hub, with 12 images of 3 classes."""
 
-    def write_parquet(
-        name="train-00000-of-00001.parquet", n=12, column="image", names=("cat", "dog", "emu"), unreadable=()
-    ):
+    def write_parquet(name="train-00000-of-00001.parquet", n=12, unreadable=()):
         path = tmp_path / "tables" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         cells = [{"bytes": b"no image" if k in unreadable else encoded(k), "path": f"{k}.png"} for k in range(n)]
-        features = datasets.Features(
-            {
-                column: datasets.Image(),
-                "label": datasets.ClassLabel(names=list(names)),
-                "size": datasets.Value("float32"),
-            }
-        )
-        table = datasets.Dataset.from_dict(
-            {column: cells, "label": [k % len(names) for k in range(n)], "size": [0.5] * n}, features=features
-        )
-        table.to_parquet(path)
+        kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog", "emu"])}
+        features = datasets.Features(kinds | {"size": datasets.Value("float32")})
+        columns = {"image": cells, "label": [k % 3 for k in range(n)], "size": [0.5] * n}
+        datasets.Dataset.from_dict(columns, features=features).to_parquet(path)
         return path
 
     return write_parquet

@@ -14,20 +14,14 @@ N = 10
 def test_an_epoch_has_every_image_at_most_once_and_drops_random_images():
     epoch = torch.cat([batch_indices(0, step, 4, 10) for step in range(2)])
     assert len(epoch.unique()) == 8
-    dropped = {
-        frozenset(range(10)) - frozenset(torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist())
-        for e in range(20)
-    }
+    kept = [torch.cat([batch_indices(0, 2 * e + k, 4, 10) for k in range(2)]).tolist() for e in range(20)]
+    dropped = {frozenset(range(10)) - frozenset(each) for each in kept}
     assert len(dropped) > 5
 
 
 def test_epochs_and_seeds_have_different_orders():
-    orders = {
-        (seed, epoch): tuple(batch_indices(seed, epoch, 50, 50).tolist())
-        for seed in (0, 1, 2**32, 2**32 + 1)
-        for epoch in range(50)
-    }
-    assert len(set(orders.values())) == len(orders)
+    steps = [(seed, epoch) for seed in (0, 1, 2**32, 2**32 + 1) for epoch in range(50)]
+    assert len({tuple(batch_indices(seed, epoch, 50, 50).tolist()) for seed, epoch in steps}) == len(steps)
 
 
 def make_transform(channels=3, **options):
@@ -44,21 +38,15 @@ def load_crops(images, transform=None, *, decoding=None, **options):
 
 
 def is_same(a, b):
-    return all(
-        torch.equal(labels, others) and all(map(torch.equal, x, y))
-        for (x, labels), (y, others) in zip(a, b, strict=True)
-    )
+    pairs = zip(a, b, strict=True)
+    return all(torch.equal(labels, others) and all(map(torch.equal, x, y)) for (x, labels), (y, others) in pairs)
 
 
 def concatenate(shares):
     """Concatenate the batches of several processes."""
-    return [
-        (
-            [torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)],
-            torch.cat([labels for _, labels in parts]),
-        )
-        for parts in zip(*shares, strict=True)
-    ]
+    for parts in zip(*shares, strict=True):
+        views = [torch.cat(xs, dim=1) for xs in zip(*(x for x, _ in parts), strict=True)]
+        yield views, torch.cat([labels for _, labels in parts])
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +109,8 @@ def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path,
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=95, exif=exif)
-    config = ViewConfig(
-        count=4, size=64, crop=CropConfig(scale=(0.4, 1.0)), jitter=JitterConfig(probability=0.0), grayscale=0.0
-    )
+    crop, jitter = CropConfig(scale=(0.4, 1.0)), JitterConfig(probability=0.0)
+    config = ViewConfig(count=4, size=64, crop=crop, jitter=jitter, grayscale=0.0)
     transform = MultiViewTransform(config, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     images, params = open_images(tmp_path)["all"], transform.make_params(0, 0, 1)
     image = images.open(0)
@@ -135,10 +122,8 @@ def test_crops_of_a_reduced_jpeg_are_close_to_those_of_the_whole_image(tmp_path,
 
 def test_a_stream_gives_batches(parquet):
     stream = open_stream(str(parquet(n=20, unreadable=(3,))), buffer_size=5)
-    ways, options = (
-        [Decoding(n, errors=DecodeErrors(max_error_fraction=0.5)) for n in (0, 2)],
-        dict(batch_size=10, stop=4),
-    )
+    ways = [Decoding(n, errors=DecodeErrors(max_error_fraction=0.5)) for n in (0, 2)]
+    options = dict(batch_size=10, stop=4)
     batches = load_crops(stream, make_transform(), **options, decoding=ways[0])
     assert [labels.shape for _, labels in batches] == [(10,)] * 4
     assert list(ways[0].errors.reasons) == ["3.png"]
@@ -175,17 +160,14 @@ def test_images_in_memory_and_on_disk_give_the_same_batches(tmp_path, images, lo
     batches = dataloader(on_disk, make_transform(), steps(batch_size=4))
     for (found, labels), (expected, expected_labels) in zip(batches, load_views(), strict=True):
         assert torch.equal(labels, expected_labels)
-        assert all(
-            (x - y).abs().median() < 2 / 255 / 0.5 for x, y in zip(found, expected, strict=True)
-        )  # crops are rounded to uint8
+        # Crops are rounded to uint8.
+        assert all((x - y).abs().median() < 2 / 255 / 0.5 for x, y in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize("world_size", [4])
-def test_ranks_together_load_the_single_process_views(load_views, world_size):
-    shares = [load_views(rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert_equal(
-        concatenate(shares), load_views(), atol=1e-5
-    )  # vectorised sums round differently for another number of images
+def test_ranks_together_load_the_single_process_views(load_views):
+    shares = [load_views(rank=rank, world_size=4) for rank in range(4)]
+    # Vectorised sums round differently for another number of images.
+    assert_equal(concatenate(shares), load_views(), atol=1e-5)
 
 
 def test_the_global_random_state_is_neither_read_nor_changed(load_views):

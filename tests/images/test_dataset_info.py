@@ -6,13 +6,8 @@ from fullrank.images import DatasetInfo, MemoryImages, channel_statistics, datas
 
 
 def test_images_of_one_size_are_uniform():
-    assert dataset_info(open_images("digits")["all"]) == DatasetInfo(
-        count=1797,
-        channels=1,
-        minimum=(8, 8),
-        median=(8, 8),
-        maximum=(8, 8),
-    )
+    sizes = dict.fromkeys(("minimum", "median", "maximum"), (8, 8))
+    assert dataset_info(open_images("digits")["all"]) == DatasetInfo(count=1797, channels=1, **sizes)
 
 
 def test_mixed_sizes_are_summarised(write):
@@ -36,16 +31,13 @@ def test_grayscale_files_have_one_channel(tmp_path, mode, channels):
 
 
 def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
-    pixels = (
-        torch.randint(256, (5000, 3, 4, 5), dtype=torch.uint8)
-        // torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
-    )
+    divisors = torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+    pixels = torch.randint(256, (5000, 3, 4, 5), dtype=torch.uint8) // divisors
     mean, std = channel_statistics(MemoryImages(pixels, torch.zeros(5000, dtype=torch.int64), ("",) * 5000, ()))
     x = pixels.double() / 255
     torch.testing.assert_close(torch.tensor(mean, dtype=torch.float64), x.mean(dim=(0, 2, 3)), rtol=1e-12, atol=0)
-    torch.testing.assert_close(
-        torch.tensor(std, dtype=torch.float64), x.std(dim=(0, 2, 3), unbiased=False), rtol=1e-12, atol=0
-    )
+    deviations = x.std(dim=(0, 2, 3), unbiased=False)
+    torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), deviations, rtol=1e-12, atol=0)
 
 
 def test_a_sample_of_all_images_equals_images_in_memory():

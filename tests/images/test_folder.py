@@ -23,15 +23,10 @@ def test_class_folders_give_labels_in_sorted_order(write):
 
 
 def test_split_folders_share_the_classes_of_the_training_split(write):
-    splits = open_images(
-        write("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png")
-    )
-    assert {split: images.labels.tolist() for split, images in splits.items()} == {
-        "test": [1],
-        "train": [0, 1],
-        "unlabeled": [-1],
-        "val": [-1],
-    }
+    files = ("train/cat/a.png", "train/dog/a.png", "test/dog/b.png", "val/images/c.png", "unlabeled/d.png")
+    splits = open_images(write(*files))
+    labels = {split: images.labels.tolist() for split, images in splits.items()}
+    assert labels == {"test": [1], "train": [0, 1], "unlabeled": [-1], "val": [-1]}
     assert all(images.classes == ("cat", "dog") for images in splits.values())
     assert names(splits["test"]) == ["test/dog/b.png"]
     assert splits["test"].source.endswith("photos[test]")
@@ -90,9 +85,8 @@ def test_folders_are_classes_only_where_they_look_like_classes(write, files, cla
     assert (images.labels.max() >= 0) == bool(classes)
     assert word in images.notes[0]
     assert open_images(folder, Reading(labels="none"))["all"].labels.max() == -1
-    assert len(open_images(folder, Reading(labels="folders"))["all"].classes) == len(
-        {file.split("/")[0] for file in files}
-    )
+    names = {file.split("/")[0] for file in files}
+    assert len(open_images(folder, Reading(labels="folders"))["all"].classes) == len(names)
 
 
 def test_names_need_not_be_unicode(write):

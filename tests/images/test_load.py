@@ -87,9 +87,8 @@ def decode_error(k):
 def test_a_fraction_above_the_limit_raises_after_enough_attempts():
     decode_errors = DecodeErrors(max_error_fraction=0.1, min_attempts=100)
     decode_errors.add(99, map(decode_error, range(50)))
-    with pytest.raises(
-        UserError, match=r"51 of 100 images could not be read, expected at most 10%; the first is '0.jpg': empty file"
-    ):
+    words = r"51 of 100 images could not be read, expected at most 10%; the first is '0.jpg': empty file"
+    with pytest.raises(UserError, match=words):
         decode_errors.add(1, [decode_error(50)])
 
 

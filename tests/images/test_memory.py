@@ -46,9 +46,8 @@ def test_labels_come_with_the_data():
     assert as_images(Photos()).labels.tolist() == list(Photos.targets)
     assert as_images(Photos()).classes == ("a", "b", "c")
     assert as_images(torch.utils.data.Subset(Photos(), [4, 1])).labels.tolist() == [2, 1]
-    assert as_images(torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))).labels.tolist() == list(
-        Photos.targets
-    )
+    tensors = torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets))
+    assert as_images(tensors).labels.tolist() == list(Photos.targets)
     assert as_images(hub_data_set()).classes == ("a", "b", "c")
     assert as_images(PIXELS).labels.tolist() == [-1] * 5
 

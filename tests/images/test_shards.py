@@ -77,20 +77,16 @@ def test_class_folders_inside_shards_are_labels(tmp_path):
 def test_folders_of_splits_inside_one_file_are_splits(tmp_path):
     names = ["set/train/cat/1.png", "set/val/dog/2.png", "set/train/dog/3.png", "set/readme.png"]
     splits = open_images(write_tar(tmp_path / "a.tar", folders(names)))
-    assert {split: images.labels.tolist() for split, images in splits.items()} == {
-        "train": [0, 1],
-        "val": [1],
-        "other": [-1],
-    }
+    labels = {split: images.labels.tolist() for split, images in splits.items()}
+    assert labels == {"train": [0, 1], "val": [1], "other": [-1]}
     assert splits["train"].name(1) == "a.tar/set/train/dog/3.png"
     assert splits["val"].open(0).getpixel((0, 0))[0] == 1
 
 
 def test_json_members_have_labels(tmp_path):
     members = []
-    for k, content in enumerate(
-        [{"label": "cat", "lens": 1}, {"label": "dog", "lens": 0}, {"label": None}, [], {"label": True}]
-    ):
+    contents = [{"label": "cat", "lens": 1}, {"label": "dog", "lens": 0}, {"label": None}, [], {"label": True}]
+    for k, content in enumerate(contents):
         members += [(f"{k}.png", encoded(k)), (f"{k}.json", json.dumps(content).encode())]
     path = write_tar(tmp_path / "a.tar", [*members, ("5.png", encoded(5)), ("5.json", b"{"), ("6.png", encoded(6))])
     images = open_images(path)["all"]
@@ -114,11 +110,8 @@ def test_columns_of_tables_are_refused_for_other_sources(tmp_path, option):
 
 def test_no_member_leads_out_of_the_tar_file(tmp_path):
     (tmp_path / "secret.png").write_bytes(encoded(1))
-    links = [
-        ("link.png", str(tmp_path / "secret.png"), tarfile.SYMTYPE),
-        ("hard.png", "../secret.png", tarfile.LNKTYPE),
-        ("pipe.png", "", tarfile.FIFOTYPE),
-    ]
+    links = [("link.png", str(tmp_path / "secret.png"), tarfile.SYMTYPE), ("pipe.png", "", tarfile.FIFOTYPE)]
+    links += [("hard.png", "../secret.png", tarfile.LNKTYPE)]
     before = sorted(tmp_path.rglob("*"))
     path = write_tar(tmp_path / "set" / "a.tar", [("../../up.png", encoded(2)), ("/etc/abs.png", encoded(3))], links)
     images = open_images(path)["all"]

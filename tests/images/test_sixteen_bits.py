@@ -91,10 +91,8 @@ def test_colours_that_lose_bits_are_said(tmp_path):
     header = struct.pack(">IIBBBBB", 4, 3, 16, 2, 0, 0, 0)  # a PNG of 4×3 pixels with three channels of 16 bits
     rows = b"".join(b"\0" + np.full(12, 300 * row, ">u2").tobytes() for row in range(3))
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(c)) + t + c + struct.pack(">I", zlib.crc32(t + c)) for t, c in chunks
-    )
-    (tmp_path / "a.png").write_bytes(data)
+    parts = (struct.pack(">I", len(c)) + t + c + struct.pack(">I", zlib.crc32(t + c)) for t, c in chunks)
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
     depth = find_bit_depth(open_images(tmp_path)["all"])
     assert depth.bits == 0
     assert "upper 8" in depth.notes[0]

@@ -20,10 +20,8 @@ def test_a_path_may_have_a_scheme(write, parquet):
 
 def test_a_missing_path_suggests_the_nearest_existing_path(write):
     folder = write("cats/a.png")
-    assert (
-        message(folder.parent / "fotos")
-        == f"no file or folder '{folder.parent}/fotos'; the nearest existing name is '{folder}'"
-    )
+    expected = f"no file or folder '{folder.parent}/fotos'; the nearest existing name is '{folder}'"
+    assert message(folder.parent / "fotos") == expected
     assert message(f"folder:{folder}/cat/deeper").endswith(f"the nearest existing name is '{folder}/cats'")
     assert message(folder / "zzz").endswith(f"there is no 'zzz' in '{folder}'")
 
@@ -35,10 +33,8 @@ def test_an_empty_folder_raises(tmp_path):
 def test_a_folder_with_images_and_tables_needs_a_scheme(parquet, write):
     folder = parquet().parent
     write("a.png", folder="tables")
-    assert (
-        message(folder)
-        == f"'{folder}' contains images and Parquet files; choose with folder:{folder} or parquet:{folder}"
-    )
+    expected = f"'{folder}' contains images and Parquet files; choose with folder:{folder} or parquet:{folder}"
+    assert message(folder) == expected
     assert list(open_images(f"parquet:{folder}")) == ["train"]
     assert len(open_images(f"folder:{folder}")["all"]) == 1
 

@@ -59,9 +59,8 @@ def test_a_fifth_of_each_class_is_held_out():
 
 
 def test_too_few_images_raise(write):
-    with pytest.raises(
-        UserError, match=r"4 images, expected at least 5 .*; give more images, or name a test split: --data\.test"
-    ):
+    words = r"4 images, expected at least 5 .*; give more images, or name a test split: --data\.test"
+    with pytest.raises(UserError, match=words):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))

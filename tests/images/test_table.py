@@ -76,9 +76,8 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     monkeypatch.setattr(parquet_module, "BATCH_BYTES", 2**20)
     zeros = [{"bytes": bytes(k % 3) + bytes(2**18), "path": None} for k in range(64)]
     for dictionary in (False, True):
-        pq.write_table(
-            pa.table({"image": zeros}), tmp_path / "x.parquet", compression="zstd", use_dictionary=dictionary
-        )
+        options = {"compression": "zstd", "use_dictionary": dictionary}
+        pq.write_table(pa.table({"image": zeros}), tmp_path / "x.parquet", **options)
         assert (tmp_path / "x.parquet").stat().st_size < 2**16
         with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
             open_images(tmp_path / "x.parquet")
@@ -96,10 +95,8 @@ def test_bad_metadata_are_one_line(tmp_path, metadata):
         open_images(tmp_path / "x.parquet")
     folder = tmp_path / "saved"  # as `save_to_disk` writes it
     folder.mkdir()
-    with (
-        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as file,
-        pa.ipc.new_stream(file, table.schema) as writer,
-    ):
+    file = str(folder / "data-00000-of-00001.arrow")
+    with pa.OSFile(file, "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     with pytest.raises(UserError, match="cannot read"):
         open_images(folder)
@@ -121,10 +118,8 @@ def test_a_column_that_numbers_the_images_is_not_the_label(tmp_path):
     path = save(tmp_path, image=cells(24), label=list(range(24)))
     assert open_images(path)["all"].labels.max() == -1
     assert open_images(path, Reading(label_column="label"))["all"].labels.max() == 23
-    assert (
-        open_images(save(tmp_path, image=cells(24), label=[0, 1] * 12), Reading(labels="none"))["all"].labels.max()
-        == -1
-    )
+    path = save(tmp_path, image=cells(24), label=[0, 1] * 12)
+    assert open_images(path, Reading(labels="none"))["all"].labels.max() == -1
 
 
 def test_a_folder_of_save_to_disk_is_a_source(tmp_path):

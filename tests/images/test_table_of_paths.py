@@ -27,9 +27,8 @@ def rows(sep=","):
     """Return a table of 12 images, in three splits, of four patients; the last image has neither label nor patient."""
     lines = [HEADER.replace(",", sep)]
     for k in range(11):
-        lines.append(
-            sep.join([f"photos/{k}.png", ("cat", "dog")[k % 2], f"00{k // 3}", ("train", "val", "test")[k // 4]])
-        )
+        words = [f"photos/{k}.png", ("cat", "dog")[k % 2], f"00{k // 3}", ("train", "val", "test")[k // 4]]
+        lines.append(sep.join(words))
     return [*lines, sep.join(["photos/11.png", "", "", "test"])]
 
 
@@ -53,9 +52,8 @@ def test_a_table_of_paths_has_labels_groups_and_splits(csv, sep, name, encoding)
 def test_columns_are_named_and_other_names_are_refused(csv):
     lines = ["photo,what,who,fold", *(f"photos/{k}.png,{k % 2},{'007' if k < 6 else '7'},{k % 3}" for k in range(12))]
     table = csv(*lines)
-    images = open_images(
-        table, Reading(image_column="photo", label_column="what", group_column="who", split_column="fold")
-    )
+    reading = Reading(image_column="photo", label_column="what", group_column="who", split_column="fold")
+    images = open_images(table, reading)
     assert list(images) == ["0", "1", "2"]
     assert images["2"].groups.tolist() == [0, 0, 1, 1]  # 007 is not 7
     assert images["0"].labels.tolist() == [0, 1, 0, 1]
@@ -77,16 +75,12 @@ def test_a_table_without_labels_says_how_to_name_them(csv):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (("path,label",), "no rows"),
-        (("path,path", "a,b"), "several columns"),
-        (("path,label", "a,b,c"), "cannot read the table"),
-    ],
+    ("text", "message"),
+    [("path,label", "no rows"), ("path,path\na,b", "several columns"), ("path,label\na,b,c", "cannot read the table")],
 )
-def test_a_damaged_table_is_an_error_of_one_line(csv, lines, message):
+def test_a_damaged_table_is_an_error_of_one_line(csv, text, message):
     with pytest.raises(UserError, match=message) as caught:
-        open_images(csv(*lines))
+        open_images(csv(text))
     assert "\n" not in str(caught.value)
 
 

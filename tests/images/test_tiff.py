@@ -41,9 +41,8 @@ def test_a_tile_of_lzw_cannot_expand_without_bound(tmp_path):
     bomb = imagecodecs.lzw_encode(bytes(50_000_000))
     forged = bytearray(data + bomb)
     struct.pack_into("<I", forged, offset.valueoffset, len(data))
-    struct.pack_into(
-        "<I" if count.dtype == 4 else "<H", forged, count.valueoffset, len(bomb) if count.dtype == 4 else 65535
-    )
+    code, size = ("<I", len(bomb)) if count.dtype == 4 else ("<H", 65535)
+    struct.pack_into(code, forged, count.valueoffset, size)
     tracemalloc.start()
     with contextlib.suppress(ImageDecodeError):
         assert np.asarray(open_bytes(bytes(forged), "a.tif")).nbytes == BANDS.nbytes

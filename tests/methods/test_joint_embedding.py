@@ -12,14 +12,10 @@ from fullrank.objectives import frossl
 def method():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        backbone = methods.build_backbone(
-            methods.BackboneConfig(arguments={"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}, stem="small")
-        )
-        return methods.JointEmbedding(
-            backbone,
-            methods.build_projector(methods.ProjectorConfig(widths=(12, 6)), methods.feature_dim(backbone)),
-            partial(frossl, invariance=2.0),
-        )
+        arguments = {"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}
+        backbone = methods.build_backbone(methods.BackboneConfig(arguments=arguments, stem="small"))
+        projector = methods.build_projector(methods.ProjectorConfig(widths=(12, 6)), methods.feature_dim(backbone))
+        return methods.JointEmbedding(backbone, projector, partial(frossl, invariance=2.0))
 
 
 @pytest.fixture
@@ -39,9 +35,8 @@ def test_representations_are_those_of_the_full_size_views(method, views):
     method.eval()
     embeddings = method(views)
     torch.testing.assert_close(embeddings["R"], torch.stack([method.backbone(view) for view in views[0]]))
-    torch.testing.assert_close(
-        embeddings["Z"][:2], method.projector(embeddings["R"].flatten(0, 1)).unflatten(0, (2, 10))
-    )
+    Z = method.projector(embeddings["R"].flatten(0, 1)).unflatten(0, (2, 10))
+    torch.testing.assert_close(embeddings["Z"][:2], Z)
     torch.testing.assert_close(embeddings["Z"][4], method.projector(method.backbone(views[1][2])))
 
 

@@ -54,24 +54,17 @@ def test_three_steps_change_weights_and_state(name, fabric):
             assert not torch.equal(value, before[key]), key
 
 
+RESNET = methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small")
+VIT = methods.BackboneConfig(name="test_vit", arguments={"img_size": 32})
+
+
 @every_method
-@pytest.mark.parametrize(
-    "spec",
-    [
-        methods.BackboneConfig(
-            name="resnet18", arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}, stem="small"
-        ),
-        methods.BackboneConfig(name="test_vit", arguments={"img_size": 32}),
-    ],
-    ids=["resnet", "vit"],
-)
+@pytest.mark.parametrize("spec", [RESNET, VIT], ids=["resnet", "vit"])
 def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
         backbone = methods.build_backbone(spec)
-        projector, features = (
-            methods.ProjectorConfig(widths=() if "directclr" in name else (16, 6)),
-            methods.feature_dim(backbone),
-        )
+        projector = methods.ProjectorConfig(widths=() if "directclr" in name else (16, 6))
+        features = methods.feature_dim(backbone)
         return methods.Encoder(backbone, methods.build_projector(projector, features), projector.dimensions(features))
 
     method = table["method"](name, make_encoder=make_encoder)
@@ -115,9 +108,8 @@ def test_prototypes_are_frozen_in_their_first_epochs(fabric):
         method = table["method"](name, freeze=1.0)  # of two steps
         assert isinstance(method.head, Prototypes)
         seen = [method.head.weight.detach().clone()]
-        module, optimizer = fabric.setup(
-            method, build_optimizer(OptimizerConfig(name="sgd", lr=0.05, weight_decay=0.0), method)
-        )
+        config = OptimizerConfig(name="sgd", lr=0.05, weight_decay=0.0)
+        module, optimizer = fabric.setup(method, build_optimizer(config, method))
         for _ in fit(fabric, module, optimizer, table["batches"](name), lambda step: 0.05):
             seen.append(method.head.weight.detach().clone())
         assert [torch.equal(a, b) for a, b in pairwise(seen)] == [True, True, False]
@@ -180,9 +172,8 @@ def test_each_view_can_have_a_separate_encoder(fabric):
 @pytest.mark.parametrize("builder", dict.fromkeys(methods.METHODS.values()), ids=lambda builder: builder.__name__)
 def test_docs_objectives_shows_each_builder_with_its_defaults(builder):
     numbers = ", ".join(f"{name}={default!r}" for name, default in hyperparameters(builder).items())
-    assert f"`{builder.__name__}({numbers})`" in Path(__file__).parents[2].joinpath("docs/methods.md").read_text(
-        encoding="utf-8"
-    )
+    page = Path(__file__).parents[2] / "docs/methods.md"
+    assert f"`{builder.__name__}({numbers})`" in page.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

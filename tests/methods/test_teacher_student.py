@@ -48,13 +48,8 @@ def test_the_cosine_momentum_is_that_of_the_paper():
 def test_the_teacher_drops_nothing():
     """As in DINO, whose student alone has stochastic depth: the targets of an image are the same in each pass."""
     arguments = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 2}
-    dropping = {
-        "drop_path_rate": 0.5,
-        "proj_drop_rate": 0.3,
-        "attn_drop_rate": 0.3,
-        "pos_drop_rate": 0.3,
-        "patch_drop_rate": 0.5,
-    }
+    dropping = {f"{part}_drop_rate": 0.3 for part in ("proj", "attn", "pos")}
+    dropping |= {"drop_path_rate": 0.5, "patch_drop_rate": 0.5}
     student = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments=arguments | dropping))
     x = torch.randn(4, 3, 16, 16)
     assert not torch.equal(student(x), student(x))

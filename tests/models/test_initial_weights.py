@@ -100,9 +100,7 @@ def test_a_recipe_starts_only_from_the_same_weights(quick, saved):
         initial_weights(recipe)
 
 
-def test_a_resumed_run_needs_the_model_only_before_its_first_checkpoint(
-    quick, saved, tmp_path, train, power_cut, assert_same
-):
+def test_a_resumed_run_with_checkpoint_needs_no_model(quick, saved, tmp_path, train, power_cut, assert_same):
     network = build_backbone(replace(quick.backbone, arguments=NARROW), channels=1)
     recipe = replace(quick, init=saved(network), optimizer=replace(quick.optimizer, lr=1e-3))
     whole = train(recipe, tmp_path / "whole")
@@ -131,15 +129,9 @@ def test_a_vit_of_another_size_has_the_weights_that_timm_gives_it(channels, size
     source = build_backbone(VIT)
     network = build_backbone(replace(VIT, arguments={**VIT.arguments, "img_size": size}), channels=channels)
     weights, lines = adapt_weights(network, source.state_dict())
-    theirs = timm.create_model(
-        VIT.name,
-        **VIT.arguments,
-        num_classes=0,
-        in_chans=channels,
-        img_size=size,
-        pretrained=True,
-        pretrained_cfg_overlay={"state_dict": source.state_dict(), "num_classes": 0},
-    )
+    overlay = {"state_dict": source.state_dict(), "num_classes": 0}
+    given = {"num_classes": 0, "in_chans": channels, "img_size": size, "pretrained_cfg_overlay": overlay}
+    theirs = timm.create_model(VIT.name, pretrained=True, **VIT.arguments, **given)
     assert equal(weights, theirs.state_dict())
     assert any("pos_embed: resampled by timm from 1×197×48 to 1×37×48" in line for line in lines) == (size == 96)
 

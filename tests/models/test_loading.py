@@ -132,9 +132,8 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("fullrank.models.loading.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
-    with pytest.raises(
-        UserError, match=r"the weights of timm:test_resnet are not available \(Name or service not known\)"
-    ):
+    words = r"the weights of timm:test_resnet are not available \(Name or service not known\)"
+    with pytest.raises(UserError, match=words):
         fullrank.load("timm:test_resnet")
 
 

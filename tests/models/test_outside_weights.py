@@ -14,6 +14,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models.weights import read_weights
+from small import Payload
 
 SMALL = {"channels": [8, 8, 16, 16], "layers": [1, 1, 1, 1]}
 CONFIG = BackboneConfig(name="resnet18", arguments=SMALL)
@@ -137,18 +138,8 @@ def test_a_wrong_description_of_the_network_is_an_error_of_one_line(network, tmp
     assert "\n" not in str(error.value)
 
 
-class Attack:
-    """An object whose unpickling writes a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
 def test_no_code_of_a_file_is_executed(network, tmp_path):
-    torch.save({"state_dict": network.state_dict(), "hyper": Attack(tmp_path / "owned")}, tmp_path / "weights.pt")
+    torch.save({"state_dict": network.state_dict(), "hyper": Payload(tmp_path / "owned")}, tmp_path / "weights.pt")
     with pytest.raises(UserError, match="Python objects") as error:
         fullrank.load(f"file:{tmp_path / 'weights.pt'}", backbone=CONFIG)
     assert not (tmp_path / "owned").exists()

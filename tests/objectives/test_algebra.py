@@ -25,12 +25,8 @@ def test_centered_and_unit_propagate_nan():
 
 def test_pair_cosines_are_those_of_loops_and_leave_out_equal_views(randn):
     A, B = randn(3, 5, 4), randn(2, 5, 4)
-    loops = [
-        [torch.cosine_similarity(A[v, i], B[w, i], dim=0) for i in range(5)]
-        for v in range(3)
-        for w in range(2)
-        if v != w
-    ]
+    pairs = [(v, w) for v in range(3) for w in range(2) if v != w]
+    loops = [[torch.cosine_similarity(A[v, i], B[w, i], dim=0) for i in range(5)] for v, w in pairs]
     torch.testing.assert_close(pair_cosines(A, B), torch.tensor(loops, dtype=torch.float64))
     assert view_pairs(3, 2) == [(0, 1), (1, 0), (2, 0), (2, 1)]
 

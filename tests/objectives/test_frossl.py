@@ -139,10 +139,8 @@ VERSIONS = [
     (equation_6, TWO, {"normalize": "matrix", "invariance": WEIGHT}, 1, 0),
     (two_views_late, TWO, {"invariance": WEIGHT}, 1, -4 * math.log(D)),
     *((many_views_late, V, {"center": False, "invariance": WEIGHT}, 1, -2 * V * math.log(D)) for V in (TWO, FOUR)),
-    *(
-        (solo_learn_request, V, {"center": False, "invariance": WEIGHT / V}, 1, -2 * V * math.log(D))
-        for V in (TWO, FOUR)
-    ),
+    (solo_learn_request, TWO, {"center": False, "invariance": WEIGHT / TWO}, 1, -2 * TWO * math.log(D)),
+    (solo_learn_request, FOUR, {"center": False, "invariance": WEIGHT / FOUR}, 1, -2 * FOUR * math.log(D)),
 ]
 
 

@@ -24,9 +24,8 @@ def loops(Z, regularization, kernel_scale):
 @pytest.mark.parametrize("kernel_scale", [0.5, 2.0])
 def test_equals_the_sums_over_pairs(loss, V, kernel_scale, randn):
     Z = randn(V, 5, 4)
-    assert loss(Z, regularization=1.5, kernel_scale=kernel_scale).item() == pytest.approx(
-        loops(Z, 1.5, kernel_scale), abs=1e-10
-    )
+    value = loss(Z, regularization=1.5, kernel_scale=kernel_scale).item()
+    assert value == pytest.approx(loops(Z, 1.5, kernel_scale), abs=1e-10)
 
 
 def test_minimum_is_at_a_simplex_with_equal_views(is_least, simplex):

@@ -50,16 +50,14 @@ def loops(Z, slice_size, epsilon):
 @pytest.mark.parametrize(("slice_size", "epsilon"), [(12, 0.0), (6, 0.0), (4, 0.1)])
 def test_equals_the_mean_distance_of_whitened_pairs(loss, V, slice_size, epsilon, randn):
     Z = randn(V, 12, 4) + 0.5
-    assert loss(Z, slice_size=slice_size, epsilon=epsilon).item() == pytest.approx(
-        loops(Z, slice_size, epsilon), abs=1e-10
-    )
+    value = loss(Z, slice_size=slice_size, epsilon=epsilon).item()
+    assert value == pytest.approx(loops(Z, slice_size, epsilon), abs=1e-10)
 
 
 def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn):
     Z = randn(2, 9, 4)
-    explained = torch.cat(
-        [Z, Z[..., :2].sum(-1, keepdim=True), torch.full((2, 9, 1), 0.1, dtype=torch.float64)], dim=-1
-    )
+    constant = torch.full((2, 9, 1), 0.1, dtype=torch.float64)
+    explained = torch.cat([Z, Z[..., :2].sum(-1, keepdim=True), constant], dim=-1)
     assert loss(explained).item() == pytest.approx(loss(Z).item(), abs=1e-12)
     torch.testing.assert_close(gradient(explained)[..., :4], gradient(Z), atol=1e-12, rtol=0)
     assert (gradient(explained)[..., 4:] == 0).all()
@@ -67,10 +65,8 @@ def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn)
 
 def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
     Z = randn(2, 12, 4)
-    with pytest.raises(
-        UserError,
-        match=r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4.*epsilon",
-    ):
+    words = r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4.*epsilon"
+    with pytest.raises(UserError, match=words):
         loss(Z, slice_size=4)
     with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):
         loss(Z, slice_size=5)

@@ -96,17 +96,9 @@ def test_the_fingerprint_differs_for_what_decides_the_weights(change):
 
 
 def test_the_fingerprint_stays_for_other_names_logs_and_places():
-    other = recipes.Recipe(
-        name="other",
-        log_every=3,
-        data=recipes.DataConfig(source="x", workers=3),
-        spectrum=recipes.SpectrumConfig(every=3),
-        checkpoints=3,
-    )
-    assert (
-        other.fingerprint
-        == recipes.Recipe().fingerprint
-        == recipes.from_dict(recipes.to_dict(recipes.Recipe())).fingerprint
-    )
+    data, spectrum = recipes.DataConfig(source="x", workers=3), recipes.SpectrumConfig(every=3)
+    other = recipes.Recipe(name="other", log_every=3, data=data, spectrum=spectrum, checkpoints=3)
+    again = recipes.from_dict(recipes.to_dict(recipes.Recipe()))
+    assert other.fingerprint == recipes.Recipe().fingerprint == again.fingerprint
     assert not recipes.decides_weights("data.reading.max_pixels")
     assert recipes.decides_weights("data.reading.label_column")

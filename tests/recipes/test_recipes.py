@@ -104,10 +104,8 @@ def test_the_name_is_data_set_objective_and_variant():
         if family:
             assert (recipe.data.source, RECIPES[family].objective) == (RECIPES[family].data.source, "frossl")
     assert {name for name, entry in ENTRIES.items() if "fullrank" in entry.origin} == set(OWN)
-    methods = {method for _, method, score in SCORES if score.source.startswith("solo-learn's README")} | {
-        "corinfomax",
-        "ivne",
-    }
+    methods = {method for _, method, score in SCORES if score.source.startswith("solo-learn's README")}
+    methods |= {"corinfomax", "ivne"}
     assert not {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
     assert sum(line.startswith(tuple(f"{name} " for name in RECIPES)) for line in list_recipes()) == len(RECIPES)
 

@@ -36,15 +36,13 @@ def test_without_overrides_a_recipe_is_itself(tmp_path):
 
 
 def test_fields_are_given_by_name_part_or_word():
-    recipe = resolve(
-        "digits", {"log-every": 7, "views.0.size": 12, "optimizer": OptimizerConfig(lr=0.5), "backbone": "resnet50"}
-    )
+    fields = {"log-every": 7, "views.0.size": 12, "optimizer": OptimizerConfig(lr=0.5), "backbone": "resnet50"}
+    recipe = resolve("digits", fields)
     assert (recipe.log_every, recipe.views[0].size, recipe.optimizer) == (7, 12, OptimizerConfig(lr=0.5))
     assert recipe.backbone == BackboneConfig(name="resnet50", stem="small")
-    recipe = resolve(
-        "digits", {"projector": [64, 32], "views": (ViewConfig(size=8, count=4),), "data.label_column": "x"}
-    )
-    assert (recipe.projector.widths, recipe.views) == ((64, 32), (ViewConfig(size=8, count=4),))
+    views = (ViewConfig(size=8, count=4),)
+    recipe = resolve("digits", {"projector": [64, 32], "views": views, "data.label_column": "x"})
+    assert (recipe.projector.widths, recipe.views) == ((64, 32), views)
     assert recipe.data.reading.label_column == "x"
 
 
@@ -164,11 +162,8 @@ def test_images_get_the_general_recipe(photos):
     assert recipe.batch_size == 16
     assert any("64 training images" in line for line in lines)
     assert any("7 epochs" in line for line in lines)
-    assert (
-        resolve("photos", {"data.source": str(photos)})
-        == resolve(photos, {})
-        == resolve(None, {"data.source": str(photos)})
-    )
+    one, other = (resolve(name, {"data.source": str(photos)}) for name in ("photos", None))
+    assert one == resolve(photos, {}) == other
     grey = resolve(photos, {"data.channels": 1})
     assert (grey.data.channels, grey.views[0].grayscale) == (1, 0.0)
     assert resolve(photos, {"objective": "vicreg"}).objective == "vicreg"
@@ -179,9 +174,8 @@ def test_images_in_memory_get_the_general_recipe():
     assert resolve(images, {"epochs": 3}).views[0].size == 32
 
 
-START = Start(
-    model="timm:resnet50", hash="abc", backbone=BackboneConfig(name="resnet50"), channels=3, size=224, mean=(), std=()
-)
+RESNET = BackboneConfig(name="resnet50")
+START = Start(model="timm:resnet50", hash="abc", backbone=RESNET, channels=3, size=224, mean=(), std=())
 
 
 def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(photos):

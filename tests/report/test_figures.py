@@ -4,8 +4,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from fullrank.report import figures, read_run_summary
 from fullrank.plot_style import COLORS
+from fullrank.report import figures, read_run_summary
 
 
 def contrast(a, b):

@@ -50,22 +50,18 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def page(make_run, tmp_path):
-    return lambda *runs, **keywords: Page(
-        write_report(runs or [make_run()], tmp_path / "report.html", **keywords).read_text(encoding="utf-8")
-    )
+    def write(*runs, **keywords):
+        return Page(write_report(runs or [make_run()], tmp_path / "report.html", **keywords).read_text("utf-8"))
+
+    return write
 
 
 def test_a_complete_run_has_all_sections_and_figures(page):
     whole = page()
     trained = ["Summary", "Accuracy, agreement and rank", "Alarms", "Spectrum", "Metrics", "Loss"]
     assert whole.headings == [*trained, "Evaluation", "Images", "Recipe", "Environment"]
-    assert list(json.loads(whole.scripts[0])["figures"]) == [
-        "progress",
-        "spectrum",
-        "eigenvalues",
-        "losses",
-        "few_shot",
-    ]
+    figures = ["progress", "spectrum", "eigenvalues", "losses", "few_shot"]
+    assert list(json.loads(whole.scripts[0])["figures"]) == figures
     assert [attrs["href"] for attrs in whole.all("a")][:2] == ["#summary", "#accuracy,-agreement-and-rank"]
     assert all("hf:cifar10" in attrs["alt"] for attrs in whole.all("img"))
 

@@ -6,12 +6,8 @@ from PIL import Image
 from fullrank.errors import UserError
 from fullrank.report import read_run_summary
 
-OPTIONAL = {
-    "environment.json": "environment",
-    "spectrum.npz": "spectra",
-    "evaluation.json": "evaluations",
-    "views.png": "views",
-}
+OPTIONAL = {"environment.json": "environment", "spectrum.npz": "spectra"}
+OPTIONAL |= {"evaluation.json": "evaluations", "views.png": "views"}
 
 
 def test_reads_all_files_of_a_run(make_run):

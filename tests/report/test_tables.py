@@ -93,10 +93,8 @@ def test_scores_of_different_images_have_different_tables(make_summary, score, e
 
 def test_results_by_class_are_of_the_main_probe_and_for_a_few_runs(make_summary, score, evaluation):
     recalls, confusion = {"a": 0.5, "b": 1.0}, ((1, 1), (0, 2))
-    scores = evaluation(
-        score(probe="knn", per_class={"a": 0.0, "b": 0.0}), score(per_class=recalls, confusion=confusion)
-    )
-    run = make_summary(evaluations=(scores,))
+    scores = score(probe="knn", per_class={"a": 0.0, "b": 0.0}), score(per_class=recalls, confusion=confusion)
+    run = make_summary(evaluations=(evaluation(*scores),))
     ((_, found, shown),) = tables.by_class([run])
     assert {row[0]: row[1] for row in found.rows}["recall, a"].startswith("50.0")
     assert shown.confusion == confusion
@@ -116,6 +114,5 @@ def test_recipes_are_compared_entry_by_entry(make_summary):
 def test_equal_labels_get_the_differences_of_their_recipes_or_a_number(make_summary):
     recipes = [{"objective": "frossl"}, {"objective": "vicreg"}, {"objective": "vicreg"}]
     runs = [make_summary(label="same", recipe=recipe) for recipe in recipes]
-    assert [run.label for run in make_labels_unique([*runs, make_summary(label="other")])] == [
-        *("same: frossl", "same: vicreg (1)", "same: vicreg (2)", "other")
-    ]
+    labels = [run.label for run in make_labels_unique([*runs, make_summary(label="other")])]
+    assert labels == ["same: frossl", "same: vicreg (1)", "same: vicreg (2)", "other"]

@@ -16,22 +16,13 @@ from fullrank.spectrum import Spectrum
 from fullrank.training import ScheduleConfig
 
 BURN_IN_END = 20
-HEALTHY = SpectrumMetrics(
-    effective_rank=30.0,
-    condition_number=100.0,
-    entropy=3.0,
-    collapsed_dimensions=0,
-    dimensions=128,
-    samples=1280,
-    relative_variance=0.3,
-)
+VALUES = {"effective_rank": 30.0, "condition_number": 100.0, "entropy": 3.0, "collapsed_dimensions": 0}
+HEALTHY = SpectrumMetrics(**VALUES, dimensions=128, samples=1280, relative_variance=0.3)
 
 
 def spectrum_row(step, backbone, projector, correlation=0.8):
-    backbone, projector = (replace(HEALTHY, **changes) for changes in (backbone, projector))
-    return SpectrumRow(
-        step=step, epoch=step / 10, backbone=backbone, projector=projector, intraclass_correlation=correlation
-    )
+    parts = {"backbone": replace(HEALTHY, **backbone), "projector": replace(HEALTHY, **projector)}
+    return SpectrumRow(step=step, epoch=step / 10, **parts, intraclass_correlation=correlation)
 
 
 def train_row(step, terms):
@@ -76,15 +67,12 @@ def test_alarms_do_not_depend_on_later_rows(numbers, cut):
         for i, (rank, correlation, variance) in enumerate(numbers)
     ]
     alarms = collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END)
-    assert collapse_detector.detect_collapse(rows[:cut], burn_in_end=BURN_IN_END) == [
-        alarm for alarm in alarms if alarm.step < 5 * cut
-    ]
+    early, late = ([alarm for alarm in alarms if (alarm.step < 5 * cut) == when] for when in (True, False))
+    assert collapse_detector.detect_collapse(rows[:cut], burn_in_end=BURN_IN_END) == early
     resumed = collapse_detector.CollapseDetector(BURN_IN_END)
     for row in rows[:cut]:
         resumed.update(row)
-    assert [alarm for row in rows[cut:] for alarm in resumed.update(row)] == [
-        alarm for alarm in alarms if alarm.step >= 5 * cut
-    ]
+    assert [alarm for row in rows[cut:] for alarm in resumed.update(row)] == late
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1000, 25), (1000, 100), (150, 25), (60, 3), (60, 100)])
@@ -92,9 +80,8 @@ def test_measurable_dimensions_without_variance_are_collapsed(n, rank):
     rng = np.random.default_rng(0)
     Z = torch.from_numpy(rng.normal(size=(n, rank)) @ (np.eye(100) if rank == 100 else rng.normal(size=(rank, 100))))
     spectrum = Spectrum.from_embeddings(Z)
-    assert collapse_detector.collapsed_share(spectrum.collapsed_dimensions(), 100, n) == pytest.approx(
-        max(1 - rank / min(100, n // 2), 0)
-    )
+    share = collapse_detector.collapsed_share(spectrum.collapsed_dimensions(), 100, n)
+    assert share == pytest.approx(max(1 - rank / min(100, n // 2), 0))
 
 
 def find(Z, where="projector"):
@@ -131,12 +118,9 @@ def test_burn_in_ends_between_a_twentieth_and_a_quarter_of_a_run_and_after_its_f
 )
 def test_an_alarm_for_numbers_that_are_not_finite(step, where, objective, reason, remedy):
     recipe = Recipe(objective=objective, schedule=ScheduleConfig(warmup=0.5))
-    rounded, exact = (
-        collapse_detector.not_finite_alarm(
-            step, 0.1, where, "nan", replace(recipe, machine=replace(recipe.machine, precision=precision))
-        )
-        for precision in ("bf16-mixed", "32-true")
-    )
+    machines = (replace(recipe.machine, precision=precision) for precision in ("bf16-mixed", "32-true"))
+    recipes = (replace(recipe, machine=machine) for machine in machines)
+    rounded, exact = (collapse_detector.not_finite_alarm(step, 0.1, where, "nan", each) for each in recipes)
     assert (rounded.alarm, rounded.where) == ("not finite", where)
     assert rounded.message.startswith("nan; probably because of the precision")
     assert reason in rounded.message

@@ -29,11 +29,8 @@ def files(path):
 
 
 def test_a_run_without_a_path_gets_the_next_free_name():
-    assert [create_run(None, "digits") for _ in range(3)] == [
-        Path("runs/digits"),
-        Path("runs/digits-2"),
-        Path("runs/digits-3"),
-    ]
+    found = [create_run(None, "digits") for _ in range(3)]
+    assert found == [Path("runs/digits"), Path("runs/digits-2"), Path("runs/digits-3")]
 
 
 def test_a_directory_is_new_or_empty(tmp_path, old):

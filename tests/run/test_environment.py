@@ -33,9 +33,8 @@ def test_the_environment_has_versions_command_and_seed_and_neither_user_nor_host
 
 def git(folder, *arguments):
     identity = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(
-        ["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

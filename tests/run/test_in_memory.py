@@ -52,9 +52,8 @@ def test_the_bit_depth_is_found_said_and_stored(tiny, tmp_path):
     rng, output = np.random.default_rng(0), StringIO()
     for k in range(80):
         Image.fromarray(rng.integers(0, 4096, (8, 8), dtype=np.uint16)).save(tmp_path / "photos" / f"{k}.png")
-    run = fullrank.pretrain(
-        tiny, str(tmp_path / "photos"), out=tmp_path / "run", console=Console(file=output, width=999)
-    )
+    console = Console(file=output, width=999)
+    run = fullrank.pretrain(tiny, str(tmp_path / "photos"), out=tmp_path / "run", console=console)
     assert "read as 12 bits" in output.getvalue()
     assert run.recipe.data.bits == 12
     assert run.recipe.data.mean[0] == pytest.approx(0.5, abs=0.05)

@@ -46,9 +46,8 @@ def test_a_resumed_run_repeats_and_loses_no_score(scored, labelled, tmp_path, po
     moved = labelled.rename(labelled.with_name("moved"))
     try:
         with power_cut(after=12):
-            fullrank.pretrain(
-                replace(scored.recipe, checkpoints=2), labelled=moved, out=tmp_path / "run", console=QUIET
-            )
+            recipe = replace(scored.recipe, checkpoints=2)
+            fullrank.pretrain(recipe, labelled=moved, out=tmp_path / "run", console=QUIET)
     finally:
         moved.rename(labelled)
     run = Run(tmp_path / "run")

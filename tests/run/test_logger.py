@@ -121,9 +121,7 @@ def collapsed(parts, where):
     return {name: Spectrum.from_embeddings(Z) for name, Z in chosen.items()}, features
 
 
-def test_an_alarm_is_raised_once_after_burn_in_and_not_again_on_resume(
-    make_logger, parts, tmp_path, monkeypatch, capsys
-):
+def test_an_alarm_is_raised_once_and_not_again_on_resume(make_logger, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(logger, "evaluate_spectra", lambda *arguments: collapsed(parts, "projector"))
     monkeypatch.setattr(logger, "full_spectra", lambda run: {})
     with make_logger(total=220, console=Console(soft_wrap=True)) as first:
@@ -160,9 +158,8 @@ def test_the_first_step_that_is_not_finite_is_named_even_if_the_loss_is_read_lat
     with make_logger(log_every=10, checkpoints=1, spectrum=SpectrumConfig(every=100)) as logger:
         take_steps(logger, range(1, first))
         take_steps(logger, range(first, 10), value=float("nan"))
-        with pytest.raises(
-            UserError, match=rf"at step {first}: term 'invariance' is nan; .* no checkpoint has"
-        ) as error:
+        words = rf"at step {first}: term 'invariance' is nan; .* no checkpoint has"
+        with pytest.raises(UserError, match=words) as error:
             take_steps(logger, [10])
     assert ("--optimizer.lr" in str(error.value)) == (first > 1)
     (row,) = Run(tmp_path).metrics.alarms

@@ -4,12 +4,12 @@ import types
 from dataclasses import replace
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fullrank.errors import UserError
 from fullrank.run import Metrics
 from fullrank.run.metrics import MetricsWriter, check_wandb, scalars
 from fullrank.run.rows import AlarmRow, OnlineRow, SpectrumMetrics, SpectrumRow, TrainRow, row_to_json
+from small import read_events
 
 
 def rows(steps):
@@ -17,9 +17,8 @@ def rows(steps):
     return [TrainRow(step=s, epoch=s / 10, loss=s + 0.5, terms={"variance": float(s)}, **numbers) for s in steps]
 
 
-SPECTRUM = SpectrumMetrics(
-    effective_rank=2.0, condition_number=None, entropy=1.0, collapsed_dimensions=0, dimensions=3, samples=9
-)
+VALUES = {"effective_rank": 2.0, "condition_number": None, "entropy": 1.0, "collapsed_dimensions": 0}
+SPECTRUM = SpectrumMetrics(**VALUES, dimensions=3, samples=9)
 ALARM = {"alarm": "divergence", "where": "loss", "metric": "loss", "observed": 40.0, "cause": "large steps"}
 ALL_KINDS = (
     replace(rows([1])[0], effective_rank=2.0, leading_eigenvalues=(2.0, 1.0)),
@@ -42,15 +41,6 @@ def read(path):
     return list(Metrics.read(path / "metrics.jsonl"))
 
 
-def events(path):
-    """Tag → [(step, value)], of all event files together."""
-    accumulator = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0})
-    accumulator.Reload()
-    return {
-        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]
-    }
-
-
 def test_rows_are_read_as_they_were_written(tmp_path):
     write(tmp_path, ALL_KINDS)
     metrics = Metrics.read(tmp_path / "metrics.jsonl")
@@ -71,7 +61,7 @@ def test_tensorboard_has_each_number_and_on_resume_each_step_is_logged_once(tmp_
     write(tmp_path, rows([10, 20, 30, 40]))
     write(tmp_path, rows([30, 40, 50]), after=20)
     assert read(tmp_path) == rows([10, 20, 30, 40, 50])
-    found = events(tmp_path)
+    found = read_events(tmp_path)
     assert found.keys() == {"loss", "terms/variance", "lr", "images_per_second", "probe_loss"}
     assert found["loss"] == [(s, s + 0.5) for s in (10, 20, 30, 40, 50)]
 
@@ -109,10 +99,8 @@ def test_wandb_gets_the_same_rows_the_hyperparameters_and_the_alarms(tmp_path, w
     (run,) = wandb.runs
     assert (run["project"], run["name"], run["dir"]) == ("fullrank", tmp_path.name, str(tmp_path))
     assert run["config"] == {"batch_size": 8}
-    assert run["rows"] == [
-        *((row.step, scalars(row)) for row in rows([1, 2])),
-        (1, {"alarm": "divergence: the loss grew; lower it"}),
-    ]
+    alarm = (1, {"alarm": "divergence: the loss grew; lower it"})
+    assert run["rows"] == [*((row.step, scalars(row)) for row in rows([1, 2])), alarm]
     assert run["alerts"] == [("divergence", "the loss grew; lower it", "WARN")]
     assert run["finished"]
 

@@ -36,9 +36,8 @@ def trained():
 
 
 def make_transform(*custom_transforms, configs=None):
-    return MultiViewTransform(
-        configs or ViewConfig(size=8), mean=(0.5,), std=(0.25,), channels=1, custom_transforms=custom_transforms
-    )
+    options = {"mean": (0.5,), "std": (0.25,), "channels": 1, "custom_transforms": custom_transforms}
+    return MultiViewTransform(configs or ViewConfig(size=8), **options)
 
 
 def evaluate(method, transform=None, *, pixels=PIXELS, with_loss=True, seed=3):

@@ -46,8 +46,7 @@ def same_weights(one, other):
 CHANGES = {
     "moco": {"optimizer.name": "adam", "optimizer.beta2": 0.95, "optimizer.decay_all": True},
     "dino": {
-        "optimizer.clip_norm": 0.5,
-        "optimizer.last_weight_decay": 0.4,
+        **{"optimizer.clip_norm": 0.5, "optimizer.last_weight_decay": 0.4},
         "method": {"temperature_warmup": 0.8, "freeze": 0.3},
     },
     "simsiam": {
@@ -58,9 +57,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("objective", CHANGES)
-def test_teachers_queues_prototypes_schedules_rates_and_dropout_are_resumed(
-    objective, small, train, tmp_path, power_cut, assert_same
-):
+def test_the_state_of_every_part_is_resumed(objective, small, train, tmp_path, power_cut, assert_same):
     recipe = with_fields(with_objective(small, objective), CHANGES[objective] | {"epochs": 1, "batch_size": 256})
     with power_cut(after=3):
         train(recipe, tmp_path / "run")
@@ -94,9 +91,8 @@ def test_a_run_from_disk_is_bitwise_equal_for_any_number_of_workers(on_disk, tra
     assert_same(train(on_disk).path, tmp_path / "run")
 
 
-def test_a_signal_stops_between_two_steps_with_the_command_to_continue(
-    run, recipe_json, tmp_path, monkeypatch, capsys, assert_same
-):
+def test_a_signal_stops_between_two_steps(run, recipe_json, tmp_path, monkeypatch, capsys, assert_same):
+    """The last line is the command to continue."""
     path, after_step = tmp_path / "a run", RunLogger.after_step
 
     def interrupted(self, step):

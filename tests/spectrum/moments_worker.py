@@ -10,18 +10,13 @@ CUTS = (0, 41, 47, 150, 200)
 
 def embeddings():
     rng = torch.Generator().manual_seed(0)
-    return (
-        torch.randn(200, 12, generator=rng, dtype=torch.float64) * torch.logspace(0, -4, 12, dtype=torch.float64) + 30
-    )
+    scales = torch.logspace(0, -4, 12, dtype=torch.float64)
+    return torch.randn(200, 12, generator=rng, dtype=torch.float64) * scales + 30
 
 
 def main(fabric):
     part = embeddings()[CUTS[rank()] : CUTS[rank() + 1]]
     moments = Moments.from_batches(part.split(7)).all_reduce()
     spectrum = Spectrum.from_moments(moments)
-    return {
-        "n": spectrum.n,
-        "eigenvalues": spectrum.eigenvalues,
-        "singular_values": spectrum.singular_values,
-        "rounding": moments.rounding,
-    }
+    values = {"eigenvalues": spectrum.eigenvalues, "singular_values": spectrum.singular_values}
+    return values | {"n": spectrum.n, "rounding": moments.rounding}

@@ -29,13 +29,11 @@ def test_metrics_equal_their_formulas():
     p = [v / 5.25 for v in x[:3]]
     q = [s / 3.5 for s in (2.0, 1.0, 0.5)]
     assert functional.entropy(eigenvalues).item() == pytest.approx(-sum(v * math.log(v) for v in p), abs=1e-14)
-    assert functional.effective_rank(eigenvalues).item() == pytest.approx(
-        math.exp(-sum(v * math.log(v) for v in q)), abs=1e-13
-    )
+    rank = math.exp(-sum(v * math.log(v) for v in q))
+    assert functional.effective_rank(eigenvalues).item() == pytest.approx(rank, abs=1e-13)
     assert functional.renyi_entropy(eigenvalues).item() == pytest.approx(-math.log(sum(v * v for v in p)), abs=1e-14)
-    assert functional.renyi_entropy(eigenvalues, alpha=3.0).item() == pytest.approx(
-        -math.log(sum(v**3 for v in p)) / 2, abs=1e-14
-    )
+    cubic = functional.renyi_entropy(eigenvalues, alpha=3.0).item()
+    assert cubic == pytest.approx(-math.log(sum(v**3 for v in p)) / 2, abs=1e-14)
     assert functional.participation_ratio(eigenvalues).item() == pytest.approx(5.25**2 / (16 + 1 + 1 / 16), abs=1e-13)
     assert functional.stable_rank(eigenvalues).item() == pytest.approx(5.25 / 4, abs=1e-14)
     assert functional.condition_number(eigenvalues, k=3) == 16
@@ -66,10 +64,9 @@ def test_collision_entropy_of_covariance_and_gram_matrix_equals_that_of_the_eige
     Z = torch.randn(3, n, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     A = Z - Z.mean(1, keepdim=True)
     eigenvalues = torch.linalg.eigvalsh(A.mT @ A).flip(-1).clamp_min(0)
+    expected = functional.renyi_entropy(eigenvalues)
     for C in (A.mT @ A, A @ A.mT / n):
-        torch.testing.assert_close(
-            functional.collision_entropy(C), functional.renyi_entropy(eigenvalues), rtol=1e-12, atol=0
-        )
+        torch.testing.assert_close(functional.collision_entropy(C), expected, rtol=1e-12, atol=0)
 
 
 def test_collision_entropy_is_the_variance_term_of_frossl():

@@ -14,9 +14,8 @@ def test_lidar_equals_the_formula_written_as_loops(randn):
     m_i = [sum(X[i]) / q for i in range(n)]
     m = sum(m_i) / n
     S_b = sum(torch.outer(m_i[i] - m, m_i[i] - m) for i in range(n)) / (n - 1)
-    S_w = sum(torch.outer(X[i, j] - m_i[i], X[i, j] - m_i[i]) for i in range(n) for j in range(q)) / (
-        n * (q - 1)
-    ) + 1e-4 * torch.eye(D)
+    within = sum(torch.outer(X[i, j] - m_i[i], X[i, j] - m_i[i]) for i in range(n) for j in range(q))
+    S_w = within / (n * (q - 1)) + 1e-4 * torch.eye(D)
     root = scipy.linalg.inv(scipy.linalg.sqrtm(S_w.numpy()))
     eigenvalues = scipy.linalg.eigvalsh(root @ S_b.numpy() @ root)
     p = eigenvalues / eigenvalues.sum()

@@ -6,19 +6,12 @@ from fullrank.spectrum import METRICS, Spectrum, compute_metrics
 every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 
 
+DEGENERATE = {"zeros": torch.zeros(20, 5), "equal": torch.ones(20, 5), "bfloat16": torch.ones(20, 5).bfloat16() / 3}
+DEGENERATE |= {"one sample": torch.ones(1, 5), "n < D": torch.eye(3, 7), "one dimension": torch.ones(9, 1)}
+
+
 @every_metric
-@pytest.mark.parametrize(
-    "Z",
-    [
-        torch.zeros(20, 5),
-        torch.ones(20, 5),
-        torch.ones(20, 5).bfloat16() / 3,
-        torch.ones(1, 5),
-        torch.eye(3, 7),
-        torch.ones(9, 1),
-    ],
-    ids=["zeros", "equal", "equal in bfloat16", "one sample", "n < D", "one dimension"],
-)
+@pytest.mark.parametrize("Z", DEGENERATE.values(), ids=DEGENERATE)
 def test_no_metric_is_nan_or_negative(metric, Z):
     assert metric.compute(Spectrum.from_embeddings(Z)).value >= 0
 

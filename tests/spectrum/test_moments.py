@@ -54,9 +54,8 @@ def test_merging_in_any_order_gives_the_moments_of_one_pass(sizes, random):
 
 
 def test_rounding_bounds_the_rounding_error_of_the_input():
-    exact = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * torch.tensor(
-        [1.0, 30.0]
-    )
+    exact = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact *= torch.tensor([1.0, 30.0])
     for dtype in (torch.bfloat16, torch.float16):
         rounded = exact.to(dtype)
         errors = (rounded.double() - exact).square().sum(0)

@@ -23,9 +23,8 @@ def test_the_fit_of_a_power_law_is_its_exponent_over_any_range(alpha, first, las
 
 
 def test_equals_the_weighted_fit_of_numpy():
-    eigenvalues = (
-        torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sort(descending=True).values
-    )
+    numbers = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    eigenvalues = numbers.sort(descending=True).values
     j = np.arange(3, 21)
     x, y = np.log(j), eigenvalues[2:20].log().numpy()
     slope, intercept = np.polyfit(x, y, 1, w=j**-0.5)  # numpy squares its weights

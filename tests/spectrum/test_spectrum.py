@@ -75,14 +75,8 @@ def test_metrics_ignore_scale_shift_and_rotation(randn):
     Z = randn(40, 6) * torch.linspace(2, 0.1, 6)
     rotation = torch.linalg.qr(randn(6, 6)).Q
     a, b = Spectrum.from_embeddings(Z), Spectrum.from_embeddings(5 * Z @ rotation + 3)
-    for metric in (
-        "effective_rank",
-        "entropy",
-        "renyi_entropy",
-        "participation_ratio",
-        "stable_rank",
-        "condition_number",
-    ):
+    metrics = ("effective_rank", "entropy", "renyi_entropy", "participation_ratio", "stable_rank", "condition_number")
+    for metric in metrics:
         assert getattr(a, metric)() == pytest.approx(getattr(b, metric)(), rel=1e-10)
     assert a.power_law().alpha == pytest.approx(b.power_law().alpha, rel=1e-10)
     assert a.participation_ratio(corrected=True) == pytest.approx(b.participation_ratio(corrected=True), rel=1e-10)

@@ -22,9 +22,8 @@ AXES = st.dictionaries(st.sampled_from(NAMES), st.lists(VALUES, min_size=1, max_
 
 
 def build(values):
-    return Recipe(
-        objective=values.get("objective", "frossl"), optimizer=OptimizerConfig(lr=values.get("optimizer.lr", 0.1))
-    )
+    optimizer = OptimizerConfig(lr=values.get("optimizer.lr", 0.1))
+    return Recipe(objective=values.get("objective", "frossl"), optimizer=optimizer)
 
 
 @given(axes=AXES)
@@ -61,17 +60,11 @@ def test_wrong_seeds_are_refused(seeds):
 
 
 def score(cell, accuracy):
-    return Row(
-        cell=cell.name,
-        recipe="recipe",
-        objective=cell.recipe.objective,
-        seed=cell.recipe.seed,
-        status="done",
-        settings=dict(cell.settings),
-        data="digits",
-        scores={"digits": {"knn": 1 - accuracy, "linear": accuracy}},
-        evaluate=EvaluationPlan(probes=("knn", "linear")),  # another sweep has asked for kNN
-    )
+    of_cell = {"cell": cell.name, "objective": cell.recipe.objective, "seed": cell.recipe.seed}
+    scores = {"digits": {"knn": 1 - accuracy, "linear": accuracy}}
+    plan = EvaluationPlan(probes=("knn", "linear"))  # another sweep has asked for kNN
+    shared = {"recipe": "recipe", "status": "done", "settings": dict(cell.settings), "data": "digits"}
+    return Row(**of_cell, **shared, scores=scores, evaluate=plan)
 
 
 @pytest.mark.parametrize("validation", [0.0, 0.3])

@@ -40,9 +40,8 @@ def fragile(Z, *, weight: float = 1.0):
 
 @pytest.fixture
 def tiny(small):
-    return replace(
-        small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=replace(small.data, subset=256)
-    )
+    data = replace(small.data, subset=256)
+    return replace(small, epochs=1, batch_size=64, checkpoints=5, keep_checkpoints=2, data=data)
 
 
 @pytest.fixture
@@ -60,10 +59,7 @@ def sweep_of(found, folder, jobs=HERE, **options):
 
 def test_a_second_call_takes_what_is_done_and_measures_what_is_new(tiny, tmp_path):
     rows = sweep_of(cells(tiny, 2), tmp_path)
-    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [
-        (0, "done", 4, "digits"),
-        (1, "done", 4, "digits"),
-    ]
+    assert [(row.seed, row.status, row.steps, row.data) for row in rows] == [(k, "done", 4, "digits") for k in (0, 1)]
     assert all(0 < row.scores["digits"]["knn"] <= 1 and row.effective_rank["backbone"] > 1 for row in rows)
     assert all(row.train_images == 256 and row.test_images == 359 and row.environment["torch"] for row in rows)
     before = (tmp_path / "seed0" / "row.json").stat().st_mtime_ns
@@ -187,9 +183,8 @@ def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)
     cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
-    rows = sweep_of(
-        cells(cpu, 2, NOTHING), tmp_path / "sweep", Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1)
-    )
+    slurm = Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1)
+    rows = sweep_of(cells(cpu, 2, NOTHING), tmp_path / "sweep", slurm)
     assert [row.status for row in rows] == ["done", "done"]
     (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
     text = batch.read_text()

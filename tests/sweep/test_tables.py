@@ -15,25 +15,15 @@ from fullrank.sweep.table import accuracy_figure, comparisons, csv_table, group_
 
 
 def row(objective, seed, accuracy, **changes):
-    values = {
-        "cell": f"{objective}-{seed}",
-        "recipe": "digits",
-        "objective": objective,
-        "seed": seed,
-        "status": "done",
-        "settings": {"objective": objective},
-        "data": "digits",
-        "images": "a1",
-        "scores": {"digits": {"linear": accuracy}},
-        "online": (OnlineScore(1.0, accuracy / 2), OnlineScore(2.0, accuracy)),
-        "seconds": 2.0,
-    }
-    return Row(**(values | changes))
+    values = {"cell": f"{objective}-{seed}", "objective": objective, "seed": seed, "settings": {"objective": objective}}
+    values |= {"recipe": "digits", "status": "done", "data": "digits", "images": "a1", "seconds": 2.0}
+    scores = {"digits": {"linear": accuracy}}
+    online = (OnlineScore(1.0, accuracy / 2), OnlineScore(2.0, accuracy))
+    return Row(**(values | {"scores": scores, "online": online} | changes))
 
 
-ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)] + [
-    row("vicreg", seed, 0.7 + 0.011 * seed) for seed in range(3)
-]
+ROWS = [row("frossl", seed, 0.8 + 0.01 * seed) for seed in range(3)]
+ROWS += [row("vicreg", seed, 0.7 + 0.011 * seed) for seed in range(3)]
 
 
 def test_the_table_has_mean_deviation_and_number_of_seeds():

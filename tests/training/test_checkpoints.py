@@ -9,6 +9,7 @@ from torch import nn
 from fullrank.errors import UserError
 from fullrank.training import list_checkpoints, save_checkpoint
 from fullrank.training.checkpoints import recover_checkpoints
+from small import Payload
 
 FILES = ("model.safetensors", "state.pt", "meta.json")
 READ = {"model.safetensors": "weights", "state.pt": "state", "meta.json": "meta"}
@@ -17,9 +18,8 @@ READ = {"model.safetensors": "weights", "state.pt": "state", "meta.json": "meta"
 def save(folder, step, value=None, **keywords):
     value = float(step if value is None else value)
     state = {"step": step, "optimizer": {"momentum": torch.full((3,), value)}}
-    return save_checkpoint(
-        folder, step, weights={"w": torch.full((2, 2), value)}, state=state, meta={"recipe": "abc"}, **keywords
-    )
+    weights = {"w": torch.full((2, 2), value)}
+    return save_checkpoint(folder, step, weights=weights, state=state, meta={"recipe": "abc"}, **keywords)
 
 
 def assert_complete(checkpoint, value=None):
@@ -121,19 +121,9 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, name, damage):
     assert_one_line(caught, str(file))
 
 
-class MaliciousPickle:
-    """An object that runs code when it is unpickled."""
-
-    def __init__(self, target):
-        self.target = target
-
-    def __reduce__(self):
-        return Path.touch, (self.target,)
-
-
 def test_code_in_the_state_is_not_run(tmp_path):
     checkpoint, target = save(tmp_path, 1), tmp_path / "harm"
-    torch.save({"optimizer": MaliciousPickle(target)}, checkpoint.path / "state.pt")
+    torch.save({"optimizer": Payload(target)}, checkpoint.path / "state.pt")
     with pytest.raises(UserError) as caught:
         checkpoint.state()
     assert_one_line(caught, "state.pt")

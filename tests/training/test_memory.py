@@ -51,9 +51,8 @@ def train(recipe, path, micro_batch):
 def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_path):
     sizes, micro_batch = room(80, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")), 0
     for tried, half in ((256, 128), (128, 64)):
-        with pytest.raises(
-            UserError, match=f"^out of memory with {tried} images in one forward pass; give "
-        ) as failure:
+        words = f"^out of memory with {tried} images in one forward pass; give "
+        with pytest.raises(UserError, match=words) as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
         micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
@@ -65,9 +64,8 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
 def test_batchnorm_with_a_single_image_is_an_error(share, micro_batch):
-    with pytest.raises(
-        UserError, match=f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"
-    ):
+    words = f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"
+    with pytest.raises(UserError, match=words):
         micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
 
 

@@ -33,9 +33,8 @@ def views(*crops):
 
 def branch(*layers):
     """Return a network for images of any size, with additional layers in its middle."""
-    backbone = nn.Sequential(
-        nn.Conv2d(1, 6, 3), *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8)
-    )
+    inner = nn.Conv2d(1, 6, 3), *layers, nn.ReLU()
+    backbone = nn.Sequential(*inner, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 8))
     return Encoder(backbone, nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, D)), D)
 
 
@@ -151,9 +150,8 @@ def count_saved(fabric, method, groups, *, micro_batch):
     """Return how many numbers, without weights, are saved for backward: after the forward pass, and at most."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in method.parameters()}
     SavedTensor.peak = 0
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: SavedTensor(tensor, weights), lambda saved: saved.tensor
-    ):
+    hooks = (lambda tensor: SavedTensor(tensor, weights)), (lambda saved: saved.tensor)
+    with torch.autograd.graph.saved_tensors_hooks(*hooks):
         embeddings, backward = forward_micro_batches(fabric, fabric.setup(method), groups, micro_batch=micro_batch)
         embedded = SavedTensor.alive
         backward(sum(method.terms(embeddings).values()))

@@ -32,46 +32,37 @@ def take_steps(optimizer, module, steps=3):
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def lars_reference(
-    module, *, lr, weight_decay, momentum, steps=3, trust_coefficient=TRUST, trust_clip=True, adapted_dimensions=1
-):
+def lars_reference(module, *, lr, weight_decay, decay_all, steps=3, trust_coefficient=TRUST, trust_clip=True):
     """Apply LARS one parameter at a time; return the parameters and how often LARC's clip was active."""
     weights = [p.detach().clone() for p in module.parameters()]
     buffers = [torch.zeros_like(w) for w in weights]
     clipped = 0
     for step in range(steps):
         for w, m, g in zip(weights, buffers, gradients(module, step), strict=True):
-            if w.ndim > adapted_dimensions:
+            if w.ndim > 1 or decay_all:
                 adapted = trust_coefficient * w.norm() / (g.norm() + weight_decay * w.norm())
                 clipped += int(trust_clip and adapted > lr)
                 g = (min(adapted, torch.tensor(lr)) / lr if trust_clip else adapted) * (g + weight_decay * w)
-            m.mul_(momentum).add_(g)
+            m.mul_(0.9).add_(g)
             w -= lr * m
     return weights, clipped
 
 
 @pytest.mark.parametrize(
-    ("numbers", "clips"),
+    ("numbers", "clips", "decay_all"),
     [
-        ({"lr": 1.0, "weight_decay": 0.0}, 0),
-        ({"lr": 1.0, "weight_decay": 1e-2}, 0),
-        ({"lr": 1e-3, "weight_decay": 1e-2}, 6),
-        ({"lr": 4.8, "weight_decay": 1e-2, "trust_coefficient": 0.001, "trust_clip": False}, 0),  # as in the paper
+        ({"lr": 1.0, "weight_decay": 0.0}, 0, False),
+        ({"lr": 1.0, "weight_decay": 1e-2}, 0, False),
+        ({"lr": 1.0, "weight_decay": 1e-2}, 0, True),  # and adapts all
+        ({"lr": 1e-3, "weight_decay": 1e-2}, 6, False),
+        ({"lr": 4.8, "weight_decay": 1e-2, "trust_coefficient": 0.001, "trust_clip": False}, 0, False),  # the paper's
     ],
 )
-def test_lars_equals_its_formula(numbers, clips):
-    assert_lars(numbers, clips=clips)
-
-
-def test_lars_adapts_and_decays_all_parameters_if_it_decays_all():
-    assert_lars({"lr": 1.0, "weight_decay": 1e-2}, adapted_dimensions=0, decay_all=True)
-
-
-def assert_lars(numbers, *, clips=0, adapted_dimensions=1, **config):
-    expected, clipped = lars_reference(network(), **numbers, momentum=0.9, adapted_dimensions=adapted_dimensions)
+def test_lars_equals_its_formula(numbers, clips, decay_all):
+    expected, clipped = lars_reference(network(), **numbers, decay_all=decay_all)
     assert clipped == clips  # both sides of the clip are tested
     module = network()
-    found = take_steps(build_optimizer(OptimizerConfig(**numbers, **config), module), module)
+    found = take_steps(build_optimizer(OptimizerConfig(**numbers, momentum=0.9, decay_all=decay_all), module), module)
     for parameter, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(parameter, wanted, rtol=1e-6, atol=1e-9)  # timm adds 1e-8 to the denominator
 
@@ -97,20 +88,20 @@ def test_momentum_and_beta2_are_the_betas_of_adam(name, kind):
     assert (optimizer.defaults["lr"], optimizer.defaults["betas"]) == (0.1, (0.8, 0.95))
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 1, 1, 1]}),
-        methods.BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 2}),
-        methods.BackboneConfig(name="test_efficientnet"),
-    ],
-    ids=lambda config: config.name,
-)
-def test_every_trainable_parameter_is_in_one_group(config):
+RESNET = methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 2, 1, 1]}, stem="small")
+VIT = methods.BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 3})
+EFFICIENTNET = methods.BackboneConfig(name="test_efficientnet")
+
+
+def joint(config):
     backbone = methods.build_backbone(config)
-    method = methods.JointEmbedding(
-        backbone, methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone)), frossl
-    )
+    projector = methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone))
+    return methods.JointEmbedding(backbone, projector, frossl)
+
+
+@pytest.mark.parametrize("config", [RESNET, VIT, EFFICIENTNET], ids=lambda config: config.name)
+def test_every_trainable_parameter_is_in_one_group(config):
+    method = joint(config)
     frozen = next(method.backbone.parameters()).requires_grad_(False)
     grouped = [id(p) for group in split_parameters(method) for p in group]
     assert sorted(grouped) == sorted(id(p) for p in method.parameters() if p is not frozen)
@@ -126,25 +117,15 @@ def rate_of(optimizer, module):
     return {name: rates[id(p)] for name, p in module.named_parameters() if p.requires_grad}
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        methods.BackboneConfig(arguments={"channels": [8, 8, 8, 8], "layers": [1, 2, 1, 1]}, stem="small"),
-        methods.BackboneConfig(name="vit_tiny_patch16_224", arguments={"img_size": 32, "patch_size": 4, "depth": 3}),
-    ],
-    ids=lambda config: config.name,
-)
+@pytest.mark.parametrize("config", [RESNET, VIT], ids=lambda config: config.name)
 def test_layer_wise_rates_are_those_of_timm_and_heads_have_the_full_rate(config):
-    backbone = methods.build_backbone(config)
-    method = methods.JointEmbedding(
-        backbone, methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone)), frossl
-    )
+    method = joint(config)
     optimizer = build_optimizer(OptimizerConfig(name="adamw", weight_decay=0.1, layer_decay=0.5), method)
     set_learning_rate(optimizer, 0.3)
     found = rate_of(optimizer, method)
-    theirs = timm.optim.param_groups_layer_decay(backbone, weight_decay=0.1, layer_decay=0.5)
+    theirs = timm.optim.param_groups_layer_decay(method.backbone, weight_decay=0.1, layer_decay=0.5)
     scales = {id(p): group["lr_scale"] for group in theirs for p in group["params"]}
-    for name, parameter in backbone.named_parameters():
+    for name, parameter in method.backbone.named_parameters():
         assert found.pop(f"backbone.{name}") == pytest.approx(0.3 * scales[id(parameter)]), name
     assert found
     assert set(found.values()) == {0.3}

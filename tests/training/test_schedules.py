@@ -70,9 +70,8 @@ def test_each_schedule_equals_that_of_torch(config, scheduler):
 
 @pytest.mark.parametrize("name", ["cosine", "restarts", "steps", "constant"])
 def test_a_run_shorter_than_its_warm_up_ends_at_the_peak(name):
-    assert curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4) == pytest.approx(
-        [(t + 1) / 8 for t in range(8)]
-    )
+    found = curve(ScheduleConfig(name=name, warmup=10.0), steps_per_epoch=2, epochs=4)
+    assert found == pytest.approx([(t + 1) / 8 for t in range(8)])
 
 
 def test_the_weight_decay_goes_along_half_a_cosine():

@@ -1,15 +1,7 @@
 import torch
 from scipy.stats import kstest
 
-from fullrank.training.seeding import mix
 from fullrank.views.augmentation_params import WIDTHS, hash_uniforms, make_params
-
-
-def test_params_are_a_function_of_seed_and_step():
-    one = make_params(2, 16, seed=3, step=5).uniforms
-    assert torch.equal(one, make_params(2, 16, seed=3, step=5).uniforms)
-    assert not torch.equal(one, make_params(2, 16, seed=3, step=6).uniforms)
-    assert not torch.equal(one, make_params(2, 16, seed=4, step=5).uniforms)
 
 
 def test_selected_samples_are_those_of_the_whole_batch():
@@ -20,10 +12,6 @@ def test_selected_samples_are_those_of_the_whole_batch():
     assert whole.select_samples(slice(4, 10)).select_samples(slice(2, 3)).offset == 6
 
 
-def test_different_steps_have_different_seeds():
-    assert len({mix(0, step) for step in range(100_000)}) == 100_000
-
-
 def test_a_new_column_changes_no_other_column():
     before = hash_uniforms(WIDTHS, 2, 16, seed=3, step=5)
     after = hash_uniforms({"a_new_column": 3} | WIDTHS, 2, 16, seed=3, step=5)
@@ -31,11 +19,9 @@ def test_a_new_column_changes_no_other_column():
 
 
 def test_numbers_are_uniform():
-    uniforms = torch.stack(
-        [make_params(2, 256, seed=seed, step=step).uniforms for seed in range(3) for step in range(10)]
-    )
-    assert uniforms.min() >= 0
-    assert uniforms.max() < 1
+    each = [make_params(2, 256, seed=seed, step=step).uniforms for seed in range(3) for step in range(10)]
+    uniforms = torch.stack(each)
+    assert 0 <= uniforms.min() <= uniforms.max() < 1
     p_values = [kstest(column.flatten().numpy(), "uniform").pvalue for column in uniforms.unbind(-1)]
     assert min(p_values) > 1e-3 / len(p_values)
     assert kstest(p_values, "uniform").pvalue > 1e-3

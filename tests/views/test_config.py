@@ -10,20 +10,16 @@ from fullrank.views import BlurConfig, CropConfig, JitterConfig, ViewConfig
 
 
 def test_a_config_equals_its_json_round_trip():
-    view = ViewConfig(
-        count=6, size=96, crop=CropConfig(scale=(0.05, 0.4)), blur=BlurConfig(probability=0.5), grayscale=0.1
-    )
+    crop, blur = CropConfig(scale=(0.05, 0.4)), BlurConfig(probability=0.5)
+    view = ViewConfig(count=6, size=96, crop=crop, blur=blur, grayscale=0.1)
     assert from_json(ViewConfig, json.dumps(asdict(view)), "view") == view
 
 
 def test_a_config_can_be_given_on_the_command_line():
-    view = tyro.cli(
-        ViewConfig,
-        args=["--size", "96", "--crop.scale", "0.2", "1.0", "--jitter.hue", "0.05", "--blur.probability", "0.5"],
-    )
-    assert view == ViewConfig(
-        size=96, crop=CropConfig(scale=(0.2, 1.0)), jitter=JitterConfig(hue=0.05), blur=BlurConfig(probability=0.5)
-    )
+    words = "--size 96 --crop.scale 0.2 1.0 --jitter.hue 0.05 --blur.probability 0.5"
+    crop, blur = CropConfig(scale=(0.2, 1.0)), BlurConfig(probability=0.5)
+    expected = ViewConfig(size=96, crop=crop, jitter=JitterConfig(hue=0.05), blur=blur)
+    assert tyro.cli(ViewConfig, args=words.split()) == expected
 
 
 @pytest.mark.parametrize(

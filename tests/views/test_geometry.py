@@ -35,21 +35,16 @@ def p_values(box, other, height=375, width=500):
 
 
 def test_crop_boxes_have_the_distribution_of_torchvision(reference):
-    ours = geometry.crop_boxes(
-        make_params(1, BOXES, seed=0, step=0), [ViewConfig(crop=CropConfig(scale=SCALE, ratio=RATIO))], 375, 500
-    )[0]
+    view = ViewConfig(crop=CropConfig(scale=SCALE, ratio=RATIO))
+    ours = geometry.crop_boxes(make_params(1, BOXES, seed=0, step=0), [view], 375, 500)[0]
     assert min(p_values(ours, reference)) > 1e-3
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 9))
 def test_crop_boxes_lie_inside_the_image(height, width, seed):
-    top, left, h, w = geometry.crop_boxes(
-        make_params(2, 20, seed=seed, step=0),
-        [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))],
-        height,
-        width,
-    ).unbind(-1)
+    views = [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))]
+    top, left, h, w = geometry.crop_boxes(make_params(2, 20, seed=seed, step=0), views, height, width).unbind(-1)
     assert min(h.min(), w.min()) >= 1
     assert min(top.min(), left.min()) >= 0
     assert (top + h).max() <= height
@@ -62,10 +57,8 @@ def test_resized_crop_equals_torchvision(size, channels):
     g = torch.Generator().manual_seed(size)
     images = torch.randint(0, 256, (5, channels, 40, 60), generator=g, dtype=torch.uint8)
     height, width = torch.randint(1, 41, (2, 5), generator=g), torch.randint(1, 61, (2, 5), generator=g)
-    top, left = (
-        (torch.rand(2, 5, generator=g) * (41 - height)).long(),
-        (torch.rand(2, 5, generator=g) * (61 - width)).long(),
-    )
+    top = (torch.rand(2, 5, generator=g) * (41 - height)).long()
+    left = (torch.rand(2, 5, generator=g) * (61 - width)).long()
     flips = torch.rand(2, 5, 2, generator=g) < 0.5
     out = geometry.resized_crop(images, torch.stack([top, left, height, width], -1).float(), flips.float(), size=size)
     for v in range(2):

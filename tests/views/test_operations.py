@@ -24,11 +24,8 @@ def params_with(view, n, **columns):
 @pytest.mark.parametrize("hue", [0.0, 0.2])
 def test_every_order_of_the_jitter_equals_torchvision_step_by_step(hue):
     assert sorted(JITTER_ORDERS) == sorted(permutations(range(4)))
-    view = ViewConfig(
-        count=1,
-        jitter=JitterConfig(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue),
-        grayscale=0.0,
-    )
+    jitter = JitterConfig(probability=1.0, brightness=0.8, contrast=0.8, saturation=0.8, hue=hue)
+    view = ViewConfig(count=1, jitter=jitter, grayscale=0.0)
     params, configs = params_with(view, 24, jitter_order=(torch.arange(24) + 0.5) / 24)
     table = build_operation_table(params, configs)[0]
     x = torch.rand(24, 3, 12, 12, generator=torch.Generator().manual_seed(1))

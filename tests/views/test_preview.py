@@ -3,9 +3,8 @@ import torch
 
 from fullrank.views import CropConfig, JitterConfig, MultiViewTransform, ViewConfig, preview
 
-PLAIN = ViewConfig(
-    count=2, size=16, crop=CropConfig(probability=0.0), flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0
-)
+CROP, JITTER = CropConfig(probability=0.0), JitterConfig(probability=0.0)
+PLAIN = ViewConfig(count=2, size=16, crop=CROP, flip=0.0, jitter=JITTER, grayscale=0.0)
 
 
 def test_a_preview_shows_each_image_and_its_views_without_the_normalisation():
@@ -22,7 +21,6 @@ def test_a_preview_shows_each_image_and_its_views_without_the_normalisation():
 def test_a_preview_shows_any_number_of_channels_and_sizes():
     for channels in (1, 2, 3, 5):
         colourless = ViewConfig(count=3, size=8, jitter=JitterConfig(saturation=0.0, hue=0.0), grayscale=0.0)
-        views = MultiViewTransform(
-            [colourless, PLAIN], mean=(0.5,) * channels, std=(0.5,) * channels, channels=channels
-        )
+        half = (0.5,) * channels
+        views = MultiViewTransform([colourless, PLAIN], mean=half, std=half, channels=channels)
         assert preview([np.zeros((9, 7, channels), dtype=np.uint8)], views, side=10).size == (6 * 13 - 3, 10)

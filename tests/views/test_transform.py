@@ -2,42 +2,26 @@ import functools
 import itertools
 from dataclasses import replace
 
-import jaxtyping
 import pytest
 import torch
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 import fullrank.views.transform as module
-from fullrank.views import (
-    AffineConfig,
-    BlurConfig,
-    CropConfig,
-    JitterConfig,
-    MultiViewTransform,
-    NoiseConfig,
-    SolarizeConfig,
-    ViewConfig,
-)
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, ViewConfig
 from fullrank.views.color import adjust_hue_, blend_, solarize_
+from fullrank.views.config import AffineConfig, SolarizeConfig
 from fullrank.views.filters import gaussian_blur, gaussian_noise_, normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, warp
 from fullrank.views.operations import JITTER_ORDERS
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 EVERYTHING = ViewConfig(
-    count=2,
-    size=20,
-    crop=CropConfig(probability=0.8, scale=(0.2, 1.0)),
+    count=2, size=20, crop=CropConfig(probability=0.8, scale=(0.2, 1.0)), quarter_turns=0.5, flip=0.5,
     affine=AffineConfig(probability=0.6, degrees=40.0, translate=(0.2, 0.1), scale=(0.8, 1.3), shear=(15.0, 10.0)),
-    quarter_turns=0.5,
-    flip=0.5,
-    vertical_flip=0.3,
-    jitter=JitterConfig(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.3),
-    grayscale=0.3,
-    blur=BlurConfig(probability=0.6, sigma=(0.3, 2.0)),
-    solarize=SolarizeConfig(probability=0.4, threshold=0.6),
-)
+    jitter=JitterConfig(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.3), grayscale=0.3, vertical_flip=0.3,
+    blur=BlurConfig(probability=0.6, sigma=(0.3, 2.0)), solarize=SolarizeConfig(probability=0.4, threshold=0.6),
+)  # fmt: skip
 PLAIN = ViewConfig(flip=0.0, jitter=JitterConfig(probability=0.0), grayscale=0.0)
 
 
@@ -49,13 +33,8 @@ def pictures(n=12, channels=3, height=32, width=32, seed=0):
 
 
 def make(*configs, channels=3, **options):
-    return MultiViewTransform(
-        configs,
-        mean=MEAN[:channels] if channels < 4 else (0.5,) * channels,
-        std=(0.25,) * channels,
-        channels=channels,
-        **options,
-    )
+    mean = MEAN[:channels] if channels < 4 else (0.5,) * channels
+    return MultiViewTransform(configs, mean=mean, std=(0.25,) * channels, channels=channels, **options)
 
 
 def crop_image(views, image, params):
@@ -76,10 +55,8 @@ def by_torchvision(image, config, params, v, i):
     x = F.resized_crop(image.float() / 255, top, left, h, w, [config.size] * 2, antialias=True)
     a = config.affine
     if u("affine") < a.probability:
-        shift = [
-            round(between(f"translate_{k}", -t * config.size, t * config.size))
-            for k, t in zip("xy", a.translate, strict=True)
-        ]
+        most = [t * config.size for t in a.translate]
+        shift = [round(between(f"translate_{k}", -t, t)) for k, t in zip("xy", most, strict=True)]
         shear = [between(f"shear_{k}", -s, s) for k, s in zip("xy", a.shear, strict=True)]
         angle, scale = between("angle", -a.degrees, a.degrees), between("scale", *a.scale)
         x = F.affine(x, angle, shift, scale, shear, interpolation=v2.InterpolationMode.BILINEAR)
@@ -91,9 +68,8 @@ def by_torchvision(image, config, params, v, i):
         for k in JITTER_ORDERS[int(24 * u("jitter_order"))]:
             name = ("brightness", "contrast", "saturation", "hue")[k]
             most = getattr(config.jitter, name)
-            x = getattr(F, f"adjust_{name}")(
-                x, between(name, *((-most, most) if name == "hue" else (1 - most, 1 + most)))
-            )
+            low, high = (-most, most) if name == "hue" else (1 - most, 1 + most)
+            x = getattr(F, f"adjust_{name}")(x, between(name, low, high))
     x = F.rgb_to_grayscale(x, num_output_channels=3) if u("grayscale") < config.grayscale else x
     if u("blur") < config.blur.probability:
         x = F.gaussian_blur(x, [2 * 8 + 1] * 2, [between("sigma", *config.blur.sigma)] * 2)
@@ -102,10 +78,8 @@ def by_torchvision(image, config, params, v, i):
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (24, 40)])
 def test_views_equal_torchvision_step_by_step(height, width):
-    images, views = (
-        pictures(24, height=height, width=width),
-        MultiViewTransform(EVERYTHING, mean=MEAN, std=STD, channels=3),
-    )
+    images = pictures(24, height=height, width=width)
+    views = MultiViewTransform(EVERYTHING, mean=MEAN, std=STD, channels=3)
     params = views.make_params(0, 0, len(images))
     (out,) = views(images, params)
     for v in range(2):
@@ -150,10 +124,8 @@ def test_views_are_ordered_by_size_and_then_by_config():
 
 
 def test_other_numbers_of_channels_are_cropped_blurred_and_brightened():
-    views = make(
-        ViewConfig(jitter=JitterConfig(saturation=0.0, hue=0.0), grayscale=0.0, blur=BlurConfig(probability=0.5)),
-        channels=5,
-    )
+    jitter, blur = JitterConfig(saturation=0.0, hue=0.0), BlurConfig(probability=0.5)
+    views = make(ViewConfig(jitter=jitter, grayscale=0.0, blur=blur), channels=5)
     images = pictures(channels=5)
     (out,) = views(images, views.make_params(0, 0, 12))
     assert out.shape == (2, 12, 5, 32, 32)
@@ -169,12 +141,9 @@ def test_custom_transforms_come_before_the_normalisation():
         return 1 - x
 
     images, params = pictures(), make(EVERYTHING).make_params(0, 0, 12)
-    plain, inverted = (
-        MultiViewTransform(EVERYTHING, mean=(0.5,) * 3, std=(0.25,) * 3, channels=3, custom_transforms=e)(
-            images, params
-        )[0]
-        for e in ((), (invert,))
-    )
+    half = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "channels": 3}
+    both = (MultiViewTransform(EVERYTHING, **half, custom_transforms=each) for each in ((), (invert,)))
+    plain, inverted = (views(images, params)[0] for views in both)
     torch.testing.assert_close(inverted, -plain, atol=1e-5, rtol=0)
     make(EVERYTHING, custom_transforms=(invert,))(images, params)
     make(EVERYTHING, custom_transforms=(invert,))(images, make(EVERYTHING).make_params(0, 1, 12))
@@ -186,16 +155,14 @@ def test_custom_transforms_come_before_the_normalisation():
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])
 def test_crops_of_single_images_give_the_same_views(height, width):
     images = pictures(height=height, width=width)
-    views = MultiViewTransform(
-        [EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)], mean=(0.0,) * 3, std=(1.0,) * 3, channels=3
-    )
+    configs = [EVERYTHING, ViewConfig(count=1, size=12, flip=1.0)]
+    views = MultiViewTransform(configs, mean=(0.0,) * 3, std=(1.0,) * 3, channels=3)
     params = views.make_params(0, 3, 12)
     each = [crop_image(views, image, params.select_samples(slice(i, i + 1))) for i, image in enumerate(images)]
     out = views.augment([torch.stack(crops, 1) for crops in zip(*each, strict=True)], params)
     for a, b in zip(out, views(images, params), strict=True):
-        error = (
-            a - b
-        ).abs()  # the crops are rounded to uint8, and values near the threshold may be inverted in one of the two views
+        # The crops are rounded to uint8, and values near the threshold may be inverted in one of the two views.
+        error = (a - b).abs()
         assert error.median() < 1 / 255
         assert (error > 4 / 255).double().mean() < 0.03
 
@@ -210,12 +177,9 @@ def test_chunks_of_any_size_give_the_same_views(monkeypatch):
 
 
 @pytest.fixture
-def unchecked():
+def unchecked(untyped):
     """Disable the shape checks, which torch.compile cannot trace."""
-    jaxtyping.config.update("jaxtyping_disable", True)
     torch._dynamo.reset()
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def functions():
@@ -223,12 +187,9 @@ def functions():
     x = torch.rand(2, 4, 3, 16, 16, generator=g)
     one = torch.rand(2, 4, generator=g)
     flat, few = x.flatten(0, 1), one.flatten() + 0.5
-    box = torch.tensor([1.0, 2, 20, 17]).expand(2, 4, 4)
+    box, flips = torch.tensor([1.0, 2, 20, 17]).expand(2, 4, 4), (torch.rand(2, 4, 2, generator=g) < 0.5).float()
     return {
-        "resized_crop": (
-            functools.partial(resized_crop, size=16),
-            (pictures(4), box, (torch.rand(2, 4, 2, generator=g) < 0.5).float()),
-        ),
+        "resized_crop": (functools.partial(resized_crop, size=16), (pictures(4), box, flips)),
         "warp": (warp, (flat, torch.rand(8, 2, 3, generator=g))),
         "blend_": (blend_, (x, torch.rand(2, 4, 3, generator=g))),
         "adjust_hue_": (adjust_hue_, (x, one)),
@@ -252,9 +213,8 @@ def test_each_function_compiles_as_one_graph(name):
 def test_compiled_views_are_the_same(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     images, params = pictures(), make(EVERYTHING).make_params(0, 0, 12)
-    torch.testing.assert_close(
-        make(EVERYTHING, compile=True)(images, params)[0], make(EVERYTHING)(images, params)[0], atol=1e-6, rtol=0
-    )
+    compiled, eager = (make(EVERYTHING, compile=on)(images, params)[0] for on in (True, False))
+    torch.testing.assert_close(compiled, eager, atol=1e-6, rtol=0)
 
 
 @pytest.mark.gpu
