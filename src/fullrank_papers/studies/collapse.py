@@ -5,6 +5,7 @@ figure of the shapes of a spectrum.
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 
 from fullrank import Run, pretrain
@@ -46,8 +47,8 @@ def draw(runs: dict[str, Run], path: Path) -> dict[str, list[float]]:
         axis.set(title=name, ylim=(1e-9, 2))
         last.plot(history.steps, ranks[name], color=color, label=name)
         for alarm in run.metrics.alarms:
-            last.plot(alarm.step, ranks[name][0] / 4, "v", color=color, markersize=8)
-            last.annotate("alarm", (alarm.step, ranks[name][0] / 4), (8, 0), textcoords="offset points", va="center")
+            at, arrow = float(np.interp(alarm.step, history.steps, ranks[name])), {"arrowstyle": "-|>", "color": color}
+            last.annotate("alarm", (alarm.step, at), (0, 28), textcoords="offset points", ha="center", arrowprops=arrow)
     last.set(title="Effective rank", xlabel="step", ylim=(0, None))
     label_ends(last)
     figure.savefig(path, metadata={"Date": None})

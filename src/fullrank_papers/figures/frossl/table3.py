@@ -90,7 +90,9 @@ def plot(rows: Rows) -> MplFigure:
     right.set_yticks(range(len(gaps)), [CONTENDERS[name].label for name in gaps])
     right.yaxis.tick_right()
     right.set_ylim(max(len(gaps), 1) - 0.5, -0.5)
-    right.set(xlabel=f"FroSSL − method, area to epoch {end:g},\npoints, 95 % intervals", title=c.describe_runs(runs))
+    right.set(
+        xlabel=f"FroSSL − method, mean over epochs 1 to {end:g},\npoints, 95 % intervals", title=c.describe_runs(runs)
+    )
     label_ends(*panels)
     return figure
 
