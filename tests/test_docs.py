@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torchvision.io import write_png
+from PIL import Image
 
 import fullrank
 from fullrank import methods
@@ -59,8 +59,7 @@ def world(run, photos, train, tmp_path_factory):
     for name in ("photos", "labelled-photos", "new-photos"):
         shutil.copytree(photos, folder / "path/to" / name)
         for k in range(10):
-            pixels = torch.full((3, 24, 24), 20 * k, dtype=torch.uint8)
-            write_png(pixels, str(folder / "path/to" / name / "dog" / f"flat {k}.png"))
+            Image.new("RGB", (24, 24), (20 * k,) * 3).save(folder / "path/to" / name / "dog" / f"flat {k}.png")
     for name in ("a", "b"):
         shutil.copy(photos / "cat/06.jpg", folder / f"{name}.jpg")
     for name in ("runs/digits", "runs/a", "runs/b", "runs/cifar10-small", "RUN", "their/run"):
