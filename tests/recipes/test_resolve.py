@@ -98,6 +98,8 @@ FOLLOWS = [
     ("cifar10", {"projector.widths": [64, 512]}, {"hyper.invariance": 2.0}),
     ("digits", {"views.0.count": 5}, {"hyper.invariance": 0.25}),
     ("cifar10", {"hyper.log": False}, {"hyper.variance": 255 / 1024**2}),
+    ("imagenet-directclr", {"backbone.name": "resnet18"}, {"hyper.d0": 90, "backbone.arguments": {}}),
+    ("cifar10-wmse", {"batch_size": 64}, {"projector.widths": [1024, 32], "optimizer.lr": 1e-3}),
 ]
 
 
@@ -141,6 +143,16 @@ def test_an_objective_without_a_published_recipe_keeps_the_rest():
     assert with_objective(RECIPES["imagenet-directclr"], "tico").projector.widths == (2048, 2048, 1024)
     own = replace(RECIPES["cifar10"], batch_size=512)  # its own values count
     assert resolve(own, {"objective": "byol"}) == with_objective(own, "byol")
+
+
+def test_d0_is_the_share_of_the_paper_unless_it_is_given():
+    of = {"objective": "directclr"}
+    assert resolve("digits", of).hyper["d0"] == 22  # of 128 features
+    assert resolve("digits", of | {"backbone.name": "resnet50"}).hyper["d0"] == 360
+    assert resolve("digits", of, start=START).hyper["d0"] == 360
+    assert resolve("digits", of | {"hyper.d0": 7}, start=START).hyper["d0"] == 7
+    recipe = resolve("digits", of | {"hyper.d0": 7})
+    assert resolve(recipe, {"epochs": 3}).hyper["d0"] == 7
 
 
 @pytest.mark.parametrize("objective", ["vicreg", "wmse", "corinfomax", "directclr", "byol", "simsiam"])

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
+import torch
 from pydantic_core import to_jsonable_python
 
 from fullrank.errors import UserError, suggest
 from fullrank.images.reading import Reading
-from fullrank.methods.backbones import check_name, has_plain_stem
+from fullrank.methods.backbones import build_backbone, check_name, feature_dim, has_plain_stem
 from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, to_dict
 from fullrank.recipes.user_code import is_imported
@@ -170,6 +171,19 @@ def balanced_weights(recipe: Recipe) -> dict[str, float]:
     return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if recipe.hyper["log"] else min(D, N - 1) / D**2}
 
 
+def leading_share(objective: str, backbone: BackboneConfig) -> dict[str, int]:
+    """Return d0 of DirectCLR for a backbone: the share of the paper, 360 of ResNet-50's 2048 features, and at least 2,
+    because one normalised dimension has no gradient. Empty for another objective.
+
+    >>> leading_share("directclr", BackboneConfig(name="resnet18"))
+    {'d0': 90}
+    """
+    if objective not in ("directclr", "directclr_paper"):
+        return {}
+    with torch.device("meta"):  # without weights
+        return {"d0": max(round(360 / 2048 * feature_dim(build_backbone(backbone))), 2)}
+
+
 def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that follow from the given ones, and are not given themselves.
 
@@ -178,7 +192,8 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
     | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW |
     | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
-    | backbone | timm's own arguments instead of the recipe's, and the stem |
+    | backbone | timm's own arguments instead of the recipe's, and the stem; d0 of DirectCLR (`leading_share`) |
+    | batch size | the last width of the projector, for W-MSE: half the batch, if it is not smaller than the batch |
     | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
     | batch size, projector, number of views, `log` | the weights of FroSSL's terms, which keep their balance |
 
@@ -210,7 +225,14 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     balance, balanced = balanced_weights(recipe), balanced_weights(wanted)
     changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
     found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
-    return {name: value for name, value in found.items() if not is_below(name, given)}
+    widths, N = wanted.projector.widths, wanted.batch_size
+    if wanted.objective == "wmse" and widths and widths[-1] >= N and not wanted.hyper["epsilon"]:
+        found["projector.widths"] = [*widths[:-1], N // 2]
+    found = {name: value for name, value in found.items() if not is_below(name, given)}
+    backbone = with_fields(recipe, found | given).backbone
+    if backbone != recipe.backbone and not is_below("hyper.d0", given):
+        found |= {f"hyper.{name}": value for name, value in leading_share(wanted.objective, backbone).items()}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
