@@ -208,3 +208,16 @@ def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():
     assert recipe.hyper["variance"] == pytest.approx(64 / 64**2)
     assert recipe.hyper["invariance"] == pytest.approx(4 * 128 / 64)
     assert resolve("cifar10-vicreg", {"batch_size": 64}).hyper == RECIPES["cifar10-vicreg"].hyper
+
+
+def test_a_balanced_weight_is_the_number_for_the_batch_the_projector_and_the_views(tmp_path):
+    words = {"hyper.invariance": "balanced", "hyper.variance": "balanced", "hyper.log": False, "views.0.count": 3}
+    recipe = resolve("cifar10-frossl-fork", words | {"batch_size": 64, "projector.widths": [32, 16]})
+    assert recipe.hyper["invariance"] == 4 * 64 / (16 * 2)
+    assert recipe.hyper["variance"] == 16 / 16**2
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"batch_size": 64, "hyper": {"invariance": "balanced"}}))
+    assert resolve(path, {}).hyper["invariance"] == 0.25
+    assert resolve(path, {"batch_size": 128}).hyper["invariance"] == 0.5
+    with pytest.raises(UserError, match="balanced.*number"):
+        resolve("cifar10-vicreg", {"hyper.invariance": "balanced"})

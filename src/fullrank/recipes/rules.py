@@ -14,7 +14,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.images.reading import Reading
 from fullrank.methods.backbones import build_backbone, check_name, feature_dim, has_plain_stem
 from fullrank.methods.config import BackboneConfig
-from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, to_dict
+from fullrank.recipes.recipe import Recipe, balanced_weights, flatten, from_dict, is_below, to_dict
 from fullrank.recipes.user_code import is_imported
 from fullrank.training.config import OptimizerConfig
 
@@ -152,23 +152,6 @@ def stem_for(network: str, size: int) -> Literal["small", "standard"]:
     ['small', 'standard']
     """
     return "small" if size <= LARGEST_SMALL_STEM and has_plain_stem(network) else "standard"
-
-
-def balanced_weights(recipe: Recipe) -> dict[str, float]:
-    """Return the weights of FroSSL's terms that keep their balance: that of the paper's N = 256, D = 1024 and V = 2.
-
-    The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
-    gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
-    an MLP. Source: docs/frossl-study.md, "The invariance weight".
-
-    >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
-    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
-    """
-    N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
-    if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
-        return {}
-    D = projector.widths[-1]
-    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if recipe.hyper["log"] else min(D, N - 1) / D**2}
 
 
 def leading_share(objective: str, backbone: BackboneConfig) -> dict[str, int]:
