@@ -203,6 +203,16 @@ def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(ph
     assert lr == pytest.approx(0.1 * 0.3 * recipe.batch_size / 256)
 
 
+def test_a_start_with_untrained_weights_is_no_continued_training():
+    start = replace(START, model="timm-untrained:resnet50", mean=(0.5,) * 3, std=(0.2,) * 3)
+    recipe = resolve("digits", {}, start=start)
+    assert (recipe.init, recipe.backbone, recipe.data.channels) == (start.model, RESNET, 3)
+    assert (recipe.optimizer, recipe.schedule) == (DIGITS.optimizer, DIGITS.schedule)
+    assert (recipe.data.mean, recipe.data.std) == ((), ())
+    assert resolve(recipe, {"epochs": 20}) == with_fields(recipe, {"epochs": 20})
+    assert resolve(recipe, {}, start=START).optimizer.lr == pytest.approx(0.1 * DIGITS.optimizer.lr)
+
+
 def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():
     recipe = resolve("cifar10-nologs", {"projector.widths": (512, 64), "batch_size": 128})
     assert recipe.hyper["variance"] == pytest.approx(64 / 64**2)
@@ -219,5 +229,5 @@ def test_a_balanced_weight_is_the_number_for_the_batch_the_projector_and_the_vie
     path.write_text(json.dumps({"batch_size": 64, "hyper": {"invariance": "balanced"}}))
     assert resolve(path, {}).hyper["invariance"] == 0.25
     assert resolve(path, {"batch_size": 128}).hyper["invariance"] == 0.5
-    with pytest.raises(UserError, match="balanced.*number"):
+    with pytest.raises(UserError, match=r"balanced.*number"):
         resolve("cifar10-vicreg", {"hyper.invariance": "balanced"})

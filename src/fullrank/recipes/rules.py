@@ -189,13 +189,13 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
     if optimizer != recipe.optimizer.name:
         rate = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
-        found["optimizer.lr"] = rate * (RATE_WITH_INIT if recipe.init else 1.0)
+        found["optimizer.lr"] = rate * (RATE_WITH_INIT if is_trained(recipe.init) else 1.0)
         for name in ("weight_decay", "last_weight_decay", "decay_all"):
             found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
     elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         found["optimizer.lr"] = scaled(recipe.optimizer, ratio)
     if "epochs" in given:
-        longest = wanted.epochs / (WARMUPS_WITH_INIT if recipe.init else WARMUPS)
+        longest = wanted.epochs / (WARMUPS_WITH_INIT if is_trained(recipe.init) else WARMUPS)
         found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
         waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
         found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
@@ -216,6 +216,15 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     if backbone != recipe.backbone and not is_below("hyper.d0", given):
         found |= {f"hyper.{name}": value for name, value in leading_share(wanted.objective, backbone).items()}
     return found
+
+
+def is_trained(init: str) -> bool:
+    """Return whether a run with this `init` starts with trained weights.
+
+    >>> is_trained("timm:resnet18"), is_trained("timm-untrained:resnet18"), is_trained("")
+    (True, False, False)
+    """
+    return bool(init) and not init.startswith("timm-untrained:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +255,11 @@ class Start:
         return self.channels if channels in CONVERTED and self.channels in CONVERTED else channels
 
     def normalization(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
+        """Return the mean and the standard deviation of each channel; empty if they are computed from the images,
+        as for a model that was not trained.
+        """
+        if not is_trained(self.model):
+            return (), ()
         if channels == self.channels:
             return self.mean, self.std
         if channels == 1 and self.mean:
@@ -265,7 +278,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     | learning rate | a tenth |
     | warm-up | at most a fortieth of the epochs |
 
-    A recipe that has an `init` already keeps its learning rate and its warm-up.
+    A recipe that has a trained `init` already keeps its learning rate and its warm-up, and so does a run whose model
+    was not trained (`timm-untrained:NAME`), with the mean and std of the images.
 
     Args:
         recipe: the recipe, with the choices of the user but for single flags.
@@ -280,7 +294,7 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     """
     channels = channels or start.channels_for(recipe.data.channels)
     mean, std = start.normalization(channels)
-    if not recipe.init:
+    if is_trained(start.model) and not is_trained(recipe.init):
         warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
         lr = float(f"{recipe.optimizer.lr * RATE_WITH_INIT:.6g}")  # 0.03, not 0.030000000000000002
         optimizer, schedule = replace(recipe.optimizer, lr=lr), replace(recipe.schedule, warmup=warmup)
