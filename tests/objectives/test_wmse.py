@@ -63,11 +63,14 @@ def test_a_linearly_dependent_feature_has_no_effect_and_no_gradient(loss, randn)
     assert (gradient(explained)[..., 4:] == 0).all()
 
 
-def test_a_slice_with_a_singular_covariance_is_an_error(loss, randn):
-    Z = randn(2, 12, 4)
-    words = r"a slice of 4 samples has a singular covariance in 4 dimensions; expected more than 4.*epsilon"
-    with pytest.raises(UserError, match=words):
-        loss(Z, slice_size=4)
-    with pytest.raises(UserError, match=r"12 samples cannot be divided into slices of 5"):
-        loss(Z, slice_size=5)
-    assert loss(Z, slice_size=4, epsilon=0.1).isfinite()
+@pytest.mark.parametrize(
+    ("N", "slice_size", "remedy"), [(12, 4, "6 or 12"), (12, 5, "6 or 12"), (7, 2, "7"), (4, 4, "")]
+)
+def test_a_slice_that_does_not_fit_is_an_error_that_names_those_that_do(loss, randn, N, slice_size, remedy):
+    Z = randn(2, N, 4)
+    with pytest.raises(UserError, match=rf"slices of {slice_size} of {N} samples in 4 dimensions") as caught:
+        loss(Z, slice_size=slice_size)
+    assert str(caught.value).endswith(f"give hyper.slice_size = {remedy}") == bool(remedy)
+    for fits in remedy.split(" or ") if remedy else ():
+        assert loss(Z, slice_size=int(fits)).isfinite()
+    assert loss(Z, slice_size=N, epsilon=0.1).isfinite()

@@ -98,6 +98,8 @@ FOLLOWS = [
     ("cifar10", {"projector.widths": [64, 512]}, {"hyper.invariance": 2.0}),
     ("digits", {"views.0.count": 5}, {"hyper.invariance": 0.25}),
     ("cifar10", {"hyper.log": False}, {"hyper.variance": 255 / 1024**2}),
+    ("imagenet-directclr", {"backbone.name": "resnet18"}, {"hyper.d0": 90, "backbone.arguments": {}}),
+    ("cifar10-wmse", {"batch_size": 64}, {"projector.widths": [1024, 32], "optimizer.lr": 1e-3}),
 ]
 
 
@@ -141,6 +143,16 @@ def test_an_objective_without_a_published_recipe_keeps_the_rest():
     assert with_objective(RECIPES["imagenet-directclr"], "tico").projector.widths == (2048, 2048, 1024)
     own = replace(RECIPES["cifar10"], batch_size=512)  # its own values count
     assert resolve(own, {"objective": "byol"}) == with_objective(own, "byol")
+
+
+def test_d0_is_the_share_of_the_paper_unless_it_is_given():
+    of = {"objective": "directclr"}
+    assert resolve("digits", of).hyper["d0"] == 22  # of 128 features
+    assert resolve("digits", of | {"backbone.name": "resnet50"}).hyper["d0"] == 360
+    assert resolve("digits", of, start=START).hyper["d0"] == 360
+    assert resolve("digits", of | {"hyper.d0": 7}, start=START).hyper["d0"] == 7
+    recipe = resolve("digits", of | {"hyper.d0": 7})
+    assert resolve(recipe, {"epochs": 3}).hyper["d0"] == 7
 
 
 @pytest.mark.parametrize("objective", ["vicreg", "wmse", "corinfomax", "directclr", "byol", "simsiam"])
@@ -191,8 +203,31 @@ def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(ph
     assert lr == pytest.approx(0.1 * 0.3 * recipe.batch_size / 256)
 
 
+def test_a_start_with_untrained_weights_is_no_continued_training():
+    start = replace(START, model="timm-untrained:resnet50", mean=(0.5,) * 3, std=(0.2,) * 3)
+    recipe = resolve("digits", {}, start=start)
+    assert (recipe.init, recipe.backbone, recipe.data.channels) == (start.model, RESNET, 3)
+    assert (recipe.optimizer, recipe.schedule) == (DIGITS.optimizer, DIGITS.schedule)
+    assert (recipe.data.mean, recipe.data.std) == ((), ())
+    assert resolve(recipe, {"epochs": 20}) == with_fields(recipe, {"epochs": 20})
+    assert resolve(recipe, {}, start=START).optimizer.lr == pytest.approx(0.1 * DIGITS.optimizer.lr)
+
+
 def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():
     recipe = resolve("cifar10-nologs", {"projector.widths": (512, 64), "batch_size": 128})
     assert recipe.hyper["variance"] == pytest.approx(64 / 64**2)
     assert recipe.hyper["invariance"] == pytest.approx(4 * 128 / 64)
     assert resolve("cifar10-vicreg", {"batch_size": 64}).hyper == RECIPES["cifar10-vicreg"].hyper
+
+
+def test_a_balanced_weight_is_the_number_for_the_batch_the_projector_and_the_views(tmp_path):
+    words = {"hyper.invariance": "balanced", "hyper.variance": "balanced", "hyper.log": False, "views.0.count": 3}
+    recipe = resolve("cifar10-frossl-fork", words | {"batch_size": 64, "projector.widths": [32, 16]})
+    assert recipe.hyper["invariance"] == 4 * 64 / (16 * 2)
+    assert recipe.hyper["variance"] == 16 / 16**2
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"batch_size": 64, "hyper": {"invariance": "balanced"}}))
+    assert resolve(path, {}).hyper["invariance"] == 0.25
+    assert resolve(path, {"batch_size": 128}).hyper["invariance"] == 0.5
+    with pytest.raises(UserError, match=r"balanced.*number"):
+        resolve("cifar10-vicreg", {"hyper.invariance": "balanced"})

@@ -45,15 +45,12 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     """
     _, N, D = Z.shape
     n = N if slice_size is None else slice_size
-    if n < 2 or N % n:
-        raise UserError(
-            f"wmse: {N} samples cannot be divided into slices of {n}; choose a hyper.slice_size ≥ 2 that divides it"
-        )
-    if n <= D and epsilon == 0:
-        raise UserError(
-            f"wmse: a slice of {n} samples has a singular covariance in {D} dimensions; expected more than {D}: "
-            "use a larger batch or slice, fewer dimensions, or hyper.epsilon = 0.01"
-        )
+    if n < 2 or N % n or (n <= D and epsilon == 0):
+        works = " or ".join([str(size) for size in range(D + 1, N + 1) if N % size == 0][:3])
+        fewer = f"more than {D} samples, fewer than {N} dimensions, or hyper.epsilon = 0.01 with the whole batch"
+        remedy = f"hyper.slice_size = {works}" if works else fewer
+        expected = f"expected slices of more than {D}, for a regular covariance, that divide the {N}"
+        raise UserError(f"wmse: slices of {n} of {N} samples in {D} dimensions; {expected}; give {remedy}")
     W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon).flatten(1, 2)
     return {"invariance": 2 - 2 * pair_cosines(W, W).mean()}
 

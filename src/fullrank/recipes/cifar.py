@@ -79,14 +79,13 @@ def without_logarithms(recipe: Recipe) -> Recipe:
 
     The paper gives the variance term no weight of its own, but with columns of unit norm its gradient is 1,696 times
     that of the invariance term at N = 256 and D = 1024 (0.33 times with logarithms), so that the raw form cannot be
-    trained. The weight min(D, N − 1)/D² makes its gradient equal to that with logarithms at the optimum, where ‖ZᵀZ‖_F²
-    = D²/min(D, N − 1). Away from the optimum the gradient is larger, which is what the logarithm regulates.
+    trained. With the weight min(D, N − 1)/D² (`balanced_weights`) its gradient is that with logarithms at the optimum,
+    where ‖ZᵀZ‖_F² = D²/min(D, N − 1). Away from the optimum it is larger, which is what the logarithm regulates.
 
     >>> without_logarithms(CIFAR10).hyper["variance"] == 255 / 1024**2
     True
     """
-    D, N = recipe.projector.widths[-1], recipe.batch_size
-    return replace(recipe, hyper={**recipe.hyper, "log": False, "variance": min(D, N - 1) / D**2})
+    return replace(recipe, hyper={**recipe.hyper, "log": False, "variance": "balanced"})
 
 
 def no_logs_entry(recipe: Recipe) -> Entry:

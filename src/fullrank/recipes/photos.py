@@ -7,7 +7,7 @@ from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import check_name, is_built_for_one_size
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_weights, scaled, stem_for
+from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, scaled, stem_for
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
@@ -53,7 +53,7 @@ def photos_recipe(
     check_name(network)
     transformer = is_built_for_one_size(network)
     optimizer = VISION_TRANSFORMER if transformer else OPTIMIZERS["adamw"]
-    recipe = Recipe(
+    return Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
@@ -65,8 +65,8 @@ def photos_recipe(
         schedule=ScheduleConfig(warmup=min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)),
         epochs=epochs,
         batch_size=batch_size,
+        hyper={"invariance": "balanced"},
     )
-    return replace(recipe, hyper={"invariance": balanced_weights(recipe)["invariance"]})
 
 
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:

@@ -167,7 +167,8 @@ class Recipe:
     Attributes:
         name: Name of the recipe, and of the folder of its runs.
         objective: A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function.
-        hyper: Hyperparameters of the objective; missing ones are filled in from its signature.
+        hyper: Hyperparameters of the objective; missing ones are filled in from its signature. The word "balanced" for
+            a weight of FroSSL becomes the number of `balanced_weights`.
         method_builder: A user's function that builds the method, package.module:builder; empty: the library's builder
             for the objective.
         method: Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the
@@ -221,9 +222,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if not user_code.is_imported(self.objective):
             return
-        hyper = user_code.fill_defaults(
-            user_code.find_objective(self.objective), self.hyper, f"objective '{self.objective}'"
-        )
+        balanced = {name: x for name, x in balanced_weights(self).items() if self.hyper.get(name) == "balanced"}
+        objective, what = user_code.find_objective(self.objective), f"objective '{self.objective}'"
+        hyper = user_code.fill_defaults(objective, {**self.hyper, **balanced}, what)
         object.__setattr__(self, "hyper", hyper)
         if user_code.is_imported(self.method_builder):
             builder = user_code.find_builder(self.method_builder, self.objective)
@@ -279,6 +280,23 @@ def is_below(name: str, parents: Collection[str]) -> bool:
 def is_folder_name(name: str) -> bool:
     """Return whether a name is that of one folder on every system, not a path."""
     return bool(re.fullmatch(FOLDER_NAME, name)) and len(name.encode(errors="replace")) <= 200
+
+
+def balanced_weights(recipe: Recipe) -> dict[str, float]:
+    """Return the weights of FroSSL's terms that keep their balance: that of the paper's N = 256, D = 1024 and V = 2.
+
+    The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
+    gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
+    an MLP. A weight "balanced" in `hyper` becomes this number. Source: docs/frossl-study.md, "The invariance weight".
+
+    >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
+    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
+    """
+    N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
+    if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
+        return {}
+    D, log = projector.widths[-1], recipe.hyper.get("log", True)
+    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if log else min(D, N - 1) / D**2}
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

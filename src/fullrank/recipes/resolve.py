@@ -7,7 +7,7 @@ The fields that follow from it are computed here, once: a larger batch has a lar
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fullrank.recipes.catalog import ENTRIES, RECIPES
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.published import Entry
 from fullrank.recipes.recipe import Recipe, flatten, is_below, read_recipe, to_dict
-from fullrank.recipes.rules import Start, explain_start, following, plain_fields, with_fields, with_start
+from fullrank.recipes.rules import Start, explain_start, following, leading_share, plain_fields, with_fields, with_start
 from fullrank.recipes.user_code import find_objective, import_function
 
 # The name of the general recipe, for which `data.source` names the images.
@@ -74,7 +74,7 @@ def resolve(
     if base is None:
         base, info = general_recipe(source, given, start)
     base = for_objective(base, objective or base.objective, builder, notify)
-    follows = following(base, given)
+    follows = following(base, given | ({"backbone": asdict(start.backbone)} if start else {}))
     recipe = with_fields(base, follows | given)
     if start is not None:
         recipe = with_fields(with_start(recipe, start, channels=given.get("data.channels")), given)
@@ -179,7 +179,8 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     """Return the recipe with another objective, the defaults of that objective, and a projector that fits it.
 
     A name with a colon is imported, so give only functions that you trust. An objective that takes the representation R
-    gets no projector. `MAX_EMBEDDING_DIMENSIONS` limits the dimension for some objectives.
+    gets no projector, and DirectCLR the paper's share of the backbone's features. `MAX_EMBEDDING_DIMENSIONS` limits
+    the dimension for some objectives.
     `optimizer.constant_predictor` is a choice of SimSiam's recipe, so another objective has it switched off.
 
     Raises:
@@ -202,6 +203,6 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
     if objective != recipe.objective:
         optimizer = replace(optimizer, constant_predictor=False)
-    hyper = recipe.hyper if objective == recipe.objective else {}
+    hyper = recipe.hyper if objective == recipe.objective else leading_share(objective, recipe.backbone)
     own = {"objective": objective, "hyper": hyper, "method_builder": method_builder, "method": {}}
     return replace(recipe, **own, projector=projector, optimizer=optimizer)

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
+import torch
 from pydantic_core import to_jsonable_python
 
 from fullrank.errors import UserError, suggest
 from fullrank.images.reading import Reading
-from fullrank.methods.backbones import check_name, has_plain_stem
+from fullrank.methods.backbones import build_backbone, check_name, feature_dim, has_plain_stem
 from fullrank.methods.config import BackboneConfig
-from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, to_dict
+from fullrank.recipes.recipe import Recipe, balanced_weights, flatten, from_dict, is_below, to_dict
 from fullrank.recipes.user_code import is_imported
 from fullrank.training.config import OptimizerConfig
 
@@ -153,21 +154,17 @@ def stem_for(network: str, size: int) -> Literal["small", "standard"]:
     return "small" if size <= LARGEST_SMALL_STEM and has_plain_stem(network) else "standard"
 
 
-def balanced_weights(recipe: Recipe) -> dict[str, float]:
-    """Return the weights of FroSSL's terms that keep their balance: that of the paper's N = 256, D = 1024 and V = 2.
+def leading_share(objective: str, backbone: BackboneConfig) -> dict[str, int]:
+    """Return d0 of DirectCLR for a backbone: the share of the paper, 360 of ResNet-50's 2048 features, and at least 2,
+    because one normalised dimension has no gradient. Empty for another objective.
 
-    The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
-    gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
-    an MLP. Source: docs/frossl-study.md, "The invariance weight".
-
-    >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
-    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
+    >>> leading_share("directclr", BackboneConfig(name="resnet18"))
+    {'d0': 90}
     """
-    N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
-    if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
+    if objective not in ("directclr", "directclr_paper"):
         return {}
-    D = projector.widths[-1]
-    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if recipe.hyper["log"] else min(D, N - 1) / D**2}
+    with torch.device("meta"):  # without weights
+        return {"d0": max(round(360 / 2048 * feature_dim(build_backbone(backbone))), 2)}
 
 
 def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +175,8 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     | epochs | the warm-up takes at most a fifth of them, and so do the waits of SwAV and DINO (`WAITS`) |
     | batch size | the learning rate: linear for LARS and SGD, the square root for Adam and AdamW |
     | size of the views | the stem of a ResNet: small for views of at most 64 px, else standard |
-    | backbone | timm's own arguments instead of the recipe's, and the stem |
+    | backbone | timm's own arguments instead of the recipe's, and the stem; d0 of DirectCLR (`leading_share`) |
+    | batch size | the last width of the projector, for W-MSE: half the batch, if it is not smaller than the batch |
     | optimizer | its learning rate for this batch, and its weight decay, without biases and norms (`OPTIMIZERS`) |
     | batch size, projector, number of views, `log` | the weights of FroSSL's terms, which keep their balance |
 
@@ -191,13 +189,13 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
     if optimizer != recipe.optimizer.name:
         rate = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
-        found["optimizer.lr"] = rate * (RATE_WITH_INIT if recipe.init else 1.0)
+        found["optimizer.lr"] = rate * (RATE_WITH_INIT if is_trained(recipe.init) else 1.0)
         for name in ("weight_decay", "last_weight_decay", "decay_all"):
             found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
     elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         found["optimizer.lr"] = scaled(recipe.optimizer, ratio)
     if "epochs" in given:
-        longest = wanted.epochs / (WARMUPS_WITH_INIT if recipe.init else WARMUPS)
+        longest = wanted.epochs / (WARMUPS_WITH_INIT if is_trained(recipe.init) else WARMUPS)
         found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
         waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
         found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
@@ -210,7 +208,23 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     balance, balanced = balanced_weights(recipe), balanced_weights(wanted)
     changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
     found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
-    return {name: value for name, value in found.items() if not is_below(name, given)}
+    widths, N = wanted.projector.widths, wanted.batch_size
+    if wanted.objective == "wmse" and widths and widths[-1] >= N and not wanted.hyper["epsilon"]:
+        found["projector.widths"] = [*widths[:-1], N // 2]
+    found = {name: value for name, value in found.items() if not is_below(name, given)}
+    backbone = with_fields(recipe, found | given).backbone
+    if backbone != recipe.backbone and not is_below("hyper.d0", given):
+        found |= {f"hyper.{name}": value for name, value in leading_share(wanted.objective, backbone).items()}
+    return found
+
+
+def is_trained(init: str) -> bool:
+    """Return whether a run with this `init` starts with trained weights.
+
+    >>> is_trained("timm:resnet18"), is_trained("timm-untrained:resnet18"), is_trained("")
+    (True, False, False)
+    """
+    return bool(init) and not init.startswith("timm-untrained:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +255,11 @@ class Start:
         return self.channels if channels in CONVERTED and self.channels in CONVERTED else channels
 
     def normalization(self, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the mean and the standard deviation of each channel; empty if they are computed from the images."""
+        """Return the mean and the standard deviation of each channel; empty if they are computed from the images,
+        as for a model that was not trained.
+        """
+        if not is_trained(self.model):
+            return (), ()
         if channels == self.channels:
             return self.mean, self.std
         if channels == 1 and self.mean:
@@ -260,7 +278,8 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     | learning rate | a tenth |
     | warm-up | at most a fortieth of the epochs |
 
-    A recipe that has an `init` already keeps its learning rate and its warm-up.
+    A recipe that has a trained `init` already keeps its learning rate and its warm-up, and so does a run whose model
+    was not trained (`timm-untrained:NAME`), with the mean and std of the images.
 
     Args:
         recipe: the recipe, with the choices of the user but for single flags.
@@ -275,7 +294,7 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     """
     channels = channels or start.channels_for(recipe.data.channels)
     mean, std = start.normalization(channels)
-    if not recipe.init:
+    if is_trained(start.model) and not is_trained(recipe.init):
         warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
         lr = float(f"{recipe.optimizer.lr * RATE_WITH_INIT:.6g}")  # 0.03, not 0.030000000000000002
         optimizer, schedule = replace(recipe.optimizer, lr=lr), replace(recipe.schedule, warmup=warmup)
