@@ -210,9 +210,10 @@ class Evaluation:
         write_evaluations(Path(path), [self], overwrite=overwrite)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        yield from (table for table in (_score_table(self), _class_table(self)) if table.row_count)
-        lines = (*self.notes, self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}")
+        lines = (self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}")
         yield from (Text(printable(line)) for line in lines if line)
+        yield from [_score_table(self)] if self.scores else []
+        yield from (Text(printable(line)) for line in self.notes)
 
 
 def main_score(scores: Sequence[Score]) -> Score | None:
@@ -248,10 +249,12 @@ def _table(corner: str, cells: dict[tuple[str, str], str]) -> Table:
 
 def _score_table(evaluation: Evaluation) -> Table:
     """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row
-    guessing.
+    guessing. AUROC, the interval of the balanced accuracy, and the classes are in the report.
     """
     shown = evaluation.headlines
     cells = {(score.name, score.features): _cell(score) for score in shown}
+    balanced = (score for score in evaluation.by_class(()).get(BALANCED, {}).values() if isinstance(score, Score))
+    cells |= {(BALANCED, score.features): _cell(replace(score, low=None)) for score in balanced}
     if evaluation.chance is not None:
         cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
     table = _table("%", cells)
@@ -261,20 +264,6 @@ def _score_table(evaluation: Evaluation) -> Table:
     notes += ["[ ]: 95 % interval over the test images"] if any(score.low is not None for score in shown) else []
     table.caption, table.caption_justify = "; ".join(notes) or None, "left"
     return table
-
-
-def _class_table(evaluation: Evaluation) -> Table:
-    """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
-    main = evaluation.main
-    if main is None:
-        return Table()
-    results = evaluation.by_class(main.per_class if len(main.per_class) <= LARGEST_CONFUSION else ())
-    cells = {
-        (row, column): _cell(value) if isinstance(value, Score) else f"{100 * value:.1f}"
-        for row, values in results.items()
-        for column, value in values.items()
-    }
-    return _table(main.name, cells)
 
 
 @config

@@ -158,19 +158,20 @@ def unfinished(model: Model) -> str:
     return f"{model.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
 
 
-def accuracy_during_training(model: Model) -> dict[float, float]:
-    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
-    models, and for a damaged log, which is not a reason to lose the scores.
+def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
+    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint, and its number of
+    test images; nothing for other models, and for a damaged log, which is not a reason to lose the scores.
     """
     if model.path is None or model.step is None:
-        return {}
+        return {}, 0
     try:
         rows, _ = read_jsonl(model.path / "metrics.jsonl")
         rows = [row for row in rows if row.get("kind") == "online" and row["step"] <= model.step]
-        last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
-        return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
+        probe, images = next(((row.get("probe"), row["images"]) for row in reversed(rows)), ("", 0))
+        rows = [row for row in rows if (row.get("probe"), row["images"]) == (probe, images)]  # not with other labels
+        return {row["epoch"]: row["accuracy"] for row in rows}, images
     except (ValueError, KeyError, TypeError):
-        return {}
+        return {}, 0
 
 
 def overlap(model: Model, test: AnyImages) -> str:

@@ -1,10 +1,10 @@
 """The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
-from math import isfinite, isinf, sqrt
+from math import isfinite, isinf
 from typing import NamedTuple
 
 from fullrank.evaluation.score import Evaluation
-from fullrank.evaluation.verdict import decide, verdict
+from fullrank.evaluation.verdict import decide, standard_error, still_rising, verdict
 from fullrank.report.summary import RunSummary, look_up, series
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
@@ -155,11 +155,11 @@ def _signs(run: RunSummary) -> dict[str, bool]:
     for accuracy, majority, n in ((row.probe_accuracy, row.probe_majority, row.probe_images) for row in probed):
         if accuracy is not None and majority is not None and n:
             text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
-            signs[text] = accuracy > majority + 2 * sqrt(majority * (1 - majority) / n)
-    linear = [row for row in run.online if row.probe == "linear"]
+            signs[text] = accuracy > majority + 2 * standard_error(majority, images=n)
+    linear = [row for row in run.online if row.probe == "linear" and row.images == run.online[-1].images]
     if len(linear) > 1 and not linear[0].step:
         first, last = linear[0], linear[-1]
-        error = sqrt(sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)))
+        error = standard_error(first.accuracy, last.accuracy, images=last.images)
         text = f"A linear probe on {count(last.images)} labelled test images: {percent(first.accuracy)} before the "
         signs[f"{text}first step, {percent(last.accuracy)} at the end."] = last.accuracy > first.accuracy + 2 * error
     return signs
@@ -167,15 +167,17 @@ def _signs(run: RunSummary) -> dict[str, bool]:
 
 def _improvement(run: RunSummary) -> str:
     """Return a sentence if the held-out loss of a finished run made a part of its whole decrease, from the largest to
-    the last value, in the last quarter of the run.
+    the last value, in the last quarter of the run; with the accuracy of the online probe if it tells a trend too.
     """
     steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
     if len(losses) < MIN_LOSSES or unfinished_sentence(run):
         return ""
     before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
     share = (before - losses[-1]) / max(losses.max() - losses[-1], 1e-300)
-    made = f"the last quarter made {percent(share, 0)} of the decrease of the held-out loss, so more epochs may help"
-    return f"Still improving at the end: {made}." if share >= STILL_IMPROVING else ""
+    made = f"the last quarter made {percent(share, 0)} of the decrease of the loss on held-out images"
+    probed = {row.epoch: row.probe_accuracy for row in run.spectrum if row.probe_accuracy is not None}
+    trend = still_rising(probed, run.spectrum[-1].probe_images or 0)
+    return f"Still improving at the end: {'; '.join(filter(None, (made, trend)))}." if share >= STILL_IMPROVING else ""
 
 
 def _headline(run: RunSummary) -> str:
