@@ -187,10 +187,11 @@ def test_unreadable_images_are_left_out_and_counted(tmp_path, preprocess):
         fullrank.evaluate("timm-untrained:test_resnet", str(tmp_path), **KNN)
 
 
-@pytest.mark.parametrize("label", [-1, 0])
-def test_labels_that_score_nothing_are_a_user_error(few, label):
+@pytest.mark.parametrize("labels", [[], [0] * 60, [0, 1] * 3])  # none, of a single class, six
+def test_labels_that_score_nothing_are_a_user_error(few, labels):
+    labels = labels + [-1] * (60 - len(labels))
     with pytest.raises(UserError, match="nothing can be scored"):
-        fullrank.evaluate("timm-untrained:test_resnet", (few[0].pixels, [label] * 60), **KNN)
+        fullrank.evaluate("timm-untrained:test_resnet", (few[0].pixels, labels), **KNN)
 
 
 def test_several_labels_an_image_are_scored_with_the_supervised_network(digits):

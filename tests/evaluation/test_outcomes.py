@@ -1,6 +1,7 @@
 """Bootstrap, metrics, comparisons and the verdict, against scikit-learn and hand calculations."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -215,12 +216,27 @@ def test_new_scores_never_remove_others(tmp_path):
     assert [score.value for score in first.scores] == [0.3, 0.2]
     assert second.find("knn").value == 0.4
     for probe, verdict_of in (("linear", "A"), ("knn", "B")):  # the comparisons of the verdict come first
-        add_evaluation(path, replace(entry(0.5), comparisons=(replace(RAW, probe=probe),), verdict=verdict_of))
+        add_evaluation(path, replace(entry(0.9), comparisons=(replace(RAW, probe=probe),), verdict=verdict_of))
     merged = read_evaluations(path)[-1]
     assert (merged.comparisons[0].probe, merged.verdict) == ("knn", "B")
+    assert add_evaluation(path, entry(0.9))[0].verdict == "B"  # of the same value
+    assert add_evaluation(path, entry(0.6))[0].verdict == ""  # the verdict was about another value
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_evaluations(path)
+
+
+def test_evaluations_at_the_same_time_lose_nothing(tmp_path):
+    def add(k):
+        score = Score(features="backbone", probe="knn", value=0.5, settings={"k": k})
+        add_evaluation(
+            tmp_path / "evaluation.json", Evaluation(model="a", train_images=8, test_images=2, scores=(score,))
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    (entry,) = read_evaluations(tmp_path / "evaluation.json")
+    assert {score.settings["k"] for score in entry.scores} == set(range(24))
 
 
 def test_protocols_are_checked():

@@ -15,7 +15,7 @@ from rich.text import Text
 from fullrank.config import Count, JsonObject, config, from_json
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.protocol import score_name
-from fullrank.files import atomic_write, read_text
+from fullrank.files import atomic_write, locked, read_text
 
 ACCURACY, TOP5, BALANCED, AUROC = "accuracy", "top-5 accuracy", "balanced accuracy", "AUROC"
 # The main metric of images with several labels each.
@@ -299,23 +299,34 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
     """Add an evaluation to evaluation.json, and return its entry with the number of earlier scores that it replaced.
 
     Scores of the same checkpoint and images are one entry, which becomes the last. In it, a new score replaces the
-    score of the same feature set, probe, settings and metric; all others stay.
+    score of the same feature set, probe, settings and metric; all others stay. An earlier verdict stays as long as the
+    score that it speaks of has its value. Processes that add scores wait for each other.
+
+    Raises:
+        UserError: the file is damaged, or cannot be written.
     """
-    stored = read_evaluations(path)
-    same = [each for each in stored if _images(each) == _images(new)]
-    scores = {score.key: score for each in same for score in each.scores}
-    replaced = sum(score.key in scores for score in new.scores)
-    comparisons: dict[tuple[str, str], Comparison] = {}
-    for each in (each for entry in (new, *reversed(same)) for each in entry.comparisons):
-        comparisons.setdefault((each.name, each.against), each)
-    merged = replace(
-        new,
-        scores=tuple((scores | {score.key: score for score in new.scores}).values()),
-        comparisons=tuple(comparisons.values()),
-        verdict=next((each.verdict for each in (new, *reversed(same)) if each.verdict), ""),
-        finetuned=next((each.finetuned for each in (new, *reversed(same)) if each.finetuned), ""),
-    )
-    write_evaluations(path, [*(each for each in stored if each not in same), merged])
+    with locked(path.with_name(f".{path.name}.lock")):
+        stored = read_evaluations(path)
+        same = [each for each in stored if _images(each) == _images(new)]
+        scores = {score.key: score for each in same for score in each.scores}
+        replaced = sum(score.key in scores for score in new.scores)
+        scores |= {score.key: score for score in new.scores}
+        values = {score.name: score.value for score in scores.values() if score.features == "backbone"}
+
+        def stands(comparison: Comparison) -> bool:  # fine-tuning has a sentence of its own
+            return comparison.probe == "finetune" or values.get(comparison.name) in (None, comparison.value)
+
+        entries, comparisons = [new, *reversed(same)], dict[tuple[str, str], Comparison]()
+        for comparison in (found for each in entries for found in filter(stands, each.comparisons)):
+            comparisons.setdefault((comparison.name, comparison.against), comparison)
+        merged = replace(
+            new,
+            scores=tuple(scores.values()),
+            comparisons=tuple(comparisons.values()),
+            verdict=next((each.verdict for each in entries if each.verdict and all(map(stands, each.comparisons))), ""),
+            finetuned=next((each.finetuned for each in entries if each.finetuned), ""),
+        )
+        write_evaluations(path, [*(each for each in stored if each not in same), merged])
     return merged, replaced
 
 

@@ -84,13 +84,15 @@ class RunSummary:
         return self.spectrum[-1].full_metrics(location) if self.spectrum else None
 
     def evaluations_by_relevance(self) -> list[Evaluation]:
-        """Return the evaluations on the data of the training, then the others, each with the newest first."""
+        """Return the evaluations on the data of the training, then the others, each with the most test images first;
+        of equally many, the newest.
+        """
 
         def is_other(evaluation: Evaluation) -> bool:  # `photos[test]` and `photos (held out)` are of the source photos
             rest = evaluation.data.removeprefix(self.data)
             return not self.data or rest == evaluation.data or rest[:1] not in ("", "[", " ", ",")
 
-        return sorted(reversed(self.evaluations), key=is_other)
+        return sorted(reversed(self.evaluations), key=lambda each: (is_other(each), -each.test_images))
 
 
 def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> tuple[list[int], np.ndarray]:
