@@ -162,11 +162,6 @@ class Evaluation:
         """What guessing is: the most frequent class, or equal scores for multi-label images."""
         return "equal scores" if any(score.metric == MAP for score in self.scores) else "majority class"
 
-    @property
-    def headlines(self) -> tuple[Score, ...]:
-        """The scores that tables list: without balanced accuracy and AUROC, which belong to the results by class."""
-        return tuple(score for score in self.scores if score.metric not in (BALANCED, AUROC))
-
     def find(self, probe: str, metric: str | None = None, features: str = "backbone") -> Score:
         """Return the score of a probe by its name in `PROBES` or its text; the main metric by default.
 
@@ -238,26 +233,20 @@ def _cell(score: Score) -> str:
     return f"{value} ± {sd}" if sd else f"{value}\n[{low} {high}]" if low else f"{value}"
 
 
-def _table(corner: str, cells: dict[tuple[str, str], str]) -> Table:
-    """Build a table of (row, column) → text."""
-    columns = dict.fromkeys(column for _, column in cells)
-    table = Table(corner, *(Column(Text(printable(name)), justify="right", overflow="fold") for name in columns))
-    for row in dict.fromkeys(row for row, _ in cells):
-        table.add_row(Text(printable(row)), *(cells.get((row, column), "") for column in columns))
-    return table
-
-
 def _score_table(evaluation: Evaluation) -> Table:
     """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row
     guessing. AUROC, the interval of the balanced accuracy, and the classes are in the report.
     """
-    shown = evaluation.headlines
+    shown = [score for score in evaluation.scores if score.metric not in (BALANCED, AUROC)]
     cells = {(score.name, score.features): _cell(score) for score in shown}
     balanced = (score for score in evaluation.by_class(()).get(BALANCED, {}).values() if isinstance(score, Score))
     cells |= {(BALANCED, score.features): _cell(replace(score, low=None)) for score in balanced}
     if evaluation.chance is not None:
         cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
-    table = _table("%", cells)
+    columns = dict.fromkeys(column for _, column in cells)
+    table = Table("%", *(Column(Text(printable(name)), justify="right", overflow="fold") for name in columns))
+    for row in dict.fromkeys(row for row, _ in cells):
+        table.add_row(Text(printable(row)), *(cells.get((row, column), "") for column in columns))
     table.title, table.title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
     repeated = sorted({score.n for score in shown if score.sd is not None})
     notes = [f"±: standard deviation of n = {', '.join(map(str, repeated))} repetitions"] if repeated else []

@@ -1,6 +1,7 @@
 """What a report shows of one run: the content of its directory, with a note for each missing or damaged file."""
 
 import io
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +105,15 @@ def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> t
     """
     points = [(row.step, y) for row in rows if (y := value(row)) is not None]
     return [step for step, _ in points], np.array([y for _, y in points], dtype=float)
+
+
+def short(source: str) -> str:
+    """Return a source of images with the name of its folder instead of an absolute path.
+
+    >>> short("folder:/data/photos[test]"), short("hf:owner/name"), short("digits (held out)")
+    ('folder:photos[test]', 'hf:owner/name', 'digits (held out)')
+    """
+    return re.sub(r"(?:^|(?<=:))/(?!/)\S*/(?=[^/\s])", "", source)
 
 
 def look_up(tree: Any, name: str) -> Any:

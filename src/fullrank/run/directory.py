@@ -25,17 +25,8 @@ from fullrank.training import Checkpoint, list_checkpoints
 
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
-    *(
-        "neighbours.json",
-        "report.html",
-        "row.json",
-        INITIAL,
-        "checkpoints",
-        "tensorboard",
-        "wandb",
-        ".lock",
-        ".evaluation.json.lock",
-    ),
+    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints"),
+    *("tensorboard", "wandb", ".lock", ".evaluation.json.lock"),
 )
 # The file that makes a folder a run, and the file that marks a run which a new one replaces.
 RECIPE, REPLACED = "recipe.json", ".replaced"

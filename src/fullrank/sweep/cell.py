@@ -19,7 +19,6 @@ from fullrank.run.directory import check_free, is_run
 from fullrank.run.environment import PACKAGES, source_digests
 from fullrank.run.pretrain import pretrain
 from fullrank.run.resume import resumed_recipe
-from fullrank.run.terminal import status_line
 from fullrank.sweep.grid import Cell
 from fullrank.sweep.row import ROW, EvaluationPlan, OnlineScore, Row, identify, read_row
 
@@ -120,8 +119,7 @@ def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> d
     for data in plan.data_sets(own):
         other = None if data is own else replace(data, subset=min(subset, len(split(data).train)))
         options: dict[str, Any] = {"probes": plan.probes, "baselines": False, "train_subset": bool(subset)}
-        with status_line(console) as notify:
-            evaluation = evaluate(path, other, **options, notify=notify)
+        evaluation = evaluate(path, other, **options, notify=console.print)
         found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]
         scores[identify(data)[0]] = {s.name if s.probe == "fractions" else s.probe: s.value for s in found}
         test_images = test_images or evaluation.test_images
