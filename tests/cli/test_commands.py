@@ -18,3 +18,4 @@ def test_a_command_prints_its_result_and_writes_it(words, printed, written, copy
     monkeypatch.chdir(tmp_path)
     status, out, err = fullrank(*words.replace("RUN", str(copy)).split())
     assert (status, printed in out, Path(written).exists()) == (0, True, True), err
+    assert "backbone: features" not in err  # a step of the work is shown on a terminal alone

@@ -1,6 +1,7 @@
 """Bootstrap, metrics, comparisons and the verdict, against scikit-learn and hand calculations."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -178,21 +179,26 @@ def test_needed_images_grow_with_the_square_of_the_relative_width():
 
 
 def test_curves_say_whether_labels_or_epochs_may_help():
-    assert "50.0 % with 1 label per class to 60.0 % with 2" in rising({2: 0.6, 1: 0.5})
-    assert "may help little" in rising({5: 0.6, 10: 0.601})
-    assert rising({5: 0.6}) == ""
+    assert "50.0 % with 1 label per class to 60.0 % with 2" in rising({2: 0.6, 1: 0.5}, 500)
+    assert rising({5: 0.6}, 500) == ""
     line = {float(e): 0.2 + 0.01 * e for e in range(0, 31, 3)}
-    assert "38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(line)
-    flat = {0.0: 0.2, 10.0: 0.3, 20.0: 0.4, 30.0: 0.405}
-    assert "hardly changed after epoch 20" in still_rising(flat)
-    assert "fell after epoch 20" in still_rising(flat | {30.0: 0.2})
+    assert "38.0 % after epoch 18 to 50.0 % after epoch 30" in still_rising(line, 500)
+    fell = {0.0: 0.2, 10.0: 0.3, 20.0: 0.4, 30.0: 0.2}
+    assert "may not help" in still_rising(fell, 500)
     for short in ({}, {0.0: 0.2, 1.0: 0.3}, {0.0: 0.2, 1.0: 0.3, 2.0: 0.35, 100.0: 0.6}):
-        assert still_rising(short) == ""
+        assert still_rising(short, 500) == ""
     unsure, worse = replace(RAW, low=-0.1), replace(RAW, difference=-0.1, low=-0.15, high=-0.05)
     assert "labels" in verdict([unsure], {1: 0.5, 2: 0.6})
     assert "labels" not in verdict([RAW], {1: 0.5, 2: 0.6})
-    assert "more epochs may not help" in verdict([worse], training=flat)
-    assert "epochs" not in verdict([RAW], training=flat)
+    assert "more epochs may not help" in verdict([worse], training=fell, images=500)
+    assert "epochs" not in verdict([RAW], training=fell, images=500)
+
+
+def test_no_trend_is_told_within_two_standard_errors():
+    one_image_more = {0.0: 0.25, 10.0: 0.2, 20.0: 0.2, 30.0: 0.2125}  # of 80
+    assert still_rising(one_image_more, 80) == still_rising(one_image_more, 0) == ""
+    rise = {1: 0.5, 2: 0.6}  # two standard errors are 0.1 of about 196 images
+    assert (rising(rise, 190) == "", rising(rise, 200) == "") == (True, False)
 
 
 def test_new_scores_never_remove_others(tmp_path):
@@ -210,12 +216,27 @@ def test_new_scores_never_remove_others(tmp_path):
     assert [score.value for score in first.scores] == [0.3, 0.2]
     assert second.find("knn").value == 0.4
     for probe, verdict_of in (("linear", "A"), ("knn", "B")):  # the comparisons of the verdict come first
-        add_evaluation(path, replace(entry(0.5), comparisons=(replace(RAW, probe=probe),), verdict=verdict_of))
+        add_evaluation(path, replace(entry(0.9), comparisons=(replace(RAW, probe=probe),), verdict=verdict_of))
     merged = read_evaluations(path)[-1]
     assert (merged.comparisons[0].probe, merged.verdict) == ("knn", "B")
+    assert add_evaluation(path, entry(0.9))[0].verdict == "B"  # of the same value
+    assert add_evaluation(path, entry(0.6))[0].verdict == ""  # the verdict was about another value
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_evaluations(path)
+
+
+def test_evaluations_at_the_same_time_lose_nothing(tmp_path):
+    def add(k):
+        score = Score(features="backbone", probe="knn", value=0.5, settings={"k": k})
+        add_evaluation(
+            tmp_path / "evaluation.json", Evaluation(model="a", train_images=8, test_images=2, scores=(score,))
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    (entry,) = read_evaluations(tmp_path / "evaluation.json")
+    assert {score.settings["k"] for score in entry.scores} == set(range(24))
 
 
 def test_protocols_are_checked():

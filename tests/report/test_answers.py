@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.report.answers import did_it_learn, evaluation_notes, is_it_better, is_it_healthy, notes
+from fullrank.report.answers import UNTRAINED, did_it_learn, evaluation_notes, is_it_better, is_it_healthy, notes
 
 
 def improving(losses, spectrum_row, **fields):
@@ -10,25 +10,28 @@ def improving(losses, spectrum_row, **fields):
     return [spectrum_row(step, held_out_loss=loss, **fields) for step, loss in zip(steps, losses, strict=True)]
 
 
-def test_without_intervals_the_answer_gives_loss_and_accuracy(make_summary, train_row, spectrum_row, score, evaluation):
-    spectrum = improving([None, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.25], spectrum_row)
-    scores = evaluation(score(value=0.44), score("raw pixels", value=0.268), data="photos")
-    answer = did_it_learn(make_summary(train=[train_row(80)], spectrum=spectrum, evaluations=(scores,)))
-    for text in ("2.25", "44.0", "raw pixels 26.8", "10.0", "photos", "Still improving"):
-        assert text in answer.text.replace("\N{NO-BREAK SPACE}", " ")
+def test_more_epochs_may_help_only_where_the_images_carry_it(make_summary, spectrum_row):
+    def answer(images, accuracies=(0.1, 0.2, 0.3, 0.4, 0.5)):
+        rows = [spectrum_row(10 * k, probe_accuracy=a, of_probe=(images, 0.1)) for k, a in enumerate(accuracies)]
+        return did_it_learn(make_summary(spectrum=rows)).text
+
+    assert "ore epochs may help" in answer(500)
+    assert "ore epochs" not in answer(40) + answer(500, (0.1, 0.5, 0.5, 0.5, 0.5))
 
 
-@pytest.mark.parametrize(
-    "losses",
-    [
-        [9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5],
-        [9.0, 8.0, 7.0, 2.0, 1.0, 0.5, 0.3, 0.3, 0.4, 0.5],  # it rose
-        [1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
-        [9.0, 8.0, 1.0],  # too few evaluations
-    ],
-)
-def test_other_runs_are_not_still_improving(make_summary, spectrum_row, losses):
-    assert "Still" not in did_it_learn(make_summary(spectrum=improving(losses, spectrum_row))).text
+def test_a_newcomer_reads_the_accuracies_once(make_summary, score, evaluation):
+    scores = [score(name, "few-shot", value, labels=2) for name, value in (("backbone", 0.903), (UNTRAINED, 0.471))]
+    run = make_summary(evaluations=(evaluation(*scores, untrained_backbone=(0.1, 0.3)),))
+    text = did_it_learn(run).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "right on 80.0 %, on the untrained network’s 60.0 %" in text
+    assert "90.3 % and 47.1 %" in text
+    assert "60.0" not in is_it_better(run).text + " ".join(evaluation_notes(run))
+
+
+def test_paths_are_names(make_summary, evaluation):
+    run = make_summary(evaluations=(evaluation(data="/data/photos[test]", untrained_backbone=(0.1, 0.3)),))
+    assert "/data" not in did_it_learn(run).text + " ".join(evaluation_notes(run))
+    assert "photos[test]" in did_it_learn(run).text
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fullrank.recipes import RECIPES, to_dict
 from fullrank.recipes.catalog import list_recipes
 from fullrank.report import write_report
 from fullrank.report.neighbour_rows import update_neighbours
-from fullrank.run.terminal import stderr
+from fullrank.run.terminal import status_line, stderr
 
 # How the images are read; what is not given is as in the run, or as usual.
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
@@ -110,7 +110,8 @@ def evaluate(
     evaluations = []
     for source, how in sets:
         options = {"against": against, "reading": how, "device": device, "store": out is None, **vars(scoring)}
-        evaluations.append(fullrank.evaluate(loaded, source, labelled=labelled, notify=console.print, **options))
+        with status_line(console) as notify:
+            evaluations.append(fullrank.evaluate(loaded, source, labelled=labelled, notify=notify, **options))
         Console().print(evaluations[-1])
     if out:
         write_evaluations(out, evaluations, overwrite=overwrite)

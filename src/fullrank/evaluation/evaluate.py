@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fullrank.errors import UserError
+from fullrank.errors import Step, UserError
 from fullrank.evaluation.features import FeatureSet, Network, calibrate_batchnorm, feature_sets, raw_pixels
 from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.outcomes import Outcome, score_predictions
@@ -126,7 +126,7 @@ def score_networks(networks: Iterable[Network], task: Task, choices: Scoring) ->
     sets, outcomes = [], []
     for features in feature_sets(networks, task, seed=choices.seed):
         for name in choices.probes:
-            task.notify(f"{name}: {features.name}")
+            task.notify(Step(f"{features.name}: {name}"))
             outcomes += run_probe(name, features, choices.protocols[name], seed=choices.seed, **added)
         sets.append(features)
     if len({len(each.target.labels) for each in sets}) > 1:
@@ -157,7 +157,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     left_out = [f"{name}: the images have several labels each, which it cannot score" for name in unused]
     shots = [s for s in found.scores if (s.probe, s.features, s.metric) == ("few-shot", first.name, "accuracy")]
     curve = {int(str(score.settings["labels"])): score.value for score in shots}
-    sentence = verdict(found.comparisons, curve, accuracy_during_training(model))
+    sentence = verdict(found.comparisons, curve, *accuracy_during_training(model))
     return replace(found, left_out=(*found.left_out, *left_out), verdict=sentence)
 
 

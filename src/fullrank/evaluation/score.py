@@ -15,7 +15,7 @@ from rich.text import Text
 from fullrank.config import Count, JsonObject, config, from_json
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.protocol import score_name
-from fullrank.files import atomic_write, read_text
+from fullrank.files import atomic_write, locked, read_text
 
 ACCURACY, TOP5, BALANCED, AUROC = "accuracy", "top-5 accuracy", "balanced accuracy", "AUROC"
 # The main metric of images with several labels each.
@@ -162,11 +162,6 @@ class Evaluation:
         """What guessing is: the most frequent class, or equal scores for multi-label images."""
         return "equal scores" if any(score.metric == MAP for score in self.scores) else "majority class"
 
-    @property
-    def headlines(self) -> tuple[Score, ...]:
-        """The scores that tables list: without balanced accuracy and AUROC, which belong to the results by class."""
-        return tuple(score for score in self.scores if score.metric not in (BALANCED, AUROC))
-
     def find(self, probe: str, metric: str | None = None, features: str = "backbone") -> Score:
         """Return the score of a probe by its name in `PROBES` or its text; the main metric by default.
 
@@ -210,9 +205,10 @@ class Evaluation:
         write_evaluations(Path(path), [self], overwrite=overwrite)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        yield from (table for table in (_score_table(self), _class_table(self)) if table.row_count)
-        lines = (*self.notes, self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}")
+        lines = (self.verdict, self.finetuned and f"After fine-tuning: {self.finetuned}")
         yield from (Text(printable(line)) for line in lines if line)
+        yield from [_score_table(self)] if self.scores else []
+        yield from (Text(printable(line)) for line in self.notes)
 
 
 def main_score(scores: Sequence[Score]) -> Score | None:
@@ -237,44 +233,26 @@ def _cell(score: Score) -> str:
     return f"{value} ± {sd}" if sd else f"{value}\n[{low} {high}]" if low else f"{value}"
 
 
-def _table(corner: str, cells: dict[tuple[str, str], str]) -> Table:
-    """Build a table of (row, column) → text."""
-    columns = dict.fromkeys(column for _, column in cells)
-    table = Table(corner, *(Column(Text(printable(name)), justify="right", overflow="fold") for name in columns))
-    for row in dict.fromkeys(row for row, _ in cells):
-        table.add_row(Text(printable(row)), *(cells.get((row, column), "") for column in columns))
-    return table
-
-
 def _score_table(evaluation: Evaluation) -> Table:
     """Build the table of scores in percent: a row for each probe, a column for each feature set, the last row
-    guessing.
+    guessing. AUROC, the interval of the balanced accuracy, and the classes are in the report.
     """
-    shown = evaluation.headlines
+    shown = [score for score in evaluation.scores if score.metric not in (BALANCED, AUROC)]
     cells = {(score.name, score.features): _cell(score) for score in shown}
+    balanced = (score for score in evaluation.by_class(()).get(BALANCED, {}).values() if isinstance(score, Score))
+    cells |= {(BALANCED, score.features): _cell(replace(score, low=None)) for score in balanced}
     if evaluation.chance is not None:
         cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
-    table = _table("%", cells)
+    columns = dict.fromkeys(column for _, column in cells)
+    table = Table("%", *(Column(Text(printable(name)), justify="right", overflow="fold") for name in columns))
+    for row in dict.fromkeys(row for row, _ in cells):
+        table.add_row(Text(printable(row)), *(cells.get((row, column), "") for column in columns))
     table.title, table.title_justify = Text(printable(evaluation.data)) if evaluation.data else None, "left"
     repeated = sorted({score.n for score in shown if score.sd is not None})
     notes = [f"±: standard deviation of n = {', '.join(map(str, repeated))} repetitions"] if repeated else []
     notes += ["[ ]: 95 % interval over the test images"] if any(score.low is not None for score in shown) else []
     table.caption, table.caption_justify = "; ".join(notes) or None, "left"
     return table
-
-
-def _class_table(evaluation: Evaluation) -> Table:
-    """Build the table of the main probe by class, with the networks that were trained with labels beside it."""
-    main = evaluation.main
-    if main is None:
-        return Table()
-    results = evaluation.by_class(main.per_class if len(main.per_class) <= LARGEST_CONFUSION else ())
-    cells = {
-        (row, column): _cell(value) if isinstance(value, Score) else f"{100 * value:.1f}"
-        for row, values in results.items()
-        for column, value in values.items()
-    }
-    return _table(main.name, cells)
 
 
 @config
@@ -310,23 +288,34 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
     """Add an evaluation to evaluation.json, and return its entry with the number of earlier scores that it replaced.
 
     Scores of the same checkpoint and images are one entry, which becomes the last. In it, a new score replaces the
-    score of the same feature set, probe, settings and metric; all others stay.
+    score of the same feature set, probe, settings and metric; all others stay. An earlier verdict stays as long as the
+    score that it speaks of has its value. Processes that add scores wait for each other.
+
+    Raises:
+        UserError: the file is damaged, or cannot be written.
     """
-    stored = read_evaluations(path)
-    same = [each for each in stored if _images(each) == _images(new)]
-    scores = {score.key: score for each in same for score in each.scores}
-    replaced = sum(score.key in scores for score in new.scores)
-    comparisons: dict[tuple[str, str], Comparison] = {}
-    for each in (each for entry in (new, *reversed(same)) for each in entry.comparisons):
-        comparisons.setdefault((each.name, each.against), each)
-    merged = replace(
-        new,
-        scores=tuple((scores | {score.key: score for score in new.scores}).values()),
-        comparisons=tuple(comparisons.values()),
-        verdict=next((each.verdict for each in (new, *reversed(same)) if each.verdict), ""),
-        finetuned=next((each.finetuned for each in (new, *reversed(same)) if each.finetuned), ""),
-    )
-    write_evaluations(path, [*(each for each in stored if each not in same), merged])
+    with locked(path.with_name(f".{path.name}.lock")):
+        stored = read_evaluations(path)
+        same = [each for each in stored if _images(each) == _images(new)]
+        scores = {score.key: score for each in same for score in each.scores}
+        replaced = sum(score.key in scores for score in new.scores)
+        scores |= {score.key: score for score in new.scores}
+        values = {score.name: score.value for score in scores.values() if score.features == "backbone"}
+
+        def stands(comparison: Comparison) -> bool:  # fine-tuning has a sentence of its own
+            return comparison.probe == "finetune" or values.get(comparison.name) in (None, comparison.value)
+
+        entries, comparisons = [new, *reversed(same)], dict[tuple[str, str], Comparison]()
+        for comparison in (found for each in entries for found in filter(stands, each.comparisons)):
+            comparisons.setdefault((comparison.name, comparison.against), comparison)
+        merged = replace(
+            new,
+            scores=tuple(scores.values()),
+            comparisons=tuple(comparisons.values()),
+            verdict=next((each.verdict for each in entries if each.verdict and all(map(stands, each.comparisons))), ""),
+            finetuned=next((each.finetuned for each in entries if each.finetuned), ""),
+        )
+        write_evaluations(path, [*(each for each in stored if each not in same), merged])
     return merged, replaced
 
 

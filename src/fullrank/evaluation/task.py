@@ -22,6 +22,9 @@ from fullrank.models import Model
 from fullrank.models.loading import find_checkpoint
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
 
+# With fewer labelled test images, an accuracy says nothing, and there are no tables of it.
+LEAST_TESTED = 5
+
 
 @dataclass(frozen=True)
 class Task:
@@ -127,10 +130,7 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, multilabel: bool = Fa
     """
     of_train, of_test = (f" of {source}" if (source := getattr(part, "source", "")) else "" for part in (train, test))
     if train.multi_labels is None and test.multi_labels is None:
-        classes, missing = (
-            len(torch.as_tensor(train.labels)[labelled_rows(train)].unique()),
-            not len(labelled_rows(test)),
-        )
+        classes, tested = len(torch.as_tensor(train.labels)[labelled_rows(train)].unique()), len(labelled_rows(test))
         if classes == 0:
             remedy = "name labelled images with --labelled SOURCE: class folders, or a table with a label column"
             return f"the training images{of_train} have no labels; {remedy}"
@@ -141,11 +141,12 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, multilabel: bool = Fa
     elif train.multi_labels is None or test.multi_labels is None or tuple(train.classes) != tuple(test.classes):
         return "the training and the test images have labels of other forms or classes; give the same for both"
     else:
-        Y, missing = torch.as_tensor(train.multi_labels), not (torch.as_tensor(test.multi_labels) == 1).any()
+        Y, tested = torch.as_tensor(train.multi_labels), int((torch.as_tensor(test.multi_labels) == 1).any(1).sum())
         divides, needed = ((Y == 1).any(0) & (Y == 0).any(0)).any(), "images with a class and images without it"
     if not divides:
         return f"the labels of the training images{of_train} are all the same, but a probe needs {needed}"
-    return f"the test images{of_test} have no labels; name another test split" if missing else ""
+    remedy = f"expected at least {LEAST_TESTED}; label more images, or name another test split"
+    return f"{tested} of the test images{of_test} have labels, {remedy}" if tested < LEAST_TESTED else ""
 
 
 def unfinished(model: Model) -> str:
@@ -158,19 +159,20 @@ def unfinished(model: Model) -> str:
     return f"{model.path} is not finished: the scores are of step {model.step:,} of {steps:,}"
 
 
-def accuracy_during_training(model: Model) -> dict[float, float]:
-    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint; empty for other
-    models, and for a damaged log, which is not a reason to lose the scores.
+def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
+    """Return epoch → accuracy of the last probe of a run during its training, up to its checkpoint, and its number of
+    test images; nothing for other models, and for a damaged log, which is not a reason to lose the scores.
     """
     if model.path is None or model.step is None:
-        return {}
+        return {}, 0
     try:
         rows, _ = read_jsonl(model.path / "metrics.jsonl")
         rows = [row for row in rows if row.get("kind") == "online" and row["step"] <= model.step]
-        last = {(row.get("probe"), row["images"]) for row in rows[-1:]}  # a run may continue with other labels
-        return {row["epoch"]: row["accuracy"] for row in rows if (row.get("probe"), row["images"]) in last}
+        probe, images = next(((row.get("probe"), row["images"]) for row in reversed(rows)), ("", 0))
+        rows = [row for row in rows if (row.get("probe"), row["images"]) == (probe, images)]  # not with other labels
+        return {row["epoch"]: row["accuracy"] for row in rows}, images
     except (ValueError, KeyError, TypeError):
-        return {}
+        return {}, 0
 
 
 def overlap(model: Model, test: AnyImages) -> str:

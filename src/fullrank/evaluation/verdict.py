@@ -18,6 +18,7 @@ def verdict(
     comparisons: Sequence[Comparison],
     curve: Mapping[int, float] | None = None,
     training: Mapping[float, float] | None = None,
+    images: int = 0,
 ) -> str:
     """Return the sentence on the strongest alternative, the one with the highest accuracy; empty without a comparison.
 
@@ -25,6 +26,7 @@ def verdict(
         comparisons: the backbone against each alternative, all by the same probe.
         curve: number of labels per class → accuracy of the backbone.
         training: epoch of pretraining → accuracy of a probe after this epoch.
+        images: number of test images of `training`.
 
     >>> values = {"value": 0.9, "reference": 0.8, "difference": 0.1, "low": 0.05, "high": 0.15}
     >>> raw = Comparison(probe="knn", against="raw pixels", units=400, **values)
@@ -40,8 +42,9 @@ def verdict(
     accuracies = f"the backbone has {percent(strongest.value)}, {name} {percent(strongest.reference)}"
     difference = f"the difference is {_points(strongest.difference)} points (95 % interval {ends})"
     text = f"{outcome.capitalize()}: by {strongest.name}, {accuracies}; {difference}"
-    remedies = [what_decides(strongest), rising(curve or {})] if outcome == "not significant" else []
-    remedies += [still_rising(training or {})] if outcome != "better" else []
+    unsure = outcome == "not significant"
+    remedies = [what_decides(strongest), rising(curve or {}, strongest.units)] if unsure else []
+    remedies += [still_rising(training or {}, images)] if outcome != "better" else []
     return "; ".join([text, *filter(None, remedies)]) + "."
 
 
@@ -78,38 +81,52 @@ def what_decides(comparison: Comparison) -> str:
     return f"{about} would decide a difference of this size (now {comparison.units:,})"
 
 
-def rising(curve: Mapping[int, float]) -> str:
-    """Return whether the few-shot curve still rises at its end; empty for fewer than two points.
+def standard_error(*accuracies: float, images: int) -> float:
+    """Return the standard error √(Σ a (1 − a) / n) of a difference of accuracies a, each on n test images.
 
-    >>> rising({1: 0.4, 5: 0.6, 10: 0.65})
+    It takes the two for independent; on the same images their difference has a smaller error, if they agree.
+
+    >>> round(standard_error(0.2, 0.2125, images=80), 3)
+    0.064
+    """
+    return math.sqrt(sum(a * (1 - a) for a in accuracies) / images) if images else math.inf
+
+
+def rising(curve: Mapping[int, float], images: int) -> str:
+    """Return that more labels may help if the few-shot curve rises at its end, by more than two standard errors of the
+    difference of its last two accuracies on so many test images; else nothing.
+
+    >>> rising({1: 0.4, 5: 0.6, 10: 0.65}, 1000)
     'more labels may help, as accuracy rises from 60.0 % with 5 labels per class to 65.0 % with 10'
     """
     if len(curve) < 2:
         return ""
     (fewer, low), (more, high) = sorted(curve.items())[-2:]
-    if high - low < 0.01:
-        return f"more labels may help little, as accuracy hardly rises between {fewer} and {more} labels per class"
+    if high - low <= 2 * standard_error(low, high, images=images):
+        return ""
     first = f"{percent(low)} with {fewer} label{'s' if fewer > 1 else ''} per class"
     return f"more labels may help, as accuracy rises from {first} to {percent(high)} with {more}"
 
 
-def still_rising(training: Mapping[float, float]) -> str:
-    """Return whether the accuracy still rose in the last third of pretraining.
+def still_rising(training: Mapping[float, float], images: int) -> str:
+    """Return whether the accuracy rose or fell in the last third of pretraining, by more than two standard errors of
+    the difference of two accuracies on so many test images.
 
-    Empty for fewer than four points, or without a point in the middle third.
+    Empty for a smaller change, for fewer than four points, or without a point in the middle third.
 
-    >>> still_rising({0.0: 0.2, 10.0: 0.25, 20.0: 0.29, 30.0: 0.32})
-    'more epochs may help, as accuracy during pretraining rose from 29.0 % after epoch 20 to 32.0 % after epoch 30'
+    >>> still_rising({0.0: 0.2, 10.0: 0.25, 20.0: 0.29, 30.0: 0.36}, 1000)
+    'more epochs may help, as accuracy during pretraining rose from 29.0 % after epoch 20 to 36.0 % after epoch 30'
     """
     last = max(training, default=0.0)
     before = max((epoch for epoch in training if last / 3 <= epoch <= 2 * last / 3), default=None)
     if len(training) < 4 or before is None:
         return ""
-    if (gain := training[last] - training[before]) < 0.01:
-        change = "fell" if gain <= -0.01 else "hardly changed"
-        return f"more epochs may not help, as accuracy during pretraining {change} after epoch {before:g}"
-    rise = f"from {percent(training[before])} after epoch {before:g} to {percent(training[last])} after epoch {last:g}"
-    return f"more epochs may help, as accuracy during pretraining rose {rise}"
+    gain, error = training[last] - training[before], standard_error(training[before], training[last], images=images)
+    if abs(gain) <= 2 * error:
+        return ""
+    may, change = ("may help", "rose") if gain > 0 else ("may not help", "fell")
+    ends = f"from {percent(training[before])} after epoch {before:g} to {percent(training[last])} after epoch {last:g}"
+    return f"more epochs {may}, as accuracy during pretraining {change} {ends}"
 
 
 def _points(difference: float) -> str:

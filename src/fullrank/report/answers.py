@@ -1,11 +1,12 @@
 """The text about a run: did it learn, is it healthy, is it better than what there was before; and its notes."""
 
-from math import isfinite, isinf, sqrt
+from contextlib import suppress
+from math import isfinite, isinf
 from typing import NamedTuple
 
-from fullrank.evaluation.score import Evaluation
-from fullrank.evaluation.verdict import decide, verdict
-from fullrank.report.summary import RunSummary, look_up, series
+from fullrank.evaluation.score import ACCURACY, Comparison, Evaluation
+from fullrank.evaluation.verdict import decide, standard_error, still_rising
+from fullrank.report.summary import RunSummary, look_up, series, short
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 
@@ -13,11 +14,6 @@ from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 UNTRAINED = "untrained backbone"
 # Outcome of a comparison → the answer in a word, and its level.
 OUTCOMES = {"better": ("Yes", "good"), "worse": ("No", "failed"), "not significant": ("Not shown", "warning")}
-# Minimum share of the whole decrease of the held-out loss that the last quarter of a run makes if the run still
-# improves at its end. `docs/report.md` shows what runs above this share gained when they were trained twice as long.
-STILL_IMPROVING = 0.01
-# Minimum number of held-out losses for a statement about the last quarter of a run.
-MIN_LOSSES = 8
 
 
 class Answer(NamedTuple):
@@ -45,23 +41,37 @@ def answers(run: RunSummary) -> dict[str, Answer]:
 
 
 def did_it_learn(run: RunSummary) -> Answer:
-    """Compare the backbone with the untrained network; without such scores, describe the objective and the probes.
+    """Compare the backbone with the untrained network; without such scores, describe the loss and the probes.
 
     A loss that falls shows that the objective was learned, which does not prove better features, so the answer is then
     at most `Probably`.
     """
     for evaluation in run.evaluations_by_relevance():
         for found in (found for found in evaluation.comparisons if found.against == UNTRAINED):
-            rest = (_images(evaluation), _older(run, evaluation), _improvement(run))
-            return Answer(*OUTCOMES[decide(found)], _join(verdict([found]), *rest))
+            text = _join(_learned(evaluation, found), _older(run, evaluation), _trend(run))
+            return Answer(*OUTCOMES[decide(found)], text)
     signs = _signs(run)
-    text = _join(*signs, _improvement(run), _headline(run))
+    text = _join(*signs, _trend(run))
     if not signs:
         return Answer("Not known", "unknown", _join(text, _remedy(run)))
     fine = all(signs.values())
     word = "Probably" if fine else "Not clear" if any(signs.values()) else "Probably not"
     text = _join(text, "There is no comparison with the untrained network.", _remedy(run))
     return Answer(word, "unknown" if fine else "warning", text)
+
+
+def _learned(evaluation: Evaluation, found: Comparison) -> str:
+    """Return the comparison with the untrained network for readers who do not know the probes."""
+    classifier = "a linear classifier" if found.probe.startswith("linear") else found.name
+    reaches = "is right on" if found.metric == ACCURACY else f"has a {found.metric} of"
+    images = f"{count(evaluation.test_images)} test images{' of ' if evaluation.data else ''}{short(evaluation.data)}"
+    text = f"On {images}, {classifier} on its features {reaches} {percent(found.value)}, on the untrained network’s "
+    text += f"{percent(found.reference)} (difference {100 * found.difference:+.1f} points, 95 % interval "
+    text += f"{100 * found.low:+.1f} to {100 * found.high:+.1f})."
+    with suppress(KeyError):
+        ours, theirs = (evaluation.find("few-shot", features=name) for name in ("backbone", UNTRAINED))
+        text += f" With {ours.name.removeprefix('linear, ')}: {percent(ours.value)} and {percent(theirs.value)}."
+    return text
 
 
 def is_it_healthy(run: RunSummary) -> Answer:
@@ -88,16 +98,24 @@ def is_it_better(run: RunSummary) -> Answer:
     """Return the verdict of `fullrank evaluate` against the strongest alternative: raw pixels, the initial weights,
     other models.
     """
-    for evaluation in run.evaluations_by_relevance():
-        if evaluation.comparisons and (evaluation.verdict or evaluation.finetuned):
-            found = [c for c in evaluation.comparisons if (c.probe == "finetune") != bool(evaluation.verdict)]
-            # The first is of the newest verdict.
-            outcome = decide(max((c for c in found if c.name == found[0].name), key=lambda rival: rival.reference))
-            finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
-            rest = (finetuned, _images(evaluation), _older(run, evaluation))
-            return Answer(*OUTCOMES[outcome], _join(evaluation.verdict, *rest))
+    if evaluation := _judged(run):
+        found = [c for c in evaluation.comparisons if (c.probe == "finetune") != bool(evaluation.verdict)]
+        # The first is of the newest verdict.
+        rival = max((c for c in found if c.name == found[0].name), key=lambda rival: rival.reference)
+        outcome, sentence = decide(rival), evaluation.verdict
+        if rival.against == UNTRAINED and outcome != "not significant":  # the first answer has its numbers
+            sentence = "The strongest alternative is the untrained network."
+        finetuned = evaluation.finetuned and f"After fine-tuning: {evaluation.finetuned}"
+        data = f"Test images: {short(evaluation.data)}." if evaluation.data and len(run.evaluations) > 1 else ""
+        return Answer(*OUTCOMES[outcome], _join(sentence, finetuned, data, _older(run, evaluation)))
     stored = "The stored scores were not compared with another network or with raw pixels." if run.evaluations else ""
     return Answer("Not known", "unknown", _join(stored, _remedy(run)))
+
+
+def _judged(run: RunSummary) -> Evaluation | None:
+    """Return the most relevant evaluation with a verdict."""
+    found = (each for each in run.evaluations_by_relevance() if each.comparisons and (each.verdict or each.finetuned))
+    return next(found, None)
 
 
 def notes(run: RunSummary) -> list[str]:
@@ -120,12 +138,15 @@ def notes(run: RunSummary) -> list[str]:
 
 
 def evaluation_notes(run: RunSummary) -> list[str]:
-    """Return a sentence for the images of each evaluation, an older checkpoint, the verdict, and what was left out."""
+    """Return a sentence for the images of each evaluation, an older checkpoint, a verdict that no answer has, and what
+    was left out.
+    """
     found = []
     for evaluation in run.evaluations:
         images = f"{count(evaluation.train_images)} train and {count(evaluation.test_images)} test images."
-        data = f"{evaluation.data}: " if evaluation.data else ""
-        sentences = filter(None, (images, _older(run, evaluation), evaluation.verdict, *evaluation.notes))
+        data = f"{short(evaluation.data)}: " if evaluation.data else ""
+        verdict = evaluation.verdict if evaluation is not _judged(run) else ""
+        sentences = filter(None, (images, _older(run, evaluation), verdict, *evaluation.notes))
         found += [*(data + text for text in sentences), evaluation.statement]
     return list(filter(None, found))
 
@@ -149,45 +170,32 @@ def _signs(run: RunSummary) -> dict[str, bool]:
     _, losses = series(run.spectrum, lambda row: row.held_out_loss)
     if len(losses) > 1:
         fell = bool(losses[-1] < losses[0])
-        text = f"The held-out loss {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
+        text = f"The loss on held-out images {'fell' if fell else 'did not fall'}: {losses[0]:.4g} → {losses[-1]:.4g}."
         signs[text] = fell
     probed = [row for row in run.spectrum if row.probe_accuracy is not None][-1:]
     for accuracy, majority, n in ((row.probe_accuracy, row.probe_majority, row.probe_images) for row in probed):
         if accuracy is not None and majority is not None and n:
-            text = f"Online accuracy {percent(accuracy)} ({count(n)} images, majority class {percent(majority)})."
-            signs[text] = accuracy > majority + 2 * sqrt(majority * (1 - majority) / n)
-    linear = [row for row in run.online if row.probe == "linear"]
+            text = (
+                f"A linear classifier that was trained beside it is right on {percent(accuracy)} of {count(n)} images; "
+            )
+            text += f"guessing the most frequent class, on {percent(majority)}."
+            signs[text] = accuracy > majority + 2 * standard_error(majority, images=n)
+    linear = [row for row in run.online if row.probe == "linear" and row.images == run.online[-1].images]
     if len(linear) > 1 and not linear[0].step:
         first, last = linear[0], linear[-1]
-        error = sqrt(sum(row.accuracy * (1 - row.accuracy) / row.images for row in (first, last)))
+        error = standard_error(first.accuracy, last.accuracy, images=last.images)
         text = f"A linear probe on {count(last.images)} labelled test images: {percent(first.accuracy)} before the "
         signs[f"{text}first step, {percent(last.accuracy)} at the end."] = last.accuracy > first.accuracy + 2 * error
     return signs
 
 
-def _improvement(run: RunSummary) -> str:
-    """Return a sentence if the held-out loss of a finished run made a part of its whole decrease, from the largest to
-    the last value, in the last quarter of the run.
-    """
-    steps, losses = series(run.spectrum, lambda row: row.held_out_loss)
-    if len(losses) < MIN_LOSSES or unfinished_sentence(run):
-        return ""
-    before = next(loss for step, loss in zip(steps, losses, strict=True) if step >= 0.75 * steps[-1])
-    share = (before - losses[-1]) / max(losses.max() - losses[-1], 1e-300)
-    made = f"the last quarter made {percent(share, 0)} of the decrease of the held-out loss, so more epochs may help"
-    return f"Still improving at the end: {made}." if share >= STILL_IMPROVING else ""
-
-
-def _headline(run: RunSummary) -> str:
-    """Return the main score of the most relevant evaluation with its baselines."""
-    evaluation = next((each for each in run.evaluations_by_relevance() if each.main), None)
-    if evaluation is None or (score := evaluation.main) is None:
-        return ""
-    same = (other for other in evaluation.scores if other.name == score.name and other is not score)
-    others = [f"{other.features} {percent(other.value)}" for other in same]
-    others += [f"{evaluation.guess} {percent(evaluation.chance)}"] if evaluation.chance is not None else []
-    where = f"{score.metric.capitalize()}{' on ' if evaluation.data else ''}{evaluation.data}, {score.name}"
-    return f"{where}: {percent(score.value)}" + (f" ({', '.join(others)})." if others else ".")
+def _trend(run: RunSummary) -> str:
+    """Return a sentence if the accuracy of the online probe tells whether more epochs may help a finished run."""
+    probed = {row.epoch: row.probe_accuracy for row in run.spectrum if row.probe_accuracy is not None}
+    trend = (
+        "" if unfinished_sentence(run) else still_rising(probed, run.spectrum[-1].probe_images or 0 if probed else 0)
+    )
+    return f"{trend[:1].upper()}{trend[1:]}." if trend else ""
 
 
 def _collapsed(run: RunSummary) -> str:
@@ -204,10 +212,6 @@ def _small_sample(run: RunSummary, location: str) -> str:
     if metrics is None or metrics.samples >= SAMPLES_PER_DIMENSION * metrics.dimensions:
         return ""
     return f"{count(metrics.samples)} images for the {count(metrics.dimensions)} dimensions of the {location}"
-
-
-def _images(evaluation: Evaluation) -> str:
-    return f"Test images: {evaluation.data}." if evaluation.data else ""
 
 
 def _older(run: RunSummary, evaluation: Evaluation) -> str:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from fullrank.evaluation.score import MAIN_METRICS, Evaluation, Score
 from fullrank.images.dataset_info import evenly_spaced
 from fullrank.plot_style import COLORS
-from fullrank.report.summary import RunSummary, series
+from fullrank.report.summary import RunSummary, series, short
 from fullrank.run.spectrum_history import LOCATIONS
 
 Curve = dict[str, Any]
@@ -167,7 +167,7 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
         | {"high": [score.high or score.value for score in scores.values()]}
         for i, name, scores in shown
     ]
-    panel = _panel(f"accuracy on {data or 'the test images'}", "percent", curves)
+    panel = _panel(f"accuracy on {short(data) or 'the test images'}", "percent", curves)
     return _figure("labels per class", [panel], ticks=sorted({n for *_, scores in shown for n in scores}))
 
 

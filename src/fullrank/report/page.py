@@ -22,7 +22,7 @@ from fullrank.files import atomic_write
 from fullrank.report import answers, figures, tables
 from fullrank.report.neighbour_rows import NeighbourRows, address
 from fullrank.report.recipes import make_labels_unique
-from fullrank.report.summary import RunSummary, read_run_summary
+from fullrank.report.summary import RunSummary, read_run_summary, short
 
 # Size of the pictures of views together; larger pictures are reduced.
 PICTURE_BYTES = 400_000
@@ -90,7 +90,7 @@ def _environment() -> Environment:
     options: Any = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "extensions": ["jinja2.ext.do"]}
     environment = Environment(loader=PackageLoader("fullrank.report"), **options)
     environment.policies["json.dumps_kwargs"] = {}  # the figures in their order
-    environment.globals |= {"answers": answers, "tables": tables}
+    environment.globals |= {"answers": answers, "tables": tables, "short": short}
     environment.globals["indented"] = lambda tree: json.dumps(tree, indent=2, ensure_ascii=False)
     return environment
 
@@ -117,7 +117,7 @@ def _pictures(runs: Sequence[RunSummary]) -> list[tuple[list[str], str, str]]:
             of.setdefault(run.views, []).append(run)
     size = PICTURE_BYTES // max(len(of), 1)
     return [
-        ([run.mark for run in shown], shown[0].data or "the data", _small_address(picture, size))
+        ([run.mark for run in shown], short(shown[0].data) or "the data", _small_address(picture, size))
         for picture, shown in of.items()
     ]
 

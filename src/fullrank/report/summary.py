@@ -1,6 +1,7 @@
 """What a report shows of one run: the content of its directory, with a note for each missing or damaged file."""
 
 import io
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -84,13 +85,15 @@ class RunSummary:
         return self.spectrum[-1].full_metrics(location) if self.spectrum else None
 
     def evaluations_by_relevance(self) -> list[Evaluation]:
-        """Return the evaluations on the data of the training, then the others, each with the newest first."""
+        """Return the evaluations on the data of the training, then the others, each with the most test images first;
+        of equally many, the newest.
+        """
 
         def is_other(evaluation: Evaluation) -> bool:  # `photos[test]` and `photos (held out)` are of the source photos
             rest = evaluation.data.removeprefix(self.data)
             return not self.data or rest == evaluation.data or rest[:1] not in ("", "[", " ", ",")
 
-        return sorted(reversed(self.evaluations), key=is_other)
+        return sorted(reversed(self.evaluations), key=lambda each: (is_other(each), -each.test_images))
 
 
 def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> tuple[list[int], np.ndarray]:
@@ -102,6 +105,15 @@ def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> t
     """
     points = [(row.step, y) for row in rows if (y := value(row)) is not None]
     return [step for step, _ in points], np.array([y for _, y in points], dtype=float)
+
+
+def short(source: str) -> str:
+    """Return a source of images with the name of its folder instead of an absolute path.
+
+    >>> short("folder:/data/photos[test]"), short("hf:owner/name"), short("digits (held out)")
+    ('folder:photos[test]', 'hf:owner/name', 'digits (held out)')
+    """
+    return re.sub(r"(?:^|(?<=:))/(?!/)\S*/(?=[^/\s])", "", source)
 
 
 def look_up(tree: Any, name: str) -> Any:

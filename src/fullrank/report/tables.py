@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from fullrank.evaluation.score import AUROC, FILE, MAIN_METRICS, TOP5, Evaluation, Score
 from fullrank.report.answers import count, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
-from fullrank.report.summary import RunSummary, look_up
+from fullrank.report.summary import RunSummary, look_up, short
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum import METRICS, Metric, MetricValue, Spectrum, compute_metrics
 from fullrank.spectrum.metrics import BETTER, CENTRED
@@ -60,7 +60,7 @@ def facts(run: RunSummary) -> dict[str, str]:
     """Return what was trained, on which data, and for how long."""
     names = ("objective", "backbone.name", "backbone.arguments", "data.subset", "data.validation")
     objective, backbone, arguments, subset, validation = (look_up(run.recipe, name) for name in names)
-    seconds, network, data = run.environment.get("duration_seconds"), [backbone or NOT_RECORDED], [run.data]
+    seconds, network, data = run.environment.get("duration_seconds"), [backbone or NOT_RECORDED], [short(run.data)]
     network += [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
     data += [f"{count(subset)} training images"] if subset and isinstance(subset, int) else []
     data += [f"{percent(validation, 0)} of them for validation"] if validation and isinstance(validation, float) else []
@@ -192,10 +192,13 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
         else:
             for run in runs:
                 rows[run.mark][measure.head] = measure.value(run)
+    named = {each.data: short(each.data) for run in runs for each in run.evaluations}
     for run in runs:
         for evaluation, score in ((each, score) for each in run.evaluations for score in each.scores):
             if score.features == "backbone" and score.metric in MAIN_METRICS:
-                rows[run.mark][f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
+                unique = list(named.values()).count(named[evaluation.data]) == 1
+                data = named[evaluation.data] if unique else evaluation.data
+                rows[run.mark][f"{score.name}, {data} ↑"] = score_text(score)[0]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features."
     return by_row("run", rows, caption + left_out)
@@ -288,7 +291,9 @@ def scores(runs: Sequence[RunSummary]) -> list[Table]:
             label = Markup("{}<br>{}").format(score.name, runs[i].mark) if len(runs) > 1 else score.name
             cells = rows.setdefault(label, dict.fromkeys(features, "") | {guess: percent(found[i].chance)})
             cells[score.features] = two_lines(*score_text(score))
-        caption = f"Scores on {data or 'the test images'}: accuracy, if nothing else is named; higher is better. "
+        caption = (
+            f"Scores on {short(data) or 'the test images'}: accuracy, if nothing else is named; higher is better. "
+        )
         caption += "±: standard deviation over n repetitions. Small: 95 % interval, bootstrap over the test images or "
         caption += f"their groups. {GUESSES[guess]}"
         tables += by_row("probe, run" if len(runs) > 1 else "probe", rows, caption)
@@ -315,7 +320,7 @@ def by_class(runs: Sequence[RunSummary]) -> list[tuple[Markup, Table, Score]]:
             main = evaluation.main
             if main is not None and main.per_class:
                 before = Markup("{}, ").format(run.mark) if len(runs) > 1 else Markup()
-                heading = before + (evaluation.data or "test images")
+                heading = before + (short(evaluation.data) or "test images")
                 found += [(heading, table, main) for table in _class_table(evaluation, main)]
     return found
 

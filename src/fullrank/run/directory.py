@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.score import Evaluation, read_evaluations
-from fullrank.files import read_json
+from fullrank.files import locked, read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.metrics import Metrics
@@ -27,7 +25,8 @@ from fullrank.training import Checkpoint, list_checkpoints
 
 RUN_FILES = (
     *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
-    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints", "tensorboard", "wandb", ".lock"),
+    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints"),
+    *("tensorboard", "wandb", ".lock", ".evaluation.json.lock"),
 )
 # The file that makes a folder a run, and the file that marks a run which a new one replaces.
 RECIPE, REPLACED = "recipe.json", ".replaced"
@@ -122,18 +121,9 @@ def run_lock(path: Path) -> Iterator[None]:
     Raises:
         UserError: another process has locked the directory, or the directory cannot be written.
     """
-    lock = filelock.FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        remedy = "wait for that process, or give another --out"
-        raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
-    except OSError as error:
-        raise _not_writable(path, error) from error
-    try:
+    remedy = "wait for that process, or give another --out"
+    with locked(path / ".lock", busy=f"run directory {path} is in use by another process; {remedy}"):
         yield
-    finally:
-        lock.release()
 
 
 def resume_command(path: Path) -> str:
