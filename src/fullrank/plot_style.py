@@ -1,5 +1,6 @@
 """The style of all figures: colours of runs, settings of matplotlib, labels at the ends of lines, bands over seeds."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import numpy as np
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 # Each colour has a contrast above 3:1 (WCAG 1.4.11) with a white page and with the dark page of the report, so that a
 # run keeps its colour. Two colours differ by ΔE ≥ 16 (CIE 1976), also in deuteranopia and protanopia (Machado 2009).
 COLORS = ("#1554fc", "#d27e00", "#007e54", "#a83f93", "#6993d2", "#bd3f00", "#939393", "#e73f69")
@@ -62,6 +64,7 @@ def subplots(
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
     """Return a function that draws in the style of all figures: titles and legends are made in it too."""
 
+    @functools.wraps(draw)
     def draw_in_style(*arguments: P.args, **options: P.kwargs) -> T:
         from matplotlib import rc_context
 
