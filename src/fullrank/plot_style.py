@@ -1,9 +1,10 @@
 """The style of all figures: colours of runs, settings of matplotlib, labels at the ends of lines, bands over seeds."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from fullrank.files import atomic_write
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import numpy as np
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # Each colour has a contrast above 3:1 (WCAG 1.4.11) with a white page and with the dark page of the report, so that a
 # run keeps its colour. Two colours differ by ΔE ≥ 16 (CIE 1976), also in deuteranopia and protanopia (Machado 2009).
 COLORS = ("#1554fc", "#d27e00", "#007e54", "#a83f93", "#6993d2", "#bd3f00", "#939393", "#e73f69")
@@ -56,6 +59,19 @@ def subplots(
         for letter, axis in zip(ascii_lowercase[: axes.size if axes.size > 1 else 0], axes.flat, strict=False):
             axis.annotate(letter, (0, 1), (-26, 6), "axes fraction", "offset points", weight="bold")
         return figure, axes
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that draws in the style of all figures: titles and legends are made in it too."""
+
+    @functools.wraps(draw)
+    def draw_in_style(*arguments: P.args, **options: P.kwargs) -> T:
+        from matplotlib import rc_context
+
+        with rc_context(MATPLOTLIB_STYLE):
+            return draw(*arguments, **options)
+
+    return draw_in_style
 
 
 def color_scale(n: int) -> list[tuple[float, float, float, float]]:

@@ -19,7 +19,7 @@ from fullrank.models import load, resolve_device
 from fullrank.models.features import embedded_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data, held_out_images
-from fullrank.plot_style import color_scale, label_ends, subplots
+from fullrank.plot_style import color_scale, label_ends, styled, subplots
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
 from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 
@@ -60,7 +60,7 @@ class Spectra(dict[str, Spectrum]):
         return few if biased else ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        table = Table("", *self, "better")
+        table = Table("", *self, "healthier")
         values = [compute_metrics(spectrum) for spectrum in self.values()]
         for key, metric in METRICS.items():
             cells = (f"{metrics[key].value:,.4g}" for metrics in values)
@@ -74,7 +74,7 @@ class Spectra(dict[str, Spectrum]):
         for part in self.history.eigenvalues if self.history else ():
             yield _history_table(self.history, part)
         n = next(iter(self.values())).n
-        yield f"{n:,} images of {self.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; better: {BETTER}"
+        yield f"{n:,} images of {self.source}; {CENTRED}; RankMe: {METRICS['rank_me'].convention}; healthier: {BETTER}"
         if self.warning:
             yield self.warning
 
@@ -113,6 +113,7 @@ class Spectra(dict[str, Spectrum]):
             content["training"] = {"steps": self.history.steps.tolist(), "effective_rank": ranks}
         file.write((json.dumps(content, indent=2) + "\n").encode())
 
+    @styled
     def _draw(self, file: Any) -> None:
         """Draw the measured eigenvalues, and beside them effective rank and eigenvalues over training."""
         figure, ((now, *over),) = subplots(1, 3 if self.history else 1, width=11.0 if self.history else 4.5)
@@ -120,14 +121,14 @@ class Spectra(dict[str, Spectrum]):
             values = spectrum.eigenvalues.double().numpy()
             floor = np.finfo(np.float32).eps * values.max(initial=0)  # below it, rounding errors
             now.loglog(np.arange(1, len(values) + 1), np.where(values > floor, values, np.nan), label=name)
-        now.set(xlabel="index of the eigenvalue", title=f"Eigenvalues (centred), {self.source}")
+        now.set(xlabel=f"index of the eigenvalue\n{Path(self.source).name}", title="Eigenvalues")
         for part in self.history.eigenvalues if self.history else ():
             over[0].plot(self.history.steps, effective_ranks(self.history, part), label=part)
         if self.history:
-            over[0].set(title="Effective rank over training", xlabel="step", ylim=(0, None))
+            over[0].set(title="Effective rank", xlabel="step", ylim=(0, None))
             plot_eigenvalues(over[1], self.history, next(iter(self.history.eigenvalues)))
         label_ends(now, *over[:1])
-        figure.savefig(file, format="png")
+        figure.savefig(file, format="png", bbox_inches="tight")
 
 
 def plot_eigenvalues(axis: Any, history: Any, part: str) -> None:
@@ -137,7 +138,7 @@ def plot_eigenvalues(axis: Any, history: Any, part: str) -> None:
     for j, color in zip(shown, color_scale(len(shown)), strict=True):
         relative = values[:, j - 1] / values[:, 0]
         axis.semilogy(history.steps, np.where(relative > ROUNDING, relative, np.nan), color=color)
-    axis.set(title=f"Eigenvalues over training, {part}", xlabel="step", ylabel="$λ_j / λ_1$")
+    axis.set(title=f"Eigenvalues, {part}", xlabel="step", ylabel="$λ_j / λ_1$, $j$ from dark to light")
 
 
 def effective_ranks(history: Any, part: str) -> Float[np.ndarray, " T"]:

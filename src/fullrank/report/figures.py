@@ -95,8 +95,8 @@ def eigenvalues(runs: Sequence[RunSummary]) -> Figure | None:
     for location in LOCATIONS:
         comparable = ((i, run.spectra.comparable()) for i, run in enumerate(runs) if run.spectra)
         found = {i: (of.steps.tolist(), of.eigenvalues[location]) for i, of in comparable if location in of.eigenvalues}
-        width = max((table.shape[1] for _, table in found.values()), default=0)
-        indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= width]
+        drawn = max((int((table > 0).any(0).sum()) for _, table in found.values()), default=0)  # n images have n − 1
+        indices = [j for j in EIGENVALUE_INDICES[:: 1 if len(runs) == 1 else 4] if j <= drawn]
         opacities = np.linspace(1.0, 0.45, max(len(indices), 1)).round(2).tolist()
         curves = [
             _curve(runs, i, f"λ{j}", steps, mask_rounding_errors(table)[:, j - 1]) | {"opacity": opacity}

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from fullrank.evaluation.paired import paired_by_seed
 from fullrank.files import write_text
-from fullrank.plot_style import COLORS, label_ends, plot_band, save_figure, subplots
+from fullrank.plot_style import COLORS, label_ends, plot_band, save_figure, styled, subplots
 from fullrank.report import write_report
 from fullrank.run.directory import is_run
 from fullrank.sweep.grid import CHOICE, CHOSEN, STAGE, edge_of_grid
@@ -244,6 +244,7 @@ def csv_table(rows: Sequence[Row]) -> str:
     return pandas.DataFrame(lines, columns=names, dtype=object).to_csv(index=False)
 
 
+@styled
 def accuracy_figure(rows: Sequence[Row], title: str) -> "matplotlib.figure.Figure | None":
     """Return the figure of the accuracy of the online classifier over the epochs, or None if no run has any. A band is
     ± the standard deviation over the seeds.
@@ -263,8 +264,6 @@ def accuracy_figure(rows: Sequence[Row], title: str) -> "matplotlib.figure.Figur
         plot_band(ax, epochs, values, **style, marker="o", markersize=2.5, label=label)
     most = max(map(len, groups.values()))
     spread = f", mean ± sd of {most} seeds" if most > 1 else ""
-    names = ", ".join(name for name, _ in next(iter(groups)))
-    title = f"{title}, by {names}" if names else title
     ax.set(xlabel="epoch", ylabel="accuracy of the online classifier (%)", title=f"{title}{spread}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     label_ends(ax)

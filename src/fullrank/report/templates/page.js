@@ -99,7 +99,7 @@ function controls(positions) {
   const active = state.position ?? positions.length - 1, prefix = several ? "share of the training: " : "step ";
   const place = { x: 0, xanchor: "left", y: 0, yanchor: "top", pad: { t: 62 } };
   return {
-    sliders: [{ active, currentvalue: { prefix }, steps, pad: { t: 56 }, x: 0.2, len: 0.8 }],
+    sliders: [{ active, currentvalue: { prefix }, steps, pad: { t: 56 }, x: 0.2, len: 0.72 }],
     updatemenus: [{ type: "buttons", showactive: false, buttons: [play], ...place }],
   };
 }
