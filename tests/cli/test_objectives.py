@@ -32,7 +32,7 @@ def test_an_objective_trains_and_its_report_shows_each_term(small, tmp_path, ful
 def my_module(tmp_path, monkeypatch):
     """The working directory holds the modules of the page, in one."""
     blocks = re.findall(r"```python\n# my_module.py\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     blocks.append("def build_nothing(make_encoder, objective, views):\n    return None\n")
     (tmp_path / "module_of_docs.py").write_text("\n".join(blocks))
     monkeypatch.chdir(tmp_path)
@@ -63,6 +63,12 @@ def test_a_users_method_trains_resumes_and_loads(my_module, small, fullrank, ref
 def test_a_users_stateful_objective_is_trained(my_module, small, train):
     run = train(replace(with_objective(small, f"{my_module}:my_centred_loss"), epochs=1, checkpoints=1))
     assert run.checkpoint().weights()["state.mean"].norm() > 0
+
+
+def test_a_users_objective_with_labels_is_trained_and_measured_on_held_out_images(my_module, small, train):
+    run = train(replace(with_objective(small, f"{my_module}:supervised_contrastive"), epochs=1, checkpoints=1))
+    assert run.metrics.train[-1].terms.keys() == {"contrast"}
+    assert run.metrics.spectrum[-1].held_out_loss is not None
 
 
 def test_an_invalid_builder_is_refused(my_module, fullrank):

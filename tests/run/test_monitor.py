@@ -42,7 +42,9 @@ def make_transform(*custom_transforms, configs=None):
 
 def evaluate(method, transform=None, *, pixels=PIXELS, with_loss=True, seed=3):
     views = transform or make_transform()
-    return evaluate_views(method, pixels, views, seed=seed, batch_size=N, with_loss=with_loss)
+    return evaluate_views(
+        method, pixels, pixels.new_zeros(len(pixels)).long(), views, seed=seed, batch_size=N, with_loss=with_loss
+    )
 
 
 @pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 512), (10, 4)])  # 10 images are fewer than dimensions

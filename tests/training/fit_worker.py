@@ -32,18 +32,29 @@ def sliced(Z, *, slices=3, generator):
     return {"distance": (Z[0] - Z[1]).square().mean(), "variance": ((Z @ A).var(1) - 1).square().mean()}
 
 
+def supervised(Z, labels, *, temperature=0.5):
+    """A supervised contrastive loss: the views of images with the same label are positives too."""
+    n = labels.shape[0]
+    X = torch.nn.functional.normalize(Z, dim=-1).flatten(0, 1)
+    own, labels = torch.arange(n).repeat(len(Z)), labels.repeat(len(Z))
+    positive = (own[:, None] == own) | ((labels[:, None] == labels) & (labels >= 0))
+    other = ~torch.eye(len(X), dtype=torch.bool)
+    log_p = (X @ X.mT / temperature).masked_fill(~other, -torch.inf).log_softmax(-1)
+    return {"contrast": -log_p[positive & other].mean()}
+
+
 def batches():
     """Yield this process's share of each batch; the second half of the images has another mean and scale."""
     rng = torch.Generator().manual_seed(0)
     for step in range(STEPS):
         x = torch.randn(2, N, 1, 6, 6, generator=rng)
         x = torch.cat([x[:, : N // 2], 3 * x[:, N // 2 :] + 2], 1)
-        yield [x[:, rank_slice(N)]], torch.arange(N)[rank_slice(N)] + step
+        yield [x[:, rank_slice(N)]], torch.arange(N)[rank_slice(N)] % 5 + step - 1
 
 
-def train(fabric, *, batchnorm=True, micro_batch=0, random=False, clip_norm=0.0):
+def train(fabric, *, batchnorm=True, micro_batch=0, objective=frossl, clip_norm=0.0):
     """Return the results and the weights of three steps."""
-    bare = method(batchnorm=batchnorm, objective=sliced if random else frossl)
+    bare = method(batchnorm=batchnorm, objective=objective)
     convert_sync_batchnorm(bare)
     config = OptimizerConfig(name="lars", lr=0.5, weight_decay=1e-2)
     module, optimizer = fabric.setup(bare, build_optimizer(config, bare))
@@ -59,6 +70,7 @@ def main(fabric):
     return {
         "undivided": train(fabric),
         "divided without BatchNorm": train(fabric, batchnorm=False, micro_batch=4),  # two micro-batches of 3
-        "random": train(fabric, random=True),
+        "random": train(fabric, objective=sliced),
+        "labels": train(fabric, objective=supervised),
         "clipped": train(fabric, batchnorm=False, micro_batch=4, clip_norm=CLIP),
     }

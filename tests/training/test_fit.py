@@ -18,6 +18,7 @@ from fullrank.training import OptimizerConfig, build_optimizer, fit
 from process_group import in_float64
 
 WORKER = Path(__file__).with_name("fit_worker.py")
+SCRIPT = runpy.run_path(str(WORKER))
 
 
 @pytest.fixture(scope="module")
@@ -153,16 +154,17 @@ def two_processes(together):
 @pytest.fixture(scope="module")
 def here():
     """Name → the three steps of `fit_worker` in this process, on the whole batch without micro-batches."""
-    train = runpy.run_path(str(WORKER))["train"]
+    train = SCRIPT["train"]
     with in_float64():
         fabric = Fabric(accelerator="cpu", devices=1, precision="64-true")
-        numbers = {"undivided": {}, "random": {"random": True}, "divided without BatchNorm": {"batchnorm": False}}
-        numbers["clipped"] = {"batchnorm": False, "clip_norm": runpy.run_path(str(WORKER))["CLIP"]}
+        numbers = {"undivided": {}, "divided without BatchNorm": {"batchnorm": False}}
+        numbers["clipped"] = {"batchnorm": False, "clip_norm": SCRIPT["CLIP"]}
+        numbers |= {"random": {"objective": SCRIPT["sliced"]}, "labels": {"objective": SCRIPT["supervised"]}}
         return {name: train(fabric, **each) for name, each in numbers.items()}
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("name", ["undivided", "random", "divided without BatchNorm", "clipped"])
+@pytest.mark.parametrize("name", ["undivided", "random", "labels", "divided without BatchNorm", "clipped"])
 def test_two_processes_take_the_steps_of_one(name, here, two_processes):
     wanted = here[name]["weights"]
     for process in two_processes:
@@ -171,6 +173,14 @@ def test_two_processes_take_the_steps_of_one(name, here, two_processes):
             torch.testing.assert_close(process[name]["weights"][key], weight, rtol=1e-10, atol=1e-10)
     unclipped = here["divided without BatchNorm"]["weights"]["projector.0.weight"]
     assert not torch.allclose(here["clipped"]["weights"]["projector.0.weight"], unclipped, rtol=1e-3)
+
+
+def test_an_objective_that_takes_labels_gets_those_of_the_batch(here):
+    for step in here["labels"]["steps"]:
+        none = torch.full_like(step["labels"], -1)
+        own, unlabelled = (SCRIPT["supervised"](step["Z"], each)["contrast"].item() for each in (step["labels"], none))
+        assert own == pytest.approx(step["terms"]["contrast"].item(), rel=1e-12)
+        assert own != pytest.approx(unlabelled, rel=1e-3)
 
 
 @pytest.mark.ddp

@@ -148,8 +148,17 @@ def test_custom_transforms_come_before_the_normalisation():
     make(EVERYTHING, custom_transforms=(invert,))(images, params)
     make(EVERYTHING, custom_transforms=(invert,))(images, make(EVERYTHING).make_params(0, 1, 12))
     assert all(low and high for low, high, _ in seen)
-    assert torch.equal(seen[0][2], seen[1][2])
-    assert not torch.equal(seen[0][2], seen[2][2])
+    first, again, other_step = (torch.stack([draws for *_, draws in seen[k : k + 12]]) for k in (0, 12, 24))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other_step)
+    assert len(first.unique(dim=0)) == 12  # other numbers for each image
+
+
+def test_custom_transforms_draw_the_same_numbers_for_any_share_of_the_batch():
+    views = make(EVERYTHING, custom_transforms=(lambda x, g: x + torch.rand(x.shape, generator=g),))
+    images, params = pictures(), views.make_params(0, 0, 12)
+    parts = [views(images[part], params.select_samples(part))[0] for part in (slice(0, 5), slice(5, 12))]
+    torch.testing.assert_close(torch.cat(parts, 1), views(images, params)[0])
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])

@@ -296,7 +296,7 @@ def method_builder(name: str, objective: Objective) -> Builder:
     if name in BY_NAME:
         return BY_NAME[name]
     names, state = tensor_names(objective), find_state(objective)
-    embeddings = tuple(name for name in names if not (state and name in state.tensors))
+    embeddings = tuple(name for name in names if name != "labels" and not (state and name in state.tensors))
     if builder := BY_TENSORS.get(names) or BY_TENSORS.get(embeddings):
         return builder
     known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)

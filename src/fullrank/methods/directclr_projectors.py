@@ -147,7 +147,7 @@ class Grouped(StepModule):
     Every dimension gets a gradient in each step, and no pair of dimensions is always in one group. The groups are the
     same for all views, samples and processes. Every tensor of the objective is split along each axis that the signature
     names like the last axis of the first tensor (D, or K for cosines with prototypes). If the signature names no axes,
-    each tensor is split along its last axis.
+    each tensor is split along its last axis, but not the labels.
 
     Args:
         objective: the objective, with its hyperparameters bound.
@@ -199,6 +199,6 @@ def _axes_to_split(names: list[str], first: list[str]) -> list[int]:
 
 
 def _select(X: Float[Tensor, "..."], axes: list[int], group: Int64[Tensor, " d"]) -> Float[Tensor, "..."]:
-    for axis in axes:
+    for axis in axes if X.is_floating_point() else ():
         X = X.index_select(axis, group)
     return X

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from fullrank.methods.heads import Prototypes
 from fullrank.methods.method import Method, at_least_float32
-from fullrank.objectives.signature import tensor_names
 from fullrank.objectives.swav import swav_queue
 
 
@@ -52,7 +51,7 @@ class JointEmbedding(Method):
         embeddings = {"R": torch.stack(representations[: len(views[0])]), "Z": Z}
         if isinstance(self.head, nn.Identity):
             return embeddings
-        return embeddings | {tensor_names(self.objective)[0]: torch.stack([self.head(z) for z in Z])}
+        return embeddings | {self.input_names[0]: torch.stack([self.head(z) for z in Z])}
 
 
 class QueuedJointEmbedding(JointEmbedding):

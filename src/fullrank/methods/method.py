@@ -122,8 +122,8 @@ class Method(nn.Module):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the embeddings that the objective takes: its tensors without the state."""
-        return tuple(name for name in tensor_names(self.objective) if name not in self.state_tensors())
+        """Names of the embeddings that the objective takes: its tensors without the state and the labels."""
+        return tuple(name for name in tensor_names(self.objective) if name not in {"labels", *self.state_tensors()})
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Tensor]:
         """Embed this process's part of the batch: `views` is a list of (V_k, n, C, S_k, S_k), one entry for each size,
@@ -145,12 +145,12 @@ class Method(nn.Module):
         return self.current_step / self.training_length.steps_per_epoch
 
     def terms(self, embeddings: dict[str, Tensor]) -> Terms:
-        """Return the terms of the objective on the embeddings of the whole batch, in float32 or float64 under any
-        autocast.
+        """Return the terms of the objective on the embeddings of the whole batch, and on its "labels" (N,) if the
+        objective takes them, in float32 or float64 under any autocast.
         """
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
-            tensors = inputs | self.state_tensors()
+            tensors = inputs | self.state_tensors() | {"labels": embeddings.get("labels")}
             optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
             if takes_generator(self.objective):

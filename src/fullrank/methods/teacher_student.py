@@ -15,7 +15,6 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from fullrank.methods.method import Method
-from fullrank.objectives.signature import tensor_names
 
 # Layers that drop something at random → the attribute with their probability.
 DROPOUTS = {_DropoutNd: "p", DropPath: "drop_prob", PatchDropout: "prob"}
@@ -119,7 +118,7 @@ class TeacherStudent(Method):
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first."""
-        student_name, teacher_name = tensor_names(self.objective)[:2]
+        student_name, teacher_name = self.input_names[:2]
         full = len(views[0])
         representations = [self.backbone(view) for group in views for view in group]
         Z = torch.stack([self.projector(r) for r in representations])

@@ -86,7 +86,7 @@ def _check_loss(method: Method, embeddings: dict[str, Tensor], name: str) -> str
     """
     rng, what = torch.Generator().manual_seed(0), f"objective '{name}'"
     tensors = {key: torch.randn(fake.shape, generator=rng).requires_grad_() for key, fake in embeddings.items()}
-
+    tensors["labels"] = torch.arange(tensors["Z"].shape[1]) % 2
     try:
         with torch.random.fork_rng(devices=()):
             state = GlobalRandomState()

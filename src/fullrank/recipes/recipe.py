@@ -178,7 +178,7 @@ class Recipe:
             weights.
         views: The distributions from which the views of an image are drawn.
         custom_transforms: User-defined transforms of the views before normalisation: package.module:function, called as
-            function(x, generator) with x of shape (V, n, C, S, S) in [0, 1].
+            function(x, generator) with x (V, 1, C, S, S) in [0, 1], the views of one image.
         epochs: Number of passes over the training images.
         batch_size: Images per step, summed over all devices; at least 2, because every objective compares images.
         seed: Seed of the weights, the order of the images and the views.

@@ -212,7 +212,7 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     if wanted.objective == "wmse" and widths and widths[-1] >= N and not wanted.hyper["epsilon"]:
         found["projector.widths"] = [*widths[:-1], N // 2]
     found = {name: value for name, value in found.items() if not is_below(name, given)}
-    backbone = with_fields(recipe, found | given).backbone
+    backbone = with_fields(recipe, {**found, **given}).backbone
     if backbone != recipe.backbone and not is_below("hyper.d0", given):
         found |= {f"hyper.{name}": value for name, value in leading_share(wanted.objective, backbone).items()}
     return found

@@ -227,15 +227,15 @@ class RunLogger:
         """
         run, data = self.run, self.run.data
         how = {"seed": run.recipe.seed, "batch_size": run.recipe.batch_size}
+        held_out, with_loss = data.held_out, data.plan.has_loss(step, run.total)
         with (
             self.watch.measure("spectrum"),
             run.fabric.autocast(),
             self.require_finite_embeddings(step, "held-out images"),
         ):
-            spectra, features = evaluate_spectra(run.method, data.held_out.pixels, run.preprocess)
-            views: dict[str, Any] = evaluate_views(
-                run.method, data.held_out.pixels, run.views, **how, with_loss=data.plan.has_loss(step, run.total)
-            )
+            spectra, features = evaluate_spectra(run.method, held_out.pixels, run.preprocess)
+            images = (held_out.pixels, held_out.labels, run.views)
+            views: dict[str, Any] = evaluate_views(run.method, *images, **how, with_loss=with_loss)
             full = full_spectra(run) if step in (0, run.total) else {}
         if full:
             views["full"] = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in full.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Float, Int64, Real
 from torch import Tensor
 
 from fullrank.evaluation import encoder_spectrum, linear_probe, standardize
@@ -77,6 +77,7 @@ def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
 def evaluate_views(
     method: Method,
     pixels: Real[Tensor, "n C S S"],
+    labels: Int64[Tensor, " n"],
     transform: MultiViewTransform,
     *,
     seed: int,
@@ -93,6 +94,7 @@ def evaluate_views(
     Args:
         method: the method in training.
         pixels: uint8 or floats in [0, 1], (n, C, S, S), the held-out images.
+        labels: their labels, for an objective that takes them.
         transform: draws the views.
         seed: seed of the run.
         batch_size: number of images of a training batch; the loss of most objectives depends on it.
@@ -112,6 +114,7 @@ def evaluate_views(
         loss = None
         if with_loss:
             whole = {name: torch.cat([part[name] for part in embeddings], dim=1) for name in embeddings[0]}
+            whole["labels"] = labels[: len(pixels)].to(parameter.device)
             loss = held_out_loss(method, whole, batch_size)
     return {"image_deviation": deviations[0], "pixel_deviation": deviations[1], "held_out_loss": loss}
 

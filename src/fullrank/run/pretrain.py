@@ -188,8 +188,6 @@ def pretrain(
             assembly = assemble(recipe, method)
         if not (old or console.quiet):
             console.print("\n".join(forecast_run(recipe, method, data.num_images)))
-        if world_size() > 1 and assembly.views.draws_random_numbers():
-            console.print("warning: a custom transform draws random numbers: other ones on another number of processes")
 
         # Run directory
         if checkpoint:

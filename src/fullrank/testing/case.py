@@ -117,6 +117,8 @@ def objective_case(objective: Objective, *, name: str = "", hyper: Mapping[str, 
     name = name or getattr(objective, "__name__", type(objective).__name__)
     case = ObjectiveCase(name=name, objective=partial(objective, **hyper) if hyper else objective, views=3)
     known = {key: shape for key, (shape, _) in EMBEDDINGS.items()} | TARGETS
+    if "labels" in case.embedding_names:
+        raise UserError(f"'{name}' takes labels, which no test draws; check a function of Z that gives it fixed labels")
     supplied = {*known, *(tensor for names in BY_TENSORS for tensor in names)}
     if unknown := [tensor for tensor in case.embedding_names if tensor not in supplied]:
         raise UserError(

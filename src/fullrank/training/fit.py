@@ -102,10 +102,11 @@ def fit(
         local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
         require_equal_shapes(*local.values(), labels)
         embeddings = {name: gather(local[name], checked=True) for name in unwrapped.input_names}
-        terms = unwrapped.terms(embeddings)
+        labels = gather(labels, dim=0, checked=True)
+        terms = unwrapped.terms(embeddings | {"labels": labels})
         names = names or list(terms)
         if list(terms) != names:
-            other = f"the objective returns {_join(terms)} in step {index + 1}, but {_join(names)} before"
+            other = f"the objective returns {', '.join(terms)} in step {index + 1}, but {', '.join(names)} before"
             raise UserError(f"{other}; return the same in each step")
         loss = total(terms)
         backward(loss)
@@ -121,9 +122,5 @@ def fit(
             lr=lr,
             R=whole["R"],
             embeddings={"Z": whole["Z"]} | embeddings,
-            labels=gather(labels, dim=0, checked=True),
+            labels=labels,
         )
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(map(str, names))

@@ -56,9 +56,8 @@ class MultiViewTransform:
         mean: Mean of each channel, for the normalisation.
         std: Standard deviation of each channel, for the normalisation.
         channels: Number of channels of the images.
-        custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with x (V_k, n, C, s,
-            s) in [0, 1] and a CPU generator. Each process draws only for its samples, so the random numbers of these
-            transforms depend on the number of processes; `draws_random_numbers` says whether they draw any.
+        custom_transforms: Additional transforms `f(x, generator) -> x` before the normalisation, with the views x (V_k,
+            1, C, s, s) of one sample in [0, 1] and its CPU generator, a function of (seed, step, sample).
         compile: Compile the operations with torch.compile; compilation takes time, so use this for long runs only.
 
     Raises:
@@ -116,22 +115,6 @@ class MultiViewTransform:
 
         return self._augment(images.device, params, make_crop_function)
 
-    def draws_random_numbers(self) -> bool:
-        """Return whether a custom transform draws from its generator; it is tried on views of two black images.
-
-        >>> noise = lambda x, generator: x + torch.randn(x.shape, generator=generator)
-        >>> channel = {"mean": (0.5,), "std": (0.25,), "channels": 1}
-        >>> MultiViewTransform(ViewConfig(size=8), custom_transforms=[noise], **channel).draws_random_numbers()
-        True
-        """
-        generator = torch.Generator()
-        before = generator.get_state()
-        for group in self.groups:
-            views = torch.zeros(len(group.configs), 2, self.channels, group.size, group.size)
-            for custom_transform in self.custom_transforms:
-                views = _checked(custom_transform, custom_transform(views, generator), views)
-        return not torch.equal(before, generator.get_state())
-
     def get_crop_boxes(self, params: AugmentationParams, height: int, width: int) -> list[Int64[Tensor, "_ 4"]]:
         """Return the crop boxes (V_k, 4) of one image for each view size; `params` must hold exactly one sample."""
         views = [(params.select_views(group.index), group.configs) for group in self.groups]
@@ -187,9 +170,12 @@ class MultiViewTransform:
                         self.functions["normalize_"](x, mean, std)
                     views[chunk] = x.view_as(views[chunk])
                 if self.custom_transforms:
-                    generator = torch.Generator().manual_seed(mix(params.seed, params.offset, k, params.step))
-                    for custom_transform in self.custom_transforms:
-                        views = _checked(custom_transform, custom_transform(views, generator), views)
+                    for i in range(len(params)):
+                        x = views[:, i : i + 1].contiguous()
+                        generator = torch.Generator().manual_seed(mix(params.seed, params.offset + i, k, params.step))
+                        for custom_transform in self.custom_transforms:
+                            x = _checked(custom_transform, custom_transform(x, generator), x)
+                        views[:, i : i + 1] = x
                     normalize_(views, mean, std)
                 out.append(views)
         return out
