@@ -20,7 +20,7 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:
     epochs = f"{recipe.epochs:,} epoch{'s' * (recipe.epochs != 1)} (--epochs; --hours: those that fit into a time)"
     return [
         f"networks: {parameters}; {D_b:,} features, embeddings of {recipe.projector.dimensions(D_b):,} dimensions",
-        f"length: {num_images:,} images, {epochs}, {steps * recipe.epochs:,} steps; the time is measured on the first",
+        f"length: {num_images:,} images, {epochs}, {steps * recipe.epochs:,} steps; their time is measured; "
         f"disk: about {disk:,.0f} MB for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",
     ]
 
