@@ -58,8 +58,8 @@ def test_the_help_of_a_function_is_its_docstring(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--inner.learning-rat 3", "did you mean --inner.learning-rate FLOAT?"),
-        ("--inner.learning-rate x", "could not convert string to float: 'x'; expected --inner.learning-rate FLOAT"),
+        ("--inner.learning-rat 3", "learning-rat, 3; did you mean --inner.learning-rate?; "),
+        ("--inner.learning-rate x", "--inner.learning-rate is 'x', expected a number;"),
         ("--inner.learning-rate 3", "inner: learning_rate: got 3.0, expected less than or equal to 1"),
         ("--inner.name c", "invalid choice 'c' for argument '--inner.name'. Expected one of ('a', 'b')"),
         ("--scale 1", "missing value for argument '--scale'. Expected 2 values"),

@@ -124,7 +124,9 @@ def test_a_run_is_resumed_with_its_recipe_and_free_fields(parsed, run):
         ("digits --init imagenet", "RUN@STEP, timm:NAME"),
         ("digits --hyper.covariance 4", "unrecognized options: --hyper.covariance"),
         ("digits again", "unrecognized options: again"),
-        ("digits --epochs many", "expected --epochs INT"),
+        ("digits --epochs many", "--epochs is 'many', expected a whole number"),
+        ("digits --hours 8h", "--hours is '8h', expected a number of hours such as 8"),
+        ("digits --epoch 3", "unrecognized options: --epoch, 3; did you mean --epochs?; see"),
         ("digits --backbone.arguments [1]", "[1] is not a JSON object"),
         ("--epochs 3", "the first argument must be a recipe or a path"),
         ("no/such/folder", "neither a recipe nor a path that exists"),
@@ -148,6 +150,28 @@ def test_a_mistake_is_one_line_and_changes_nothing(arguments, message, fullrank,
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.txt", "texts"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--epoch 3", "; see fullrank pretrain 'my photos' --help"),
+        ("--hours 1 --epochs 3", "--hours chooses the epochs"),
+        ("--backbone.name resnet81", "did you mean 'resnet18'?"),
+        ("--labelled table.csv", "--labelled table.csv, for which --data flags do not count: table.csv has no image"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_found_before_the_folder_is_opened(flags, message, fullrank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my photos").mkdir()
+    (tmp_path / "table.csv").write_text("name,breed\n1,cat\n")
+    status, _, err = fullrank("pretrain", "my photos", *flags.split())
+    assert (status, err.count("\n"), message in err) == (2, 1, True), err
+
+
+def test_a_switch_is_set_by_false_and_true_as_in_a_sweep(parsed):
+    got, _ = parsed("digits", "--hyper.log", "false", "--data.follow-links=TRUE", "--optimizer.lr=-0")
+    assert (got.hyper["log"], got.data.reading.follow_links, got.optimizer.lr) == (False, True, 0.0)
+
+
 def test_a_run_is_not_overwritten_by_mistake(refused, copy):
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.is_file()}
     assert "--overwrite" in refused("pretrain", "digits", "--out", copy)
@@ -164,7 +188,8 @@ def test_a_folder_of_photos_is_trained_on(fullrank, photos, tmp_path, monkeypatc
     status, out, err = fullrank("pretrain", folder, *tiny.split(), "--backbone.arguments", network)
     assert (status, out) == (0, ""), err
     assert err.index("a general recipe for ") < err.index("step 3/3")
-    assert "parameters" in err[: err.index("step 1/")]
+    banner = err[: err.index("step 1/")].splitlines()
+    assert (len(banner) <= 8, "parameters" in "".join(banner), "1 epoch (" in "".join(banner)) == (True,) * 3, banner
     assert err.endswith("run: runs/photos\nreport: runs/photos/report.html\nnext: fullrank evaluate runs/photos\n")
     assert Run(Path("runs/photos")).checkpoint().step == 3
 
@@ -179,3 +204,11 @@ def test_a_preview_is_written_to_out(fullrank, tmp_path):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert (status, err.splitlines()[-1]) == (0, f"views: {tmp_path / 'look.png'}")
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_preview_names_the_files_that_cannot_be_read(fullrank, photos, tmp_path):
+    folder = Path(shutil.copytree(photos, tmp_path / "photos"))
+    (folder / "cat" / "a.jpg").write_bytes(b"no image")
+    words = "--preview --data.workers 0 --data.max_error_fraction 0.2 --data.storage disk --out"
+    status, _, err = fullrank("pretrain", folder, *words.split(), tmp_path / "look.png")
+    assert (status, "cannot be read: cat/a.jpg" in err, (tmp_path / "look.png").exists()) == (0, True, True), err

@@ -88,8 +88,10 @@ def test_a_fraction_above_the_limit_raises_after_enough_attempts():
     decode_errors = DecodeErrors(max_error_fraction=0.1, min_attempts=100)
     decode_errors.add(99, map(decode_error, range(50)))
     words = r"51 of 100 images could not be read, expected at most 10%; the first is '0.jpg': empty file"
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(UserError, match=f"{words}.* allow more"):
         decode_errors.add(1, [decode_error(50)])
+    with pytest.raises(UserError, match=r"repair or remove these images$"):  # all are missing
+        DecodeErrors().add(100, map(decode_error, range(100)))
 
 
 def test_a_file_that_fails_in_every_epoch_is_written_once(tmp_path):

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import Reading, open_images, train_and_test
 from fullrank.images.labels import split_of_file
-from fullrank.images.train_test import hold_out, stratified_order
+from fullrank.images.train_test import Splits, hold_out, reduce_training, stratified_order
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,13 @@ def test_too_few_images_raise(write):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))
+
+
+def test_classes_that_differ_only_by_case_or_blanks_are_told():
+    images = open_images("digits")["all"]
+    for classes, told in ((("Cat", "cat ", "dog"), True), (("cat", "cats", "dog"), False)):
+        statement = reduce_training(Splits(replace(images, classes=classes), images, "")).statement
+        assert ("warning: class 'Cat'" in statement) == told
 
 
 def test_every_beginning_of_the_order_has_the_shares_of_the_classes():

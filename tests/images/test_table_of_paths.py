@@ -109,6 +109,14 @@ def test_no_row_leads_out_of_the_folder_of_the_table(tmp_path, kind):
             images.open(index)
 
 
+def test_a_table_of_bare_file_names_says_where_the_files_are(csv):
+    with pytest.raises(UserError, match=r"none of the 2 files .* exists, as '3.png' in .* found at photos/3.png:"):
+        open_images(csv("path", "3.png", "4.png"))
+    with pytest.raises(UserError, match="give paths relative to its folder"):
+        open_images(csv("path", "no.png", ""))
+    assert len(open_images(csv("path", "no.png", "photos/3.png"))["all"]) == 2
+
+
 def test_held_out_images_split_no_group():
     images = open_images("digits")["all"]
     rng = np.random.default_rng(0)

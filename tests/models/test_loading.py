@@ -1,4 +1,5 @@
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +43,16 @@ def test_a_step_of_a_run_loads_that_checkpoint(run):
     assert torch.equal(model.backbone.conv1.weight, first.weights()["backbone.conv1.weight"])
     assert not torch.equal(model.backbone.conv1.weight, run.checkpoint().weights()["backbone.conv1.weight"])
     assert model.name == f"{run.path}@{first.step}"
+
+
+def test_a_run_is_found_in_the_folder_of_runs_and_printed_as_one_line(copy, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    copy.rename(tmp_path / "runs" / "w4-s0")
+    monkeypatch.chdir(tmp_path)
+    model = fullrank.load("w4-s0")
+    assert (model.path, fullrank.load("w4-s0@11").step) == (Path("runs/w4-s0"), 11)
+    assert str(model).count("\n") == 0
+    assert len(str(model)) < 200
 
 
 def test_a_loaded_run_can_be_pickled(run, digits):

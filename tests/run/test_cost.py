@@ -1,6 +1,7 @@
 import inspect
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from fullrank.errors import UserError
 from fullrank.recipes import Recipe, SpectrumConfig
 from fullrank.run import Run, cost
 from fullrank.run import pretrain as pretraining
-from fullrank.run.cost import EVALUATION_SHARE, Pace, choose_epochs, plan_evaluations
+from fullrank.run.cost import EVALUATION_SHARE, Pace, choose_epochs, explain_busy_cores, plan_evaluations
 
 
 def test_the_pace_is_that_of_the_steps_after_the_first_without_what_happens_between(monkeypatch):
@@ -34,14 +35,21 @@ def test_the_epochs_fit_and_one_more_would_not(hours, seconds, steps):
     assert cost.REST * epochs * steps * seconds <= 3600 * hours < cost.REST * (epochs + 1) * steps * seconds
 
 
+@pytest.mark.parametrize(("share", "threads", "says"), [(0.24, 2, True), (0.95, 16, False), (0.24, 1, False)])
+def test_busy_cores_are_told_only_to_a_run_of_several_threads_that_waits_for_them(share, threads, says):
+    assert ("OMP_NUM_THREADS" in explain_busy_cores(share, threads)) == says
+
+
 def test_a_run_of_some_hours_equals_a_run_of_the_chosen_epochs(small, tmp_path, monkeypatch, assert_same):
     def two_epochs(steps, device):
         assert len([step for step, _ in zip(steps, range(5), strict=False)]) == 5
         return 1.0
 
     monkeypatch.setattr(pretraining, "measure_step", two_epochs)
+    clock = iter([0.0, 100.0])  # the measurement is a part of the time
+    monkeypatch.setattr(pretraining, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     recipe, options = replace(small, batch_size=512, epochs=1), {"console": Console(quiet=True)}
-    measured = fullrank.pretrain(recipe, hours=2.5 * 2 / 3600, out=tmp_path / "a", **options)
+    measured = fullrank.pretrain(recipe, hours=(2.5 * 2 + 100) / 3600, out=tmp_path / "a", **options)
     assert Run(measured.path).recipe.epochs == 2
     given = fullrank.pretrain(recipe, epochs=2, out=tmp_path / "b", **options)
     assert_same(measured.path, given.path)

@@ -189,7 +189,7 @@ def test_the_pace_is_printed_once_and_the_durations_count_across_a_resume(make_l
         take_steps(logger, range(1, 8))
         seconds = logger.pace.step_seconds
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "measured" in line)
-    assert f"for 3,600 steps of {seconds:.3g} seconds, measured · memory" in line
+    assert f"with 3,600 steps of {seconds:.3g} seconds, measured · memory" in line
     after = Run(tmp_path).environment
     assert all(before[name] <= after[name] < before[name] + 20 for name in ("duration_seconds", "cpu_seconds"))
     assert after["spectrum_share"] == pytest.approx(0.5, abs=0.1)

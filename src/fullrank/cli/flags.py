@@ -1,6 +1,7 @@
 """Parse typed flags with tyro, and shorten tyro's error boxes to one line."""
 
 import contextlib
+import difflib
 import functools
 import io
 import re
@@ -14,6 +15,8 @@ from fullrank.errors import UserError
 
 T = TypeVar("T")
 
+# A kind of value in a box of tyro → what it is.
+KINDS = {"FLOAT": "a number", "INT": "a whole number", "HOURS": "a number of hours such as 8"}
 # The positional argument of the commands that take a MODEL.
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 
@@ -74,20 +77,18 @@ def flag_words(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def one_line(box: str) -> str:
-    r"""Return an error box of tyro as one line: the message and the proposed flags, without the help of the flags.
+    r"""Return an error box of tyro as one line: the message, and the nearest flag or what was expected.
 
     >>> one_line(" Oh\n ---\n  Unrecognized options: --lr\n  ---\n  Perhaps you meant:\n      --optimizer.lr FLOAT\n")
-    'unrecognized options: --lr; did you mean --optimizer.lr FLOAT?'
+    'unrecognized options: --lr; did you mean --optimizer.lr?'
     """
-    parts: list[list[str]] = [[]]
-    for row in (line[2:].rstrip() for line in box.splitlines()[1:]):
-        if set(row) == {"-"}:
-            parts.append([])
-        elif row:
-            parts[-1].append(row)
-    message, *others = [part for part in parts if part and "full helptext" not in part[0]]
-    text = " ".join(row.strip() for row in message if not row.startswith(" " * 8)).rstrip(".")
-    flags = [row.strip() for rows in others for row in rows[1:] if re.match(r" {4}-", row)]
-    hint = f"; did you mean {' or '.join(flags)}?" if flags and "helptext" not in others[0][0] else ""
-    hint = hint or (f"; expected {flags[0]}" if flags else "")
-    return text[:1].lower() + text[1:] + hint
+    _, message, *others = re.split(r"\n +-+ *\n", box)  # title, message, flags; rows of help have ten blanks
+    text = " ".join(re.sub(r"(?m)^ {10}.*", "", message).split()).rstrip(".")
+    flags = [flag.strip() for part in others for flag in re.findall(r"(?m)^ {6}(-.*)", part)]
+    if flags and text.startswith("Unrecognized"):
+        wrong, names = re.findall(r"--[^\s,]+", text), re.findall(r"--[\w.-]+", " ".join(flags))
+        text += f"; did you mean {difflib.get_close_matches(wrong[0], names, n=1, cutoff=0)[0]}?"
+    elif flags and (received := re.search(r"('.*?')(?=\]|$| Got)", text)):
+        flag, _, kind = flags[0].replace("{None}|", "").partition(" ")
+        text = f"{flag} is {received[1]}, expected {KINDS.get(kind, kind)}"
+    return text[:1].lower() + text[1:]

@@ -92,7 +92,7 @@ class Options:
     split: str | None = None
     init: str | None = None
     labelled: str | None = None
-    hours: float | None = None
+    hours: Annotated[float | None, tyro.conf.arg(metavar="HOURS")] = None
     out: Path | None = None
     overwrite: bool = False
     resume: Path | None = None
@@ -157,8 +157,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
             import_function(name, notify=notify)
     if base is None and {"--help", "-h"} & {*arguments}:
         base = resolve(source, chosen, notify=notify)
-    shape = resolve(base or Recipe(), chosen)  # has the flags of this objective, and of each group of views
-    shape = with_view_groups(shape, words)
+    # has the flags of this objective, and of each group of views
+    shape = with_view_groups(resolve(base or Recipe(), chosen), words)
     shape = import_code(shape if "trust" in words else replace(shape, custom_transforms=()), "trust" in words, notify)
     Hyper: Any = keywords(find_objective(shape.objective))
     MethodOptions: Any = keywords(find_builder(shape.method_builder, shape.objective))
@@ -180,8 +180,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
 
     flags = parse(
         Flags,
-        arguments,
-        command=f"pretrain {source if isinstance(source, str) else ''}".rstrip(),
+        with_switches(arguments),
+        command=shlex.join(["pretrain", *([source] if isinstance(source, str) else [])]),
         default=Flags(Options(), shape, Hyper(**shape.hyper), MethodOptions(**shape.method)),
         description=f"Pretrain with {shape.objective}. --objective NAME chooses another one, --resume RUN goes on.",
     )
@@ -191,6 +191,19 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
         import_function(name, notify=notify)
     overrides |= {name: getattr(flags.options, name) for name in FIELDS if name in words}
     return source, flags.options, chosen | overrides
+
+
+def with_switches(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--hyper.log false`, as a sweep takes it, written as `--hyper.no-log`.
+
+    >>> with_switches(["--hyper.log", "false", "--epochs=3", "--data.follow-links=true"])
+    ['--hyper.no-log', '--epochs=3', '--data.follow-links']
+    """
+    words = [word for each in arguments for word in re.split(r"(?i)(?<=\w)=(?=(?:true|false)$)", each)]
+    for k in range(len(words) - 1, 0, -1):
+        if words[k].lower() in ("true", "false") and (flag := words[k - 1]).startswith("--"):
+            words[k - 1 : k + 1] = [re.sub(r"([^.-][^.]*)$", r"no-\1", flag) if words[k].lower() == "false" else flag]
+    return words
 
 
 def field_at(flags: Any, name: str) -> Any:

@@ -91,10 +91,10 @@ class DecodeErrors:
         """
         if self.failed > self.max_error_fraction * self.attempts:
             name, reason = next(iter(self.reasons.items()))
-            share = f"{self.failed} of {self.attempts} images could not be read"
-            remedy = "repair or remove these images, or accept more (--max-error-fraction, --data.max_error_fraction)"
-            allowed = f"expected at most {self.max_error_fraction:.0%}"
-            raise UserError(f"{share}, {allowed}; the first is '{name}': {reason}; {remedy}")
+            share = f"{self.failed} of {self.attempts} images could not be read, expected at most"
+            remedy = "repair or remove these images"
+            remedy += ", or allow more: --max-error-fraction, --data.max_error_fraction" * (self.failed < self.attempts)
+            raise UserError(f"{share} {self.max_error_fraction:.0%}; the first is '{name}': {reason}; {remedy}")
 
     def all_gather(self) -> None:
         """Collect the names and reasons of all processes, which must all call this method. `check` uses only local

@@ -18,7 +18,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 
 from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.files import check_file
-from fullrank.images.folder import EXTENSIONS
+from fullrank.images.folder import EXTENSIONS, walk
 from fullrank.images.labels import (
     Labelled,
     by_split,
@@ -258,7 +258,13 @@ def open_tables(source: str, kind: str, root: Path, files: list[str], reading: R
             tables[split] = read_parquet(paths, needed, max_expansion=reading.max_expansion)
         else:
             tables[split] = datasets.concatenate_datasets(read_saved(paths))
-    return table_splits(source, tables, roots=(os.path.realpath(root),), reading=reading)
+    splits = table_splits(source, tables, roots=(os.path.realpath(root),), reading=reading)
+    paths = [part.name(k) for part in splits.values() if isinstance(part.rows, FileRows) for k in range(len(part))]
+    if paths and not any(os.path.exists(root / os.path.expanduser(path)) for path in paths):
+        same = next((file for file in walk(root, EXTENSIONS)[0] if Path(file).name == Path(paths[0]).name), None)
+        found = f"it was found at {same}: write paths like this" if same else "give paths relative to its folder"
+        raise UserError(f"none of the {len(paths):,} files of {source} exists, as '{paths[0]}' in {root}; {found}")
+    return splits
 
 
 def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:

@@ -224,6 +224,9 @@ def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0)
         statements.append(f"{held}; the test images are not used")
     if subset:
         statements.append(f"training on a subset of {subset:,} of {rest:,} images")
+    plain = {"".join(name.split()).casefold(): name for name in images.classes}
+    for name in sorted({*images.classes} - {*plain.values()})[:3]:
+        statements.append(f"warning: class '{name}' differs from another one only by case or blanks; is it the same?")
     chosen = order[: subset or rest]
     train = images if len(chosen) == n else images.subset(np.sort(chosen))
     return Splits(train, test, printable("; ".join([*statements, *images.notes])))

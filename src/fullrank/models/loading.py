@@ -65,7 +65,7 @@ def load(
 
     | MODEL | meaning |
     |---|---|
-    | `RUN` | the newest checkpoint of a run directory |
+    | `RUN` | the newest checkpoint of a run directory, of which `runs/` may be left out |
     | `RUN@STEP` | the checkpoint of step STEP |
     | `timm:NAME` | a timm model with its pretrained weights |
     | `timm-untrained:NAME` | a timm model with random weights |
@@ -134,13 +134,14 @@ def parse_model(text: str) -> ModelName:
         raise UserError(f"model '{text}' names no model of the hub; expected hf-hub:OWNER/NAME, or with @REVISION")
     if scheme in SCHEMES and rest:
         return ModelName(scheme, rest)
-    if text and os.path.isdir(text):
-        return ModelName("run", text)
-    path, at, step = text.rpartition("@")
-    if at and os.path.isdir(path):
-        if not (step.isascii() and step.isdecimal()):
-            raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
-        return ModelName("run", path, int(step))
+    path, _, step = text.rpartition("@")
+    for folder in ("", "runs/"):  # where runs are by default
+        if text and os.path.isdir(folder + text):
+            return ModelName("run", folder + text)
+        if path and os.path.isdir(folder + path):
+            if not (step.isascii() and step.isdecimal()):
+                raise UserError(f"model '{text}': the step is '{step}', expected a number, e.g. {path}@1000")
+            return ModelName("run", folder + path, int(step))
     what = f"a file; write file:{text}, or give" if os.path.isfile(text) else "not a run directory; expected"
     hint = suggest(scheme, SCHEMES) if rest else suggest(path or text, paths_beside(path or text))
     raise UserError(f"model '{text}' is {what} {MODELS}{hint}")

@@ -16,14 +16,14 @@ from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.preprocess import same_form
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig, build_backbone, feature_dim
 from fullrank.models.weights import load_weights, read_weights
 from fullrank.recipes import Recipe
 from fullrank.recipes.assembling import check_normalization
 from fullrank.training.seeding import seeded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A backbone in eval mode with its preprocessing: `model.features(["a.jpg", "b.jpg"])`.
 
@@ -51,6 +51,9 @@ class Model:
     classes: tuple[str, ...] = ()
     note: str = ""
     init: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"Model {self.name}: {self.spec.name}, {feature_dim(self.backbone)} features, {self.preprocess.size} px"
 
     @torch.inference_mode()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:

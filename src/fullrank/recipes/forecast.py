@@ -17,10 +17,10 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:
     kept = recipe.checkpoints if recipe.keep_checkpoints < 0 else min(recipe.keep_checkpoints, recipe.checkpoints)
     disk = weights * (kept + STATE_PER_WEIGHT[recipe.optimizer.name] * min(kept, 2)) / 1e6
     parameters = f"{count(method)} parameters, of which {count(method.backbone)} in the backbone {recipe.backbone.name}"
-    length = f"{steps:,} steps per epoch, epochs: {recipe.epochs:,}, {steps * recipe.epochs:,} steps in total"
+    epochs = f"{recipe.epochs:,} epoch{'s' * (recipe.epochs != 1)} (--epochs; --hours: those that fit into a time)"
     return [
         f"networks: {parameters}; {D_b:,} features, embeddings of {recipe.projector.dimensions(D_b):,} dimensions",
-        f"length: {num_images:,} images, {length}; the time is measured on the first steps",
+        f"length: {num_images:,} images, {epochs}, {steps * recipe.epochs:,} steps; their time is measured; "
         f"disk: about {disk:,.0f} MB for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",
     ]
 

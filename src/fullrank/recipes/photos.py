@@ -4,14 +4,16 @@ from dataclasses import replace
 
 from fullrank.errors import UserError
 from fullrank.images import DatasetInfo
-from fullrank.methods.backbones import check_name, is_built_for_one_size
+from fullrank.methods.backbones import is_built_for_one_size
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
-from fullrank.recipes.recipe import DataConfig, Recipe
-from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, scaled, stem_for
+from fullrank.recipes.recipe import DataConfig, Recipe, flatten, to_dict
+from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_weights, scaled, stem_for
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
 IMAGES_GPU, IMAGES_CPU = 20_000_000, 500_000  # epochs × images per epoch
+# The fields that the recipe chooses, for the user.
+CHOSEN = ["views.0.size", "backbone.name", "batch_size", "epochs", "optimizer.name", "optimizer.lr", "schedule.warmup"]
 NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for a CPU
 
 
@@ -50,7 +52,6 @@ def photos_recipe(
     batch_size = next((N for N in (256, 128, 64, 32) if n >= 4 * N), 16)
     epochs = min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
     network = backbone or ("resnet50" if gpu and size >= 224 else "resnet18")
-    check_name(network)
     transformer = is_built_for_one_size(network)
     optimizer = VISION_TRANSFORMER if transformer else OPTIMIZERS["adamw"]
     return Recipe(
@@ -70,18 +71,12 @@ def photos_recipe(
 
 
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
-    """Return what was chosen for the images, with the flags that change it; the values are those of `recipe`."""
-    w, h = dataset_info.median
-    sizes = " and ".join(dict.fromkeys(str(view.size) for view in recipe.views))
-    built = ", narrow and shallow for a CPU" if recipe.backbone.arguments == NARROW else ""
-    optimizer, warmup = recipe.optimizer, recipe.schedule.warmup
-    return [
-        f"a general recipe for {dataset_info.count:,} training images, {w}×{h} px, {recipe.data.channels} channels; "
-        "the flags in brackets change it:",
-        f"  views of {sizes} px (--views.0.size), backbone {recipe.backbone.name}{built} (--backbone.name)",
-        f"  batch size {recipe.batch_size} (--batch_size), {recipe.epochs} epochs (--epochs), warm-up {warmup:.3g}",
-        f"  {optimizer.name} at a learning rate of {optimizer.lr:.2g} (--optimizer.name, --optimizer.lr)",
-    ]
+    """Return what was chosen for the images, as the flags that change it; the values are those of `recipe`."""
+    (w, h), values = dataset_info.median, flatten(to_dict(recipe))
+    flags = (f"--{name} {round(x, 6) if isinstance(x := values[name], float) else x}" for name in CHOSEN)
+    built = "narrow and shallow for a CPU, " if recipe.backbone.arguments == NARROW else ""
+    images = f"{dataset_info.count:,} training images, {w}×{h} px, {recipe.data.channels} channels"
+    return [f"a general recipe for {images}; the flags that change it:", f"  {built}{' '.join(flags)}"]
 
 
 def build_view(size: int, channels: int) -> ViewConfig:

@@ -17,6 +17,7 @@ from fullrank.errors import Notify, UserError, suggest
 from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.methods import ProjectorConfig
+from fullrank.methods.backbones import check_name
 from fullrank.objectives.signature import tensor_names
 from fullrank.recipes.catalog import ENTRIES, RECIPES
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
@@ -124,6 +125,7 @@ def find_recipe(source: Any) -> Recipe | None:
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
+    check_name(wanted.backbone.name)  # before a folder is opened
     splits = train_and_test(source, wanted.data.reading, validation=wanted.data.validation, subset=wanted.data.subset)
     info = dataset_info(splits.train)
     size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)

@@ -72,19 +72,35 @@ def measure_step(steps: Iterator[object], device: torch.device) -> float:
     return all_reduce_max(round(1e6 * pace.step_seconds)) / 1e6
 
 
+def explain_busy_cores(share: float, threads: int) -> str:
+    """Return a warning if other programs use the cores of a run on a CPU, or an empty string.
+
+    Threads that share a core wait for each other: two of them took six times as long as one. On free cores the main
+    thread computes or polls nearly all the time, whatever the number of threads.
+
+    Args:
+        share: share of the time in which the main thread computed or waited for batches.
+        threads: number of threads of the run.
+
+    >>> explain_busy_cores(0.9, 2), explain_busy_cores(0.2, 1)
+    ('', '')
+    """
+    busy = f"other programs use the cores ({share:.0%} of the time is left), and {threads} threads wait for each other"
+    return "" if threads == 1 or share >= 0.5 else f"; warning: {busy}; fewer may be faster: OMP_NUM_THREADS=1"
+
+
 def choose_epochs(recipe: Recipe, hours: float, seconds: float, steps: int, **given: Any) -> tuple[Recipe, str]:
     """Return the recipe with the largest number of epochs that fit into a time, at least 1, and a line for the user.
 
     A step takes `seconds`, and an epoch has `steps`; `given` are fields of the user, which do not follow from the
     epochs.
     """
-    hours_per_epoch = REST * seconds * steps / 3600
-    recipe = resolve(recipe, {**given, "epochs": min(max(int(hours / hours_per_epoch), 1), 1_000_000)})
+    each = REST * seconds * steps / 3600  # hours of an epoch
+    recipe = resolve(recipe, {**given, "epochs": min(max(int(hours / each), 1), 1_000_000)})
     line = (
-        f"--hours {hours:g}: --epochs {recipe.epochs}, of {steps} steps; {seconds:.3g} seconds a step, "
-        f"measured: {hours_per_epoch * recipe.epochs:.3g} hours; warm-up over {recipe.schedule.warmup:.3g} epochs"
+        f"--epochs {recipe.epochs} of {steps} steps, {seconds:.3g} s each, measured: {each * recipe.epochs:.3g} hours"
     )
-    return recipe, line + "; one epoch already takes longer" * (hours_per_epoch > hours)
+    return recipe, line + "; one epoch already takes longer" * (each > hours)
 
 
 @dataclass(frozen=True)

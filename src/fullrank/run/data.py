@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fullrank.distributed import local_world_size, rank, world_size
-from fullrank.errors import Notify, UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
@@ -123,7 +123,7 @@ def open_data(
     full = full if sum(map(len, full)) > plan.samples else ()
     scored: list[Images] = []
     if recipe.probe.labelled:
-        scored = _open_labelled(recipe, notify)
+        scored = open_labelled(recipe, notify)
     elif recipe.probe.epochs and (test.labels >= 0).any():
         scored = [test]
     elif recipe.probe.epochs:
@@ -210,14 +210,17 @@ def _preprocess(recipe: Recipe, images: Images, decoding: Decoding) -> MemoryIma
     return load_images(images, channels=channels, size=size, decoding=replace(decoding, workers=workers))
 
 
-def _open_labelled(recipe: Recipe, notify: Notify) -> list[Images]:
+def open_labelled(recipe: Recipe, notify: Notify = silent) -> list[Images]:
     """Return the labelled training and test images of `probe.labelled`.
 
     Raises:
         UserError: the source cannot be read, or lacks labels.
     """
     source = recipe.probe.labelled
-    splits = train_and_test(source, seed=recipe.split_seed)
+    try:
+        splits = train_and_test(source, seed=recipe.split_seed)
+    except UserError as error:
+        raise UserError(f"--labelled {source}, for which --data flags do not count: {error}") from error
     if reason := why_not_scorable(splits.train, splits.test):
         raise UserError(f"--labelled {source}: nothing can be scored: {reason}")
     notify(f"linear probe on the labels: {splits.statement}")

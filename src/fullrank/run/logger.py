@@ -19,7 +19,7 @@ from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import to_dict
 from fullrank.recipes.forecast import duration
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
-from fullrank.run.cost import REST, WARM_UP, Pace
+from fullrank.run.cost import REST, WARM_UP, Pace, explain_busy_cores
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
 from fullrank.run.monitor import evaluate_spectra, evaluate_views, full_spectra, score_probe, variance_within_views
@@ -121,7 +121,7 @@ class RunLogger:
         )
         self.unread_terms: list[tuple[int, dict[str, Tensor]]] = []
         self.effective_rank: tuple[int, float] | None = None  # of the last measured training batch, with its step
-        self.pace, self.waited = Pace(run.fabric.device), 0.0
+        self.pace, self.warm, self.at_start = Pace(run.fabric.device), (0.0, 0.0, 0.0), 0.0
 
     def __enter__(self) -> "RunLogger":
         self.progress.start()
@@ -144,9 +144,11 @@ class RunLogger:
 
     def evaluate_start(self) -> None:
         """Evaluate the weights before the first step."""
+        self.console.print("before the first step, spectrum and probe are measured once")
         self.evaluate_spectrum(0)
         if 0 in self.run.score_steps:
             self.score_probe(0)
+        self.at_start = sum(self.watch.parts.values())
 
     def after_step(self, step: Step) -> None:
         """Update the probe; log, evaluate spectra and save a checkpoint if this step is due."""
@@ -168,21 +170,24 @@ class RunLogger:
         if k in run.checkpoint_steps:
             self.save_checkpoint(k)
         if k - run.start == WARM_UP:
-            self.waited = run.batches.wait_seconds  # for the first batches it waits while the workers start
+            # for the first batches it waits while the workers start
+            self.warm = run.batches.wait_seconds, time.perf_counter(), time.thread_time()
         if self.pace.tick(sum(self.watch.parts.values())) and not last:
             self.announce_pace(k - run.start - WARM_UP)
         self.progress.show(k)
 
     def announce_pace(self, steps: int) -> None:
         """Print how long the run takes, now that it is measured on `steps` steps."""
-        run, seconds = self.run, self.pace.step_seconds or 0.0
-        waits = min((run.batches.wait_seconds - self.waited) / (steps * seconds), 1.0)
-        is_bound = waits > DATA_BOUND and run.fabric.device.type == "cuda"
+        run, seconds, device = self.run, self.pace.step_seconds or 0.0, self.run.fabric.device
+        waits = min((run.batches.wait_seconds - self.warm[0]) / (steps * seconds), 1.0)
+        share = (time.thread_time() - self.warm[2]) / (time.perf_counter() - self.warm[1])
+        busy = explain_busy_cores(share + waits, torch.get_num_threads() if device.type == "cpu" else 1)
+        is_bound = waits > DATA_BOUND and device.type == "cuda"
         advice = ": the GPU waits for data (--data.workers, --data.storage memory: docs/data-formats.md)" * is_bound
         self.console.print(
-            f"about {duration(REST * seconds * (run.total - run.start))} for {run.total - run.start:,} steps of "
-            f"{seconds:.3g} seconds, measured · memory {memory_in_use(run.fabric.device)} · loading batches takes "
-            f"{waits:.0%} of the time{advice}"
+            f"about {duration(REST * seconds * (run.total - run.start) + 2 * self.at_start)} with "
+            f"{run.total - run.start:,} steps of {seconds:.3g} seconds, measured · memory {memory_in_use(device)} · "
+            f"loading batches takes {waits:.0%} of the time{advice}{busy}"
         )
 
     def log_train(self, step: Step, probed: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ It reads from top to bottom: the words of the call become a recipe; several proc
 networks, images, the run directory, the steps.
 """
 
+import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,9 @@ from fullrank.models.loading import INITIAL
 from fullrank.recipes import Recipe, assemble, build_method, check, dry_run, import_code, read_recipe, resolve, to_dict
 from fullrank.recipes.assembling import Assembly
 from fullrank.recipes.forecast import forecast_run
-from fullrank.recipes.rules import plain_fields
+from fullrank.recipes.rules import plain_fields, with_fields
 from fullrank.run.cost import choose_epochs, measure_step, plan_evaluations
-from fullrank.run.data import TrainingData, open_data
+from fullrank.run.data import TrainingData, open_data, open_labelled
 from fullrank.run.directory import Run, as_path, check_free, create_run, is_run, resume_command, run_lock
 from fullrank.run.environment import describe_environment
 from fullrank.run.logger import NullLogger, RunLogger
@@ -121,10 +122,7 @@ def pretrain(
         (old and (path or overwrite), "resume keeps its folder; leave out --out and --overwrite"),
         ((overwrite or resume is True) and not path, "--overwrite and --resume-or-start need --out RUN"),
         (overwrite and resume is True, "--overwrite replaces the run that --resume-or-start continues; give one"),
-        (
-            hours and ("epochs" in changes or old),
-            "--hours chooses the epochs of a new run; leave out --epochs, --resume",
-        ),
+        (hours and ("epochs" in changes or old), "--hours chooses the epochs of a new run; omit --epochs, --resume"),
     ):
         if conflict:
             raise UserError(message)
@@ -135,6 +133,8 @@ def pretrain(
     moved = {name: fields.pop(name) for name in MAY_CHANGE if old and name in fields}
     recipe = read_recipe(old / "recipe.json") if old and recipe is None else recipe
     words = images if images is not None and recipe in (None, "photos") else recipe
+    if labelled := fields.get("probe.labelled"):  # a mistake in it is told before any other line
+        open_labelled(with_fields(Recipe(), {"probe.labelled": labelled}))
     given = with_initial_weights(import_code(resolve_with_init(words, fields, console.print)))
     if resume is True and path and is_run(path):
         old = path
@@ -236,14 +236,16 @@ def _fit_into(
     """Take steps until their time is measured; return recipe and images for the epochs that fit, and a line."""
     errors = DecodeErrors(max_error_fraction=recipe.data.max_error_fraction)
     unread = replace(data, decoding=replace(data.decoding, errors=errors))
+    began = time.perf_counter()
     with global_state(recipe, fabric.device):
         longer = replace(recipe, epochs=10**6)  # the measurement may take more steps than the run
         trial = TrainingRun(assembly, unread, fabric, path=Path(), recipe=longer)
         seconds = measure_step(trial.steps(), fabric.device)
-    recipe, line = choose_epochs(recipe, hours, seconds, trial.steps_per_epoch, **given)
+    spent = all_reduce_max(round(time.perf_counter() - began))  # equal in all processes
+    recipe, line = choose_epochs(recipe, hours - spent / 3600, seconds, trial.steps_per_epoch, **given)
     steps, n = recipe.epochs * trial.steps_per_epoch, len(data.held_out)
     plan = plan_evaluations(recipe, steps=steps, dimensions=0, available=n, samples=n)
-    return recipe, replace(data, plan=plan), line
+    return recipe, replace(data, plan=plan), f"--hours {hours:g}, after {spent} seconds of measuring: {line}"
 
 
 def _write_files(run: TrainingRun, *, weights: bool, start: list[str]) -> None:

@@ -1,13 +1,12 @@
 """views.png, a grid of images and their views: of a run, or of a recipe without training."""
 
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from fullrank.files import atomic_write, check_suffix
-from fullrank.images import ImageDecodeError, MemoryImages, batch_indices, decode
+from fullrank.images import MemoryImages, Preprocess, batch_indices, iterate_batches
 from fullrank.recipes import Recipe, assemble, build_method, check, import_code
 from fullrank.run.data import TrainingData, open_data
 from fullrank.run.terminal import stderr
@@ -40,6 +39,8 @@ def preview(
         method = build_method(recipe)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
+    for name, reason in data.decoding.errors.reasons.items():
+        notify(f"cannot be read: {name}: {reason}")
     return path
 
 
@@ -50,8 +51,8 @@ def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: T
     if isinstance(images, MemoryImages):
         pictures = images.pixels[indices]
     else:
-        pictures, how = [], dict[str, Any](channels=recipe.data.channels, bits=recipe.data.bits or 16)
-        for k in indices.tolist():
-            with suppress(ImageDecodeError):  # training counts the error
-                pictures.append(decode(images.open(k), **how, name=images.name(k)))
+        whole = Preprocess(recipe.data.channels, size=0, mean=(), std=(), bits=recipe.data.bits or 16)
+        some, decoding = images.subset(indices.numpy()), replace(data.decoding, workers=0)
+        batches = iterate_batches(some, whole, batch_size=1, decoding=decoding)
+        pictures = [batch.pixels[0].permute(1, 2, 0).numpy() for batch in batches]
     draw(pictures, views, seed=recipe.seed).save(path, "PNG")
