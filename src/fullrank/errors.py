@@ -9,10 +9,6 @@ T = TypeVar("T")
 Notify = Callable[[str], Any]
 
 
-class Step(str):
-    """A line about the work in progress: a terminal shows it until the next one, and a file has no such lines."""
-
-
 def silent(line: str) -> None:
     """Say nothing."""
 

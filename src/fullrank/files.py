@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from fullrank.errors import UserError
 
 MAX_BYTES = 16 * 2**20
@@ -131,27 +129,6 @@ def atomic_write(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(path: Path, *, busy: str = "") -> Iterator[None]:
-    """Hold a lock file. While another process holds it, wait, or raise an error with the text `busy`; the lock of a
-    killed process is free.
-
-    Raises:
-        UserError: another process holds it, or it cannot be written.
-    """
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0 if busy else -1)
-    except Timeout:
-        raise UserError(busy) from None
-    except OSError as error:
-        raise _not_writable(path, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # The end of the names of temporary files, `.NAME.PID.tmp`; a killed process may leave one.

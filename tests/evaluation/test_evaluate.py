@@ -44,10 +44,10 @@ class SmallModel(Model):
         return deepcopy(self.backbone)
 
 
-def score(train, test, preprocess, *, network=small_network, others=(), notify=print, **scoring):
+def score(train, test, preprocess, *, network=small_network, others=(), progress=print, **scoring):
     """Score a network on training and test images."""
     model, *rest = (SmallModel(n, f(), preprocess, BackboneConfig()) for n, f in (("model", network), *others))
-    task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), notify)
+    task = Task(LabelledSplits(train, test, "digits", ""), Device(accelerator="cpu"), progress=progress)
     return score_model(model, rest, task, Scoring(**scoring))
 
 
@@ -131,7 +131,7 @@ def test_the_numbers_of_a_protocol_reach_the_probe(few, preprocess):
 
 def test_augmented_passes_score_every_feature_set(few, preprocess):
     numbers, lines = {"epochs": 4, "batch_size": 10, "views": 2, "crop": [0.5, 1.0]}, []
-    found = score(*few, preprocess, probes=("linear-sgd",), protocols={"linear-sgd": numbers}, notify=lines.append)
+    found = score(*few, preprocess, probes=("linear-sgd",), protocols={"linear-sgd": numbers}, progress=lines.append)
     assert {name for _, name in values(found)} == {"linear (SGD), epochs 4, batch size 10, views 2, crop 0.5 1"}
     assert len([line for line in lines if "augmented" in line]) == 3 * 2
     assert found.find("linear-sgd", features="raw pixels").value > 0.3  # many flipped digits are not digits

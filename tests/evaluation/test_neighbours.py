@@ -117,3 +117,11 @@ def test_bad_arguments_are_user_errors(digits, wrong):
     data = digits.subset([0]) if "data" in wrong else digits  # one image has no neighbour
     with pytest.raises(UserError):
         fullrank.neighbours(FLAT, data, **{name: value for name, value in wrong.items() if name != "data"})
+
+
+def test_a_model_at_chance_warns_of_its_outliers(digits):
+    images = digits.subset(range(400))
+    assert fullrank.neighbours(FLAT, images).warning == ""
+    shuffled = images.labels[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
+    assert "by chance" in fullrank.neighbours(FLAT, replace(images, labels=shuffled)).warning
+    assert fullrank.neighbours(FLAT, replace(images, labels=torch.full((400,), -1))).warning == ""

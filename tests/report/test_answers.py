@@ -10,15 +10,6 @@ def improving(losses, spectrum_row, **fields):
     return [spectrum_row(step, held_out_loss=loss, **fields) for step, loss in zip(steps, losses, strict=True)]
 
 
-def test_more_epochs_may_help_only_where_the_images_carry_it(make_summary, spectrum_row):
-    def answer(images, accuracies=(0.1, 0.2, 0.3, 0.4, 0.5)):
-        rows = [spectrum_row(10 * k, probe_accuracy=a, of_probe=(images, 0.1)) for k, a in enumerate(accuracies)]
-        return did_it_learn(make_summary(spectrum=rows)).text
-
-    assert "ore epochs may help" in answer(500)
-    assert "ore epochs" not in answer(40) + answer(500, (0.1, 0.5, 0.5, 0.5, 0.5))
-
-
 def test_a_newcomer_reads_the_accuracies_once(make_summary, score, evaluation):
     scores = [score(name, "few-shot", value, labels=2) for name, value in (("backbone", 0.903), (UNTRAINED, 0.471))]
     run = make_summary(evaluations=(evaluation(*scores, untrained_backbone=(0.1, 0.3)),))

@@ -107,3 +107,9 @@ def test_there_is_no_figure_without_values(make_summary):
     empty = [make_summary(), make_summary(label="b")]
     for draw in (figures.losses, figures.progress, figures.eigenvalues, figures.spectrum, figures.few_shot):
         assert draw(empty) is None
+
+
+def test_accuracies_have_their_numbers_of_images(make_summary, spectrum_row):
+    rows = [spectrum_row(step, of_probe=(n, 0.1)) for step, n in ((0, 64), (10, 359))]
+    (curve,) = figures.progress([make_summary(spectrum=rows)])["panels"][0]["curves"]
+    assert (curve["images"], curve["share"]) == ([64, 359], True)

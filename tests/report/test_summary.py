@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -84,3 +85,13 @@ def test_a_damaged_file_of_neighbours_is_a_note_and_its_pictures_are_no_addresse
         run = read_run_summary(path)
         assert run.neighbours is None
         assert "neighbours.json cannot be read" in run.file_notes[0]
+
+
+def test_the_evaluation_with_the_most_test_images_leads(make_summary, evaluation):
+    large, throwaway, own = (
+        evaluation(data="a"),
+        replace(evaluation(data="b"), test_images=6),
+        evaluation(data="photos[test]"),
+    )
+    run = make_summary(recipe={"data": {"source": "photos"}}, evaluations=(own, large, throwaway))
+    assert [each.data for each in run.evaluations_by_relevance()] == ["photos[test]", "a", "b"]

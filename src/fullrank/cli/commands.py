@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.text import Text
 
 import fullrank
 from fullrank.cli.flags import Model
-from fullrank.errors import UserError, pick
+from fullrank.errors import UserError, pick, printable
 from fullrank.evaluation.neighbours import TABLES
 from fullrank.evaluation.protocol import FinetuneProtocol, Scoring
 from fullrank.evaluation.score import write_evaluations
@@ -24,7 +25,7 @@ from fullrank.recipes import RECIPES, to_dict
 from fullrank.recipes.catalog import list_recipes
 from fullrank.report import write_report
 from fullrank.report.neighbour_rows import update_neighbours
-from fullrank.run.terminal import status_line, stderr
+from fullrank.run.terminal import stderr
 
 # How the images are read; what is not given is as in the run, or as usual.
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
@@ -110,8 +111,9 @@ def evaluate(
     evaluations = []
     for source, how in sets:
         options = {"against": against, "reading": how, "device": device, "store": out is None, **vars(scoring)}
-        with status_line(console) as notify:
-            evaluations.append(fullrank.evaluate(loaded, source, labelled=labelled, notify=notify, **options))
+        with console.status("") as status:
+            options |= {"notify": console.print, "progress": lambda line, of=status: of.update(Text(printable(line)))}
+            evaluations.append(fullrank.evaluate(loaded, source, labelled=labelled, **options))
         Console().print(evaluations[-1])
     if out:
         write_evaluations(out, evaluations, overwrite=overwrite)
@@ -240,6 +242,7 @@ def spectrum(
     Console().print(spectra)
     if out is not None:
         spectra.save(out, overwrite=overwrite)
+        stderr().print(f"written: {out}")
 
 
 def embed(
@@ -311,6 +314,7 @@ def neighbours(
     Console().print(found)
     if out is not None:
         found.save(out, overwrite=overwrite)
+        stderr().print(f"written: {', '.join(str(out / f'{name}.parquet') for name in found.tables())}")
 
 
 def export(

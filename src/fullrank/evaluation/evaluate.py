@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fullrank.errors import Step, UserError
+from fullrank.errors import UserError
 from fullrank.evaluation.features import FeatureSet, Network, calibrate_batchnorm, feature_sets, raw_pixels
 from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.outcomes import Outcome, score_predictions
@@ -36,6 +36,7 @@ def evaluate(
     device: Device | None = None,
     store: bool = True,
     notify: Notify = silent,
+    progress: Notify = silent,
     **scoring: Any,
 ) -> Evaluation:
     """Score the features of a model by probes, and compare them with raw pixels and the untrained network.
@@ -57,7 +58,8 @@ def evaluate(
         reading: how the images are read, with the names of the splits; by default as the run read them.
         device: where the networks run.
         store: add the scores to the evaluation.json of a run; other models and `RUN@STEP` have no such file.
-        notify: receives a line for each step, on the images, and on replaced scores.
+        notify: receives a line on the images, and on replaced scores.
+        progress: receives the work in progress, such as "raw pixels: knn".
         **scoring: the fields of `Scoring`: `probes=["knn"]`, `protocols={"knn": {"k": 200}}`, `baselines=False` …
 
     Returns:
@@ -89,7 +91,7 @@ def evaluate(
     path = file_of(loaded, store=store and choices.selected == slice(None))
     source, elsewhere = (data, False) if labelled is None else (labelled, True)
     task = open_task(loaded, source, choices, reading, device, notify, elsewhere=elsewhere)
-    evaluation = score_model(loaded, others, task, choices)
+    evaluation = score_model(loaded, others, replace(task, progress=progress), choices)
     if path:
         stored, replaced = add_evaluation(path, evaluation)
         evaluation = replace(evaluation, finetuned=stored.finetuned)
@@ -126,7 +128,7 @@ def score_networks(networks: Iterable[Network], task: Task, choices: Scoring) ->
     sets, outcomes = [], []
     for features in feature_sets(networks, task, seed=choices.seed):
         for name in choices.probes:
-            task.notify(Step(f"{features.name}: {name}"))
+            task.progress(f"{features.name}: {name}")
             outcomes += run_probe(name, features, choices.protocols[name], seed=choices.seed, **added)
         sets.append(features)
     if len({len(each.target.labels) for each in sets}) > 1:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from fullrank.errors import Step, UserError
+from fullrank.errors import UserError
 from fullrank.evaluation.outcomes import Target
 from fullrank.evaluation.protocol import GradientProtocol, SupervisedProtocol
 from fullrank.evaluation.task import AnyImages, Task
@@ -101,7 +101,7 @@ class FeatureSet:
         readable = images if isinstance(images, MemoryImages) else images.subset(self.train.rows.numpy())
         passes = passes_of(network.module, readable, network.preprocess, protocol, self.seed, self.task.device)
         for number in range(protocol.views):
-            self.task.notify(Step(f"{network.name}: features of augmented images, pass {number + 1}"))
+            self.task.progress(f"{network.name}: features of augmented images, pass {number + 1}")
             X = next(passes)[:, network.dimensions]
             X = standardize(self.train.X, X)[1] if protocol.standardize else X
             yield X[self.train.labelled].to(self.device)
@@ -110,7 +110,7 @@ class FeatureSet:
 def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Iterator[FeatureSet]:
     """Yield the features of each network on the training and the test images; `seed` is that of augmented passes."""
     for network in networks:
-        task.notify(Step(f"{network.name}: features"))
+        task.progress(f"{network.name}: features")
         train, test = (
             extract_features(network.module, images, network.preprocess, task.device, task.errors)
             for images in (task.splits.train, task.splits.test)

@@ -23,7 +23,9 @@ from torch import Tensor
 
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.nearest import nearest
+from fullrank.evaluation.score import percent
 from fullrank.evaluation.task import AnyImages, Notify, silent
+from fullrank.evaluation.verdict import standard_error
 from fullrank.files import atomic_write
 from fullrank.images import DecodeErrors, Device, Preprocess, Reading, as_images
 from fullrank.images.memory import given_images, read_pixels
@@ -103,6 +105,19 @@ class Neighbours:
         same = ((near == labels[:, None]) & labelled).sum(1)
         return np.where(known & labelled.any(1), same / np.maximum(labelled.sum(1), 1), np.nan)
 
+    @property
+    def warning(self) -> str:
+        """That neighbours share their label hardly more often than by chance, Σ p² for the shares p of the labels: by
+        less than two standard errors. Empty otherwise, and without labels.
+        """
+        labels = [label for label in self.labels if label is not None]
+        chance = sum((count / len(labels)) ** 2 for count in Counter(labels).values())
+        found = self.label_agreement[np.isfinite(self.label_agreement)]
+        if not len(found) or found.mean() > chance + 2 * standard_error(chance, images=len(found)):
+            return ""
+        shares = f"{percent(found.mean())} of the neighbours of an image have its label, by chance {percent(chance)}"
+        return f"warning: {shares}: to this model the classes look alike, and its outliers and label errors mean little"
+
     def outliers(self, count: int = 20) -> list[int]:
         """Return the rows with the largest outlier scores, the largest first."""
         return np.argsort(-self.outlier_score, kind="stable")[:count].tolist()
@@ -148,11 +163,9 @@ class Neighbours:
         pairs["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
         about |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
         about |= {"neighbour_names": [[self.names[i] for i in row] for row in self.indices]}
-        about |= {
-            "outlier_score": self.outlier_score,
-            "usual_label": [self.usual_label(i)[0] for i in range(len(self))],
-        }
+        about["outlier_score"] = self.outlier_score
         about["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
+        about["usual_label"] = [self.usual_label(i)[0] for i in range(len(self))]
         tables = {"images": pa.table(about), "duplicates": pa.table(pairs)}
         if self.queries:
             asked, indices, similarities = self.queries
@@ -179,6 +192,7 @@ class Neighbours:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         counts = ", ".join(f"{part} {self.splits.count(part):,}" for part in self.parts)
         yield Text(printable(f"{len(self):,} images of {self.source} ({counts}), embedded by {self.model}"))
+        yield from [Text(self.warning)] if self.warning else []
         for query, indices, similarities in zip(*(self.queries or ((), (), ())), strict=True):
             rows = [(f"{value:.3f}", self.names[i]) for i, value in zip(indices, similarities, strict=True)]
             yield _list(f"nearest to {query}", ("similarity", "image"), rows)

@@ -176,9 +176,8 @@ def score_predictions(
         of_classes: list[Any] = [each[MAP if multilabel else BALANCED] for each in found]
         values = np.mean([each.by_class(ones)[0] for each in of_classes], axis=0)
         details["per_class"] = target.by_name(values.tolist())
-    if multilabel:
         details["positives"] = target.by_name(target.positive.sum(0).tolist())
-    elif by_class and len(found) == 1:
+    if by_class and not multilabel and len(found) == 1:
         classes = int(max(last.logits.shape[1], target.labels.max() + 1))
         if classes <= LARGEST_CONFUSION:
             confusion = np.zeros((classes, classes), int)

@@ -3,11 +3,13 @@ set, with the file that keeps them.
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from rich.console import Console, ConsoleOptions
 from rich.table import Column, Table
 from rich.text import Text
@@ -15,7 +17,7 @@ from rich.text import Text
 from fullrank.config import Count, JsonObject, config, from_json
 from fullrank.errors import UserError, printable
 from fullrank.evaluation.protocol import score_name
-from fullrank.files import atomic_write, locked, read_text
+from fullrank.files import atomic_write, read_text
 
 ACCURACY, TOP5, BALANCED, AUROC = "accuracy", "top-5 accuracy", "balanced accuracy", "AUROC"
 # The main metric of images with several labels each.
@@ -24,6 +26,9 @@ MAP = "mean average precision"
 MAIN_METRICS = (ACCURACY, MAP)
 # With more classes than this, the confusion matrix is not stored, and no table lists the classes.
 LARGEST_CONFUSION = 30
+# With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided; a
+# recall of fewer is not shown.
+LEAST_UNITS = 20
 # The file of a run directory.
 FILE = "evaluation.json"
 
@@ -63,7 +68,7 @@ class Score(Measured):
         note: What a reader of the value must know, such as a limited learning rate.
         per_class: Class → the share of its test images that are classified correctly (recall), or its average
             precision; of the main metric only.
-        positives: Class → the number of test images that have it; only for multi-label images.
+        positives: Class → the number of test images that have it.
         confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
     """
 
@@ -83,11 +88,6 @@ class Score(Measured):
     def key(self) -> tuple:
         """What is measured; of two scores with the same key, the newer one counts."""
         return self.features, self.name
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether this is the main metric of a linear probe on all labels."""
-        return self.probe.startswith("linear") and self.metric in MAIN_METRICS
 
 
 @config
@@ -174,26 +174,6 @@ class Evaluation:
                 return score
         raise KeyError(f"no score of {probe} on {features}")
 
-    def by_class(self, classes: Collection[str]) -> dict[str, dict[str, "Score | float"]]:
-        """Return the results of the main probe, with those of the networks that were trained with labels beside it.
-
-        Returns:
-            Row → feature set → the score of the balanced accuracy or the AUROC, or the value of one of the classes.
-        """
-        rows: dict[str, dict[str, Score | float]] = {BALANCED: {}, AUROC: {}}
-        for score in self.scores:
-            same = self.main and (score.probe, score.settings) == (self.main.probe, self.main.settings)
-            if not same and score.probe not in ("supervised", "finetune"):
-                continue
-            column = score.features if same or score.probe != "finetune" else f"{score.features}, fine-tuned"
-            if score.metric in rows:
-                rows[score.metric][column] = score
-            for name in (name for name in classes if name in score.per_class):
-                positives = score.positives.get(name)
-                row = f"recall, {name}" if positives is None else f"average precision, {name} (n = {positives})"
-                rows.setdefault(row, {})[column] = score.per_class[name]
-        return {row: values for row, values in rows.items() if values}
-
     @property
     def notes(self) -> list[str]:
         """What a reader of the scores must know: the note of each score, and what was left out."""
@@ -213,7 +193,8 @@ class Evaluation:
 
 def main_score(scores: Sequence[Score]) -> Score | None:
     """Return the first score of a linear probe on all labels, or else the first score."""
-    return next((score for score in scores if score.is_linear), scores[0] if scores else None)
+    linear = (score for score in scores if score.probe.startswith("linear") and score.metric in MAIN_METRICS)
+    return next(linear, scores[0] if scores else None)
 
 
 def percent(value: float) -> str:
@@ -239,7 +220,8 @@ def _score_table(evaluation: Evaluation) -> Table:
     """
     shown = [score for score in evaluation.scores if score.metric not in (BALANCED, AUROC)]
     cells = {(score.name, score.features): _cell(score) for score in shown}
-    balanced = (score for score in evaluation.by_class(()).get(BALANCED, {}).values() if isinstance(score, Score))
+    probes = (evaluation.main.probe, "supervised", "finetune") if evaluation.main else ()
+    balanced = (score for score in evaluation.scores if score.metric == BALANCED and score.probe in probes)
     cells |= {(BALANCED, score.features): _cell(replace(score, low=None)) for score in balanced}
     if evaluation.chance is not None:
         cells |= {(evaluation.guess, score.features): f"{100 * evaluation.chance:.1f}" for score in shown}
@@ -294,7 +276,9 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
     Raises:
         UserError: the file is damaged, or cannot be written.
     """
-    with locked(path.with_name(f".{path.name}.lock")):
+    with ExitStack() as stack:
+        with suppress(OSError):  # if the folder cannot be written, the error of the file says so
+            stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
         stored = read_evaluations(path)
         same = [each for each in stored if _images(each) == _images(new)]
         scores = {score.key: score for each in same for score in each.scores}

@@ -32,12 +32,14 @@ class Task:
 
     Attributes:
         device: Where networks run, and how images come to them.
-        notify: Receives a line for each step.
+        notify: Receives lines.
+        progress: Receives the work in progress, of which the last counts.
     """
 
     splits: LabelledSplits
     device: Device = field(default_factory=Device)
     notify: Notify = silent
+    progress: Notify = silent
 
     @cached_property
     def errors(self) -> DecodeErrors:

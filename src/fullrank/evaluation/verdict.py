@@ -6,10 +6,8 @@ A pure function of intervals. The interval is that of the difference of two accu
 import math
 from collections.abc import Mapping, Sequence
 
-from fullrank.evaluation.score import Comparison, percent
+from fullrank.evaluation.score import LEAST_UNITS, Comparison, percent
 
-# With fewer test images, or groups of them, the bootstrap has too few values to draw from, and nothing is decided.
-LEAST_UNITS = 20
 # If it would take this many times as many test images to decide, the sentence calls the difference too small.
 OUT_OF_REACH = 100
 

@@ -5,7 +5,7 @@ from math import isfinite, isinf
 from typing import NamedTuple
 
 from fullrank.evaluation.score import ACCURACY, Comparison, Evaluation
-from fullrank.evaluation.verdict import decide, standard_error, still_rising
+from fullrank.evaluation.verdict import decide, standard_error
 from fullrank.report.summary import RunSummary, look_up, series, short
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
@@ -32,12 +32,11 @@ class Answer(NamedTuple):
 
 def answers(run: RunSummary) -> dict[str, Answer]:
     """Return question → answer on top of a report."""
-    questions = {
-        "Did it learn?": did_it_learn,
-        "Is it healthy?": is_it_healthy,
-        "Is it better than what I had?": is_it_better,
+    return {
+        "Did it learn?": did_it_learn(run),
+        "Is it healthy?": is_it_healthy(run),
+        "Is it better than what I had?": is_it_better(run),
     }
-    return {question: judge(run) for question, judge in questions.items()}
 
 
 def did_it_learn(run: RunSummary) -> Answer:
@@ -48,21 +47,18 @@ def did_it_learn(run: RunSummary) -> Answer:
     """
     for evaluation in run.evaluations_by_relevance():
         for found in (found for found in evaluation.comparisons if found.against == UNTRAINED):
-            text = _join(_learned(evaluation, found), _older(run, evaluation), _trend(run))
+            text = _join(_learned(evaluation, found), _older(run, evaluation))
             return Answer(*OUTCOMES[decide(found)], text)
     signs = _signs(run)
-    text = _join(*signs, _trend(run))
-    if not signs:
-        return Answer("Not known", "unknown", _join(text, _remedy(run)))
-    fine = all(signs.values())
-    word = "Probably" if fine else "Not clear" if any(signs.values()) else "Probably not"
-    text = _join(text, "There is no comparison with the untrained network.", _remedy(run))
+    fine, some = all(signs.values()), any(signs.values())  # without signs, all are good and none is
+    word = "Not clear" if some and not fine else "Probably" if some else "Probably not" if signs else "Not known"
+    text = _join(*signs, "There is no comparison with the untrained network.", _remedy(run))
     return Answer(word, "unknown" if fine else "warning", text)
 
 
 def _learned(evaluation: Evaluation, found: Comparison) -> str:
     """Return the comparison with the untrained network for readers who do not know the probes."""
-    classifier = "a linear classifier" if found.probe.startswith("linear") else found.name
+    classifier = "a linear classifier" if found.probe.startswith("linear") else f"a classifier ({found.name})"
     reaches = "is right on" if found.metric == ACCURACY else f"has a {found.metric} of"
     images = f"{count(evaluation.test_images)} test images{' of ' if evaluation.data else ''}{short(evaluation.data)}"
     text = f"On {images}, {classifier} on its features {reaches} {percent(found.value)}, on the untrained network’s "
@@ -187,15 +183,6 @@ def _signs(run: RunSummary) -> dict[str, bool]:
         text = f"A linear probe on {count(last.images)} labelled test images: {percent(first.accuracy)} before the "
         signs[f"{text}first step, {percent(last.accuracy)} at the end."] = last.accuracy > first.accuracy + 2 * error
     return signs
-
-
-def _trend(run: RunSummary) -> str:
-    """Return a sentence if the accuracy of the online probe tells whether more epochs may help a finished run."""
-    probed = {row.epoch: row.probe_accuracy for row in run.spectrum if row.probe_accuracy is not None}
-    trend = (
-        "" if unfinished_sentence(run) else still_rising(probed, run.spectrum[-1].probe_images or 0 if probed else 0)
-    )
-    return f"{trend[:1].upper()}{trend[1:]}." if trend else ""
 
 
 def _collapsed(run: RunSummary) -> str:

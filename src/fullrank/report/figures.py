@@ -2,7 +2,8 @@
 
 A figure has the title of its horizontal axis, `x`, and its panels. A panel has a title, the kind of its vertical axis
 (`number`, `count`, `percent`, `log`) and curves. A curve has the index of its run, and `points` if it is not dense or
-`faint` if it is less important than the others.
+`faint` if it is less important than the others. `images` are the numbers of images of its points;
+of a `share` of them, the standard error is drawn.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -68,10 +69,12 @@ def losses(runs: Sequence[RunSummary]) -> Figure | None:
 
 def progress(runs: Sequence[RunSummary]) -> Figure | None:
     """Return accuracies of the probes, agreement of views, effective ranks and collapsed dimensions over the steps."""
-    held_out = _curves(runs, "spectrum", "held-out images", attrgetter("probe_accuracy"), points=True)
+    share: dict[str, Any] = {"points": True, "share": True, "images": "probe_images"}
+    held_out = _curves(runs, "spectrum", "held-out images", attrgetter("probe_accuracy"), **share)
+    share["images"] = "images"
     batch = _curves(runs, "train", "training batch", attrgetter("probe_train_accuracy"), faint=True)
-    test = _curves(runs, "online", "top 1", attrgetter("accuracy"), points=True)
-    test += _curves(runs, "online", "top 5", attrgetter("top5"), points=True, faint=True)
+    test = _curves(runs, "online", "top 1", attrgetter("accuracy"), **share)
+    test += _curves(runs, "online", "top 5", attrgetter("top5"), **share, faint=True)
     agreement = _curves(runs, "spectrum", "agreement", attrgetter("intraclass_correlation"), points=True)
     panels = [
         _panel("accuracy of the online linear probe", "percent", held_out + batch),
@@ -81,7 +84,8 @@ def progress(runs: Sequence[RunSummary]) -> Figure | None:
     for metric in ("effective_rank", "collapsed_dimensions"):
         for location in LOCATIONS:
             name = f"{metric.replace('_', ' ')}, {location}"
-            curves = _curves(runs, "spectrum", name, attrgetter(f"{location}.{metric}"), points=True)
+            of, images = attrgetter(f"{location}.{metric}"), f"{location}.samples"
+            curves = _curves(runs, "spectrum", name, of, images=images, points=True)
             if metric == "effective_rank" and location == "projector":
                 curves += _curves(runs, "train", f"{name}, training batch", attrgetter(metric), faint=True)
             if metric == "effective_rank" or any(any(curve["y"]) for curve in curves):
@@ -163,8 +167,7 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
         shown = [(i, "backbone", of[i]) for i in sorted(of)]
     curves = [
         _curve(runs, i, name, list(scores), np.array([score.value for score in scores.values()]), points=True)
-        | {"low": [score.low or score.value for score in scores.values()]}
-        | {"high": [score.high or score.value for score in scores.values()]}
+        | {end: [getattr(score, end) or score.value for score in scores.values()] for end in ("low", "high")}
         for i, name, scores in shown
     ]
     panel = _panel(f"accuracy on {short(data) or 'the test images'}", "percent", curves)
@@ -193,18 +196,25 @@ def _panel(title: str, kind: str, curves: Sequence[Curve]) -> Panel:
 
 
 def _curves(
-    runs: Sequence[RunSummary], rows: str, name: str, value: Callable[[Any], float | None], **style: bool
+    runs: Sequence[RunSummary], rows: str, name: str, value: Callable[[Any], float | None], **style: Any
 ) -> list[Curve]:
-    """Return the curve of a quantity of the rows `train`, `spectrum` or `online` of each run that has it."""
-    found = [(i, *series(getattr(run, rows), value)) for i, run in enumerate(runs)]
-    return [_curve(runs, i, name, steps, values, **style) for i, steps, values in found if steps]
+    """Return the curve of a quantity of the rows `train`, `spectrum` or `online` of each run that has it; `images` is
+    the field with the number of images of each point.
+    """
+    images, curves = style.pop("images", ""), []
+    for i, run in enumerate(runs):
+        shown = [row for row in getattr(run, rows) if value(row) is not None]
+        counts = {"images": [attrgetter(images)(row) for row in shown]} if images else {}
+        curves += [_curve(runs, i, name, *series(shown, value), **counts, **style)] if shown else []
+    return curves
 
 
 def _curve(
-    runs: Sequence[RunSummary], i: int, name: str, x: list[int], y: Float[np.ndarray, " n"], **style: bool
+    runs: Sequence[RunSummary], i: int, name: str, x: list[int], y: Float[np.ndarray, " n"], **style: Any
 ) -> Curve:
-    """Return a curve of the i-th run, without the points that nobody would see."""
+    """Return a curve of the i-th run, without the points that nobody would see; a list in `style` has a value each."""
     kept = envelope(y, min(MAX_POINTS_OF_CURVE, MAX_POINTS // len(runs)))
+    style = {key: [each[k] for k in kept] if isinstance(each, list) else each for key, each in style.items()}
     return {"run": i, "name": name, "x": [x[k] for k in kept], "y": _rounded(y[kept]), **style}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from markupsafe import Markup, escape
 
-from fullrank.evaluation.score import AUROC, FILE, MAIN_METRICS, TOP5, Evaluation, Score
+from fullrank.evaluation.score import AUROC, BALANCED, FILE, LEAST_UNITS, MAIN_METRICS, MAP, TOP5, Evaluation, Score
 from fullrank.report.answers import count, number, percent, unfinished_sentence
 from fullrank.report.recipes import describe_differences, describe_projector, differing_entries
 from fullrank.report.summary import RunSummary, look_up, short
@@ -125,8 +125,8 @@ def _score(probe: str, run: RunSummary) -> str:
 
 
 def _effective_rank(location: str, run: RunSummary) -> str:
-    metrics = run.last_metrics(location)
-    return f"{metrics.effective_rank:.1f} of {count(metrics.dimensions)}" if metrics else ""
+    m = run.last_metrics(location)
+    return two_lines(f"{m.effective_rank:.1f} of {count(m.dimensions)}", f"{count(m.samples)} images") if m else ""
 
 
 def _collapsed(run: RunSummary) -> str:
@@ -192,13 +192,10 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
         else:
             for run in runs:
                 rows[run.mark][measure.head] = measure.value(run)
-    named = {each.data: short(each.data) for run in runs for each in run.evaluations}
     for run in runs:
         for evaluation, score in ((each, score) for each in run.evaluations for score in each.scores):
             if score.features == "backbone" and score.metric in MAIN_METRICS:
-                unique = list(named.values()).count(named[evaluation.data]) == 1
-                data = named[evaluation.data] if unique else evaluation.data
-                rows[run.mark][f"{score.name}, {data} ↑"] = score_text(score)[0]
+                rows[run.mark][f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features."
     return by_row("run", rows, caption + left_out)
@@ -319,27 +316,37 @@ def by_class(runs: Sequence[RunSummary]) -> list[tuple[Markup, Table, Score]]:
         for evaluation in run.evaluations_by_relevance():
             main = evaluation.main
             if main is not None and main.per_class:
-                before = Markup("{}, ").format(run.mark) if len(runs) > 1 else Markup()
-                heading = before + (short(evaluation.data) or "test images")
+                heading = Markup("{}, " if len(runs) > 1 else "").format(run.mark) + (
+                    short(evaluation.data) or "test images"
+                )
                 found += [(heading, table, main) for table in _class_table(evaluation, main)]
     return found
 
 
 def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
-    """Return the results by class of the main probe, and of the networks that were trained with the labels."""
+    """Return the results by class of the main probe, and of the networks that were trained with the labels; without the
+    classes with too few test images.
+    """
     lowest = set(sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES])
-    results = evaluation.by_class([name for name in main.per_class if name in lowest])
-    rows = {row: {column: _result(value) for column, value in values.items()} for row, values in results.items()}
+    kind = "average precision" if main.metric == MAP else "recall"
+    rows: dict[str, dict[str, str]] = {BALANCED: {}, AUROC: {}}
+    for score in evaluation.scores:
+        same = (score.probe, score.settings) == (main.probe, main.settings)
+        if not same and score.probe not in ("supervised", "finetune"):
+            continue
+        column = score.features if same or score.probe != "finetune" else f"{score.features}, fine-tuned"
+        if score.metric in rows:
+            rows[score.metric][column] = two_lines(*score_text(score))
+        for name, value in score.per_class.items():
+            n = score.positives.get(name, 0)
+            if name in lowest and n >= LEAST_UNITS:
+                rows.setdefault(f"{kind}, {name}", {})[column] = two_lines(percent(value), f"n = {n}")
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
-    caption += "correctly. Balanced accuracy: their mean. AUROC: mean over the classes, one against the others. "
-    caption += "Small: 95 % intervals."
+    caption += f"correctly, for classes with at least {LEAST_UNITS} of them. Balanced accuracy: the mean over all "
+    caption += "classes. AUROC: mean over the classes, one against the others. Small: 95 % intervals."
     if len(lowest) < len(main.per_class):
         caption += f" The {len(lowest)} of {len(main.per_class)} classes with the lowest values; the rest: {FILE}."
-    return by_row("", rows, caption)
-
-
-def _result(value: Score | float) -> str:
-    return two_lines(*score_text(value)) if isinstance(value, Score) else percent(value)
+    return by_row("", {row: cells for row, cells in rows.items() if cells}, caption)
 
 
 def recipe(runs: Sequence[RunSummary]) -> list[Table]:

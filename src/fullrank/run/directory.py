@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.score import Evaluation, read_evaluations
-from fullrank.files import locked, read_json
+from fullrank.files import read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.metrics import Metrics
@@ -121,9 +123,18 @@ def run_lock(path: Path) -> Iterator[None]:
     Raises:
         UserError: another process has locked the directory, or the directory cannot be written.
     """
-    remedy = "wait for that process, or give another --out"
-    with locked(path / ".lock", busy=f"run directory {path} is in use by another process; {remedy}"):
+    lock = filelock.FileLock(path / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        remedy = "wait for that process, or give another --out"
+        raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
+    except OSError as error:
+        raise _not_writable(path, error) from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def resume_command(path: Path) -> str:

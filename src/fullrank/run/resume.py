@@ -123,6 +123,8 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     before, total = from_json(int, meta.get("epochs"), f"{what}: epochs"), epochs * steps_per_epoch
     if total < step:
         raise UserError(f"--epochs is {epochs}, but the run already has {step} steps, more than {total}; give more")
+    if total == step:
+        lines.append(f"{path} is finished, it has all of its {step:,} steps; for more, give --epochs")
     if epochs != before:
         schedules = f"from step {step} on, its schedules are those of {epochs} epochs"
         lines.append(f"the run now has {epochs} epochs instead of {before}: {schedules}")

@@ -8,7 +8,6 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from fullrank.errors import Notify, Step, printable
+from fullrank.errors import printable
 
 PLAIN_LINES = 20  # maximum number of lines of a run without a terminal
 
@@ -70,13 +69,6 @@ def stderr() -> Terminal:
     True
     """
     return Terminal(quiet="TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0")
-
-
-@contextmanager
-def status_line(console: Console) -> Iterator[Notify]:
-    """Yield a function that prints each line it gets, but a `Step` only in the status line of a terminal."""
-    with console.status("") as status:
-        yield lambda line: status.update(Text(printable(line))) if isinstance(line, Step) else console.print(line)
 
 
 class ProgressBar(Progress):

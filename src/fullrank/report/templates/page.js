@@ -29,7 +29,7 @@ function template(scheme) {
 const axes = {
   number: { nticks: 5, exponentformat: "power" },
   count: { nticks: 5, rangemode: "tozero" },
-  percent: { nticks: 5, tickformat: ".3~p", hoverformat: ".1%" },
+  percent: { nticks: 5, rangemode: "tozero", tickformat: ".3~p", hoverformat: ".1%" },
   log: { nticks: 6, type: "log", exponentformat: "power", hoverformat: ".3~g", tickfont: { size: 10 } },
 };
 /* The runs after the last colour start again at the first colour, with the next dash. */
@@ -45,13 +45,14 @@ const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "%{": "%&#123;" };
 const plain = text => text.replace(/[&<>]|%\{/g, found => escapes[found]);
 
 /* Return a curve with the values `y` as a trace of plotly. */
-function trace({ run, name, x, low, high, points, faint, opacity = faint ? 0.4 : 1 }, y, xaxis, yaxis) {
+function trace({ run, name, x, low, high, images, share, points, faint, opacity = faint ? 0.4 : 1 }, y, xaxis, yaxis) {
   const label = labelOf(run), color = colorOf(run);
-  const bars = low && { array: high.map((end, k) => end - y[k]), arrayminus: low.map((end, k) => y[k] - end) };
+  const error = share && images.some(Boolean) && images.map((n, k) => (n ? Math.sqrt(y[k] * (1 - y[k]) / n) : 0));
+  const bars = error ? { array: error } : low && { array: high.map((end, k) => end - y[k]), arrayminus: low.map((end, k) => y[k] - end) };
   return {
     type: "scatter", mode: points || x.length === 1 ? "lines+markers" : "lines", x, y, xaxis, yaxis, opacity,
     name: plain(several ? `${label}: ${name}` : name), meta: [label, name],
-    legendgroup: `${run}`, visible: !state.hidden.has(`${run}`),
+    hovertext: images?.map(n => (n ? `n = ${n}` : "")), legendgroup: `${run}`, visible: !state.hidden.has(`${run}`),
     line: { color, dash: dashOf(run), width: faint ? 1.25 : 2 }, marker: { color, size: 4 },
     error_y: bars && { ...bars, thickness: 1, width: 3 },
   };
