@@ -3,6 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from torch.utils.data import Dataset
+
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import RECIPES, Recipe
 from fullrank.training import ScheduleConfig
@@ -26,6 +29,19 @@ def read_events(path):
 
     events = EventAccumulator(str(path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     return {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+class Flipped(Dataset):
+    """Images that are flipped at random at each access."""
+
+    def __init__(self, images):
+        self.images, self.targets, self.random = images, images.labels, np.random.default_rng()
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, k):
+        return np.array(self.images.open(k))[:: self.random.choice([-1, 1])].copy()
 
 
 class Payload:

@@ -132,7 +132,7 @@ def test_a_feature_set_has_labelled_rows_groups_and_augmented_passes(photos):
     (found,) = feature_sets([raw_pixels(COLOUR)], task, seed=0)
     X, y, X_test = found.arrays()
     assert (len(X), y.tolist(), len(X_test)) == (2, [0, 1], 2)
-    assert found.target.groups.tolist() == [4, 7]  # of a.png and d.png
+    assert found.target.groups.tolist() == found.groups.tolist() == [4, 7]  # of a.png and d.png
     protocol = SgdProtocol(views=2, epochs=4, standardize=False)
     first, second, third = islice(found.passes(protocol), 3)
     assert first.shape == X.shape

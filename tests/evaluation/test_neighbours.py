@@ -82,6 +82,19 @@ def test_an_odd_image_is_the_first_outlier_and_a_wrong_label_is_a_likely_error(d
     assert table["label"].null_count == table["label_agreement"].null_count == len(images)
 
 
+def test_several_labels_of_an_image_are_one_label(digits):
+    images = digits.subset([i for i in range(120) if digits.labels[i] in (0, 1)])
+    Y = torch.stack([images.labels == 0, images.labels == 1, torch.ones_like(images.labels) == 1], 1).to(torch.int8)
+    Y[0], Y[-1] = torch.tensor([1, 1, 0]), -1
+    images = replace(
+        images, labels=torch.full_like(images.labels, -1), multi_labels=Y, classes=("zero", "one", "digit")
+    )
+    found = fullrank.neighbours(FLAT, images, k=5)
+    assert found.labels[0] == "zero|one"
+    assert {*found.labels[1:]} == {"zero|digit", "one|digit", None}
+    assert found.likely_label_errors() == [0]
+
+
 def test_the_neighbours_of_a_run_are_those_of_its_embeddings_and_are_saved_as_parquet(run, tmp_path):
     query = open_images("digits")["all"].open(0)[..., 0]
     found = fullrank.neighbours(run.path, query=[query], k=4)

@@ -124,6 +124,31 @@ def test_held_out_tenths_keep_a_label_of_each_class():
     assert not torch.equal(tenths, held_out_tenths(y, seed=1))
 
 
+def test_no_tenth_divides_a_group():
+    y = torch.tensor([0] * 60 + [1] * 30 + [2])
+    groups = torch.cat([torch.arange(60) // 3, torch.arange(30) % 3 + 100, torch.tensor([100])])
+    tenths = held_out_tenths(y, groups=groups, seed=0)
+    assert all(len(tenths[groups == group].unique()) == 1 for group in groups.unique())
+    assert [(tenths == k).sum().item() for k in range(10)].count(6) == 7  # two groups of class 0
+    matrix = held_out_tenths(one_hot(y), groups=groups, seed=0)
+    assert all(len(matrix[groups == group].unique()) == 1 for group in groups.unique())
+    alone = torch.full_like(y, -1)
+    assert torch.equal(held_out_tenths(y, groups=alone, seed=3), held_out_tenths(y, seed=3))
+
+
+@pytest.mark.parametrize("probe", [evaluation.linear_probe, evaluation.linear_svm])
+def test_copies_of_one_image_in_a_group_do_not_make_a_weak_penalty_look_good(probe):
+    """180 images of 200 dimensions, five copies each: whoever remembers a copy knows the others."""
+    groups, generator = torch.arange(900) // 5, seeded()
+    y, X = (torch.arange(180) % 2)[groups], torch.randn(180, 200, generator=generator)[groups]
+    X += 0.01 * torch.randn(900, 200, generator=generator)
+    X[:, 0] += 2 * y - 1
+    options = {"penalties": (1.0, 1e-6)} if probe is evaluation.linear_probe else {"C": (1e-4, 100.0)}
+    strong, weak = next(iter(options.values()))
+    assert list(probe(X, y, X, **options, groups=groups).chosen.values()) == [strong]
+    assert list(probe(X, y, X, **options).chosen.values()) == [weak]
+
+
 @pytest.mark.parametrize("probe", [evaluation.linear_probe, evaluation.linear_svm, evaluation.knn])
 def test_classes_without_labels_are_never_predicted(data, probe):
     X, y, X_test, _ = data

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch.nn.functional import one_hot
 
 from fullrank.config import from_json
-from fullrank.images import Fingerprint, load_images, open_images
+from fullrank.images import Fingerprint, as_images, load_images, open_images
+from small import Flipped
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +37,19 @@ def test_pixels_classes_names_labels_and_numbers_are_compared(digits):
         "classes": ("zero", *digits.classes[1:]),
         "names": ("x", *digits.names[1:]),
         "labels": digits.labels.roll(1),
+        "groups": torch.arange(1797) // 2,
+        "multi_labels": one_hot(digits.labels).to(torch.int8),
     }
     for name, value in others.items():
         assert len(changes(digits, replace(digits, **{name: value}))) == 1
     assert changes(digits, digits.subset(range(1, 1797))) == ["1,797 images are now 1,796"]
+
+
+def test_pixels_that_change_at_each_access_are_left_out(digits):
+    images, others = (Flipped(as_images(digits.subset(rows))) for rows in (range(90), [*range(1, 90), 0]))
+    assert [len(changes(as_images(images), as_images(part))) for part in (images, others)] == [0, 1]  # other labels
+    fixed = [as_images(torch.utils.data.TensorDataset(pixels)) for pixels in (digits.pixels, 255 - digits.pixels)]
+    assert len(changes(*fixed)) == 1
 
 
 def test_images_on_disk_are_compared_by_their_files(tmp_path):

@@ -87,6 +87,25 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     assert images.rows.items.source.cache_files  # 16 MiB are more than the memory allows here
 
 
+def test_a_stream_that_expands_beyond_what_its_metadata_say_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_module, "MAX_BYTES_IN_MEMORY", 2**20)
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"image": [{"bytes": bytes(2**18), "path": None}] * 64}), path)  # one value, 64 references
+    assert pq.read_metadata(path).row_group(0).total_byte_size < 2**19
+    rows = open_stream(str(path), split="all").iterate(seed=0)
+    with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
+        next(rows)
+
+
+def test_a_compressed_arrow_file_is_refused_before_it_is_expanded(tmp_path, monkeypatch):
+    table, options = pa.table({"image": [bytes(2**20)] * 4}), pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(str(tmp_path / "data-0.arrow"), table.schema, options=options) as writer:
+        writer.write_table(table)
+    monkeypatch.setattr(pa.ipc, "open_stream", None)
+    with pytest.raises(UserError, match="compressed"):
+        open_images(tmp_path)
+
+
 @pytest.mark.parametrize("metadata", ["{", '{"info": 3}', "[" * 100_000])
 def test_bad_metadata_are_one_line(tmp_path, metadata):
     table = pa.table({"image": cells()}).replace_schema_metadata({"huggingface": metadata})

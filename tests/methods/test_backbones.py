@@ -33,6 +33,12 @@ def test_features_are_pooled_and_have_feature_dim_dimensions(config):
         assert network(torch.randn(2, 3, 32, 32)).shape == (2, feature_dim(network))
 
 
+def test_a_network_of_absurd_size_is_refused_before_anything_is_allocated():
+    absurd = BackboneConfig(name="resnet18", arguments={"channels": [65536] * 4})
+    with pytest.raises(UserError, match=r"cannot be built .* billion parameters"):
+        build_backbone(absurd)
+
+
 def test_building_does_not_change_batch_norm_statistics(config):
     for layer in build_backbone(config).modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):

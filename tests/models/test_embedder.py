@@ -48,6 +48,17 @@ def test_paths_arrays_tensors_and_opened_images_give_the_same_rows(digits, paths
         assert np.allclose(embedder.transform(same), rows, atol=1e-6)
 
 
+def test_values_of_12_bits_are_scaled_as_in_pretraining_and_alike_in_each_call(digits):
+    def expected(images):
+        return load(MODEL).features(list(images.astype(np.float32) / 4095))
+
+    images, embedder = digits[0].astype(np.uint16) * 16, Embedder(MODEL, device="cpu")  # up to 4080
+    assert np.allclose(embedder.transform(images), expected(images), atol=1e-5)
+    embedder.fit(images)
+    dark = images[:5] // 32  # 7 bits alone, but 12 among the images of fit
+    assert np.allclose(pickle.loads(pickle.dumps(embedder)).transform(dark), expected(dark), atol=1e-5)
+
+
 def test_a_column_of_paths_in_a_data_frame(paths):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"path": paths, "age": np.arange(6.0)})

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +38,18 @@ def test_rows_are_the_features_in_order(tmp_path, digits):
     assert table["name"].to_pylist() == features.names
     assert table["label"].to_pylist() == features.labels.tolist()
     assert np.array_equal(table["embedding"].combine_chunks().flatten().to_numpy().reshape(100, 16), features.X)
+
+
+def test_several_labels_of_an_image_are_kept(tmp_path, digits):
+    Y = np.zeros((100, 3), np.int8)
+    Y[0, [0, 2]], Y[1], Y[3, 1] = 1, -1, 1
+    images = replace(digits, multi_labels=Y, classes=("cat", "dog", "owl"))
+    for suffix in ("parquet", "npz"):
+        write_embeddings(nn.Flatten(), images, GREY, tmp_path / f"out.{suffix}", device=SMALL)
+    assert np.array_equal(np.load(tmp_path / "out.npz")["multi_labels"], Y)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["label"].to_pylist()[:4] == ["0|2", None, "", "1"]
+    assert table["class"].to_pylist()[:4] == ["cat|owl", None, "", "dog"]
 
 
 def test_each_batch_is_a_row_group(tmp_path, digits):

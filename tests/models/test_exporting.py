@@ -1,5 +1,8 @@
 import json
+import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import timm
@@ -46,6 +49,24 @@ def test_plain_timm_loads_the_weights(tmp_path):
     assert hash_weights(again.state_dict()) == hash_weights(backbone.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(again.eval()(images), backbone.eval()(images))
+
+
+def test_torchvision_and_the_example_of_lightly_load_the_weights(tmp_path, monkeypatch):
+    torchvision = pytest.importorskip("torchvision")
+    model = replace(model_of(network(drop_rate=0.0)), spec=BackboneConfig(name="resnet18"))
+    export(model, tmp_path / "backbone.safetensors")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text("utf-8")
+    names = {}
+    exec(re.search(r"```python\n(.*?lightly.*?)```", page, re.DOTALL)[1], names)
+    images = torch.randn(2, 3, 32, 32)
+    names["resnet"].fc = nn.Identity()
+    lightly = nn.Sequential(*list(torchvision.models.resnet18().children())[:-1])
+    lightly.load_state_dict(torch.load("backbone.torch"))
+    with torch.inference_mode():
+        expected = model.backbone.eval()(images)
+        torch.testing.assert_close(names["resnet"].eval()(images), expected)
+        torch.testing.assert_close(lightly.eval()(images).flatten(1), expected)
 
 
 @pytest.mark.parametrize("backbone", [network, vit])

@@ -37,6 +37,16 @@ def test_timm_loads_the_folder_with_the_preprocessing(name, tmp_path):
     assert classifier(images).shape == (2, 7)
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit"])
+def test_transformers_loads_the_folder(name, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = load(f"timm-untrained:{name}")
+    again = transformers.AutoModel.from_pretrained(export(model, tmp_path / "hub")).eval()
+    images = torch.randn(2, 3, model.preprocess.size, model.preprocess.size)
+    with torch.inference_mode():
+        assert torch.equal(again(images).pooler_output, model.backbone(images))
+
+
 def test_the_code_on_the_card_builds_a_network_that_timm_has_not(copy, tmp_path, monkeypatch):
     """The run has the small stem, arguments of the network, and grey images."""
     package.evaluate(copy, probes=["knn"], baselines=False)

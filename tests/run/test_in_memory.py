@@ -15,6 +15,7 @@ from fullrank.images import open_images
 from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, Recipe
 from fullrank.views import ViewConfig
+from small import Flipped
 
 QUIET = Console(quiet=True)
 
@@ -57,6 +58,14 @@ def test_the_bit_depth_is_found_said_and_stored(tiny, tmp_path):
     assert "read as 12 bits" in output.getvalue()
     assert run.recipe.data.bits == 12
     assert run.recipe.data.mean[0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_random_transforms_of_a_data_set_stay_random_and_the_run_can_be_resumed(tiny, tmp_path):
+    output, images = StringIO(), Flipped(open_images("digits")["all"].subset(np.arange(80)))
+    run = fullrank.pretrain(tiny, images, out=tmp_path / "run", console=Console(file=output, width=999))
+    assert "differ at each access" in output.getvalue()
+    step = run.checkpoint().step
+    assert fullrank.pretrain(data=images, resume=run.path, epochs=2, console=QUIET).checkpoint().step == 2 * step
 
 
 def test_another_number_of_channels_names_all_flags_at_once(tiny, tmp_path):

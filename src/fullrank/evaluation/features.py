@@ -77,6 +77,11 @@ class FeatureSet:
         """The labels of the labelled test images."""
         return Target.of(self.task.splits.test, self.test.rows[self.test.labelled])
 
+    @property
+    def groups(self) -> Int64[Tensor, " n"]:
+        """The groups of the labelled training images, -1 for none."""
+        return torch.as_tensor(self.task.splits.train.groups)[self.train.rows[self.train.labelled]]
+
     def arrays(self, *, standardized: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return features and labels of the labelled training images, and the features of the labelled test images.
 

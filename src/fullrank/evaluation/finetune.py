@@ -21,13 +21,12 @@ from fullrank.evaluation.features import crop_and_flip
 from fullrank.evaluation.outcomes import Prediction, Target, score_predictions
 from fullrank.evaluation.protocol import FinetuneProtocol, Scoring, SupervisedProtocol, settings_of
 from fullrank.evaluation.score import Evaluation, add_evaluation
-from fullrank.evaluation.task import AnyImages, Notify, Task, file_of, labelled_rows, open_task, silent
+from fullrank.evaluation.task import Notify, Task, file_of, labelled_rows, open_task, silent
 from fullrank.evaluation.verdict import verdict
-from fullrank.images import Device, MemoryImages, Preprocess, Reading
-from fullrank.images.preprocess import same_form
+from fullrank.images import Device, MemoryImages, Preprocess, Reading, as_images
+from fullrank.images.load import load_preprocessed
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hub_folder
-from fullrank.models.features import preprocessed_batches
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 from fullrank.training.config import ScheduleConfig
@@ -151,7 +150,9 @@ class SupervisedTraining:
     @classmethod
     def of(cls, task: Task, model: Model, protocol: SupervisedProtocol) -> "SupervisedTraining":
         """Decode the images; the training has no flips if one of the views of the model's run has none."""
-        train, test = (preprocess_all(part, model.preprocess, task) for part in (task.splits.train, task.splits.test))
+        decoding = model.preprocess.decoding(task.device, task.errors)
+        splits = as_images(task.splits.train), as_images(task.splits.test)
+        train, test = (load_preprocessed(part, model.preprocess, decoding) for part in splits)
         if model.recipe is not None and not all(view.flip for view in model.recipe.views):
             protocol = replace(protocol, flip=0.0)
         preprocess = replace(model.preprocess, resize=0)  # the pixels are resized already
@@ -207,19 +208,3 @@ class SupervisedTraining:
             tests = (self.test.pixels[rows].to(device) for rows in labelled_rows(self.test).split(256))
             logits = torch.cat([head(network(self.preprocess.normalize(pixels))).cpu() for pixels in tests])
         return head, Prediction(logits)
-
-
-def preprocess_all(images: AnyImages, preprocess: Preprocess, task: Task) -> MemoryImages:
-    """Return all readable images of a task in memory, at the size of the network."""
-    batches = list(preprocessed_batches(images, preprocess, task.device, task.errors))
-    if not batches:
-        raise UserError(f"none of the {len(images)} images can be read; see the reasons in the list of skipped files")
-    rows = torch.cat([batch.indices for batch in batches])
-    return MemoryImages(
-        torch.cat(same_form([batch.pixels.cpu() for batch in batches])),
-        torch.cat([batch.labels.cpu() for batch in batches]),
-        tuple(name for batch in batches for name in batch.names),
-        tuple(images.classes),
-        torch.as_tensor(images.groups).cpu()[rows],
-        None if images.multi_labels is None else torch.as_tensor(images.multi_labels)[rows],
-    )

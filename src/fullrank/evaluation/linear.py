@@ -15,11 +15,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from fullrank.errors import UserError
-from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision
+from fullrank.evaluation.bootstrap import MeanOfClasses, average_precision, units
 from fullrank.evaluation.logistic import Logistic, LogisticRegression
 from fullrank.evaluation.outcomes import Prediction
 from fullrank.evaluation.protocol import AdamProtocol, FewShotProtocol, LinearProtocol, SgdProtocol
+from fullrank.images.train_test import group_images
 
+# The group of each training image, such as its patient, -1 for none.
+Groups = Int64[Tensor, " n"] | None
 # With fewer labels, a single tenth of them is too few to choose a penalty: its choice would depend on the seed.
 FEW_LABELS = 1000
 
@@ -31,6 +34,7 @@ def linear_probe(
     *,
     penalties: Sequence[float] = LinearProtocol.penalties,
     iterations: int = LinearProtocol.iterations,
+    groups: Groups = None,
     seed: int = 0,
 ) -> Prediction:
     """Fit a logistic regression by L-BFGS. Held-out training features select the L2 penalty.
@@ -45,9 +49,10 @@ def linear_probe(
         y: their labels (n,), or 1 for the classes that an image has and 0 for the others (n, K).
         X_test: test features, standardised in the same way.
         penalties: candidates in descending order; each fit starts from the previous solution. The chosen one has the
-            highest accuracy (or mean average precision) on a held-out tenth; with fewer than 1000 labels, on all tenths
-            in turn. For ties, it is the largest.
+            highest accuracy (or mean average precision) on a held-out tenth; with fewer than 1000 labels or groups, on
+            all tenths in turn. For ties, it is the largest.
         iterations: maximum number of iterations per fit; few fits need so many.
+        groups: the group of each training image, such as its patient, -1 for none; no tenth divides a group.
         seed: seed of the choice of the held-out tenths.
 
     Raises:
@@ -61,7 +66,7 @@ def linear_probe(
     """
     check_classes(y)
     problem = LogisticRegression(X, y)
-    penalty, start = _choose_penalty(problem, y, penalties, iterations=iterations, seed=seed)
+    penalty, start = _choose_penalty(problem, y, penalties, iterations=iterations, groups=groups, seed=seed)
     model = problem.fit(penalty, start=start, iterations=iterations)
     missing = int((y.sum(0) == 0).sum()) if y.ndim == 2 else 0
     note = f"{missing} of {y.shape[-1]} classes have no training image, so their scores are equal for all test images"
@@ -81,39 +86,40 @@ def check_classes(y: Tensor) -> None:
         raise UserError(f"a linear probe needs {needed}; label more images")
 
 
-def held_out_tenths(y: Tensor, *, seed: int) -> Int64[Tensor, " n"]:
+def held_out_tenths(y: Tensor, *, groups: Groups = None, seed: int) -> Int64[Tensor, " n"]:
     """Return for each label the tenth in which it is held out, 0 to 9, or -1 for never.
 
     Each tenth has the same number of images of each class, so that every class has at least one label left; of a target
-    matrix, each tenth is a random tenth of the rows.
+    matrix, each tenth is a random tenth of the rows. A group is held out as a whole, and counts as one image of its
+    most frequent class; of fewer than ten groups, each has a tenth of its own.
 
     >>> (held_out_tenths(torch.arange(22) % 2, seed=0) + 1).bincount().tolist()
     [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
-    order = np.random.default_rng(seed).permutation(len(y))
-    tenths = np.full(len(y), -1)
-    if y.ndim == 2:
-        return torch.from_numpy(order * 10 // len(y)).to(y.device)
-    labels = y.cpu().numpy()
-    for label in np.unique(labels):
-        rows = order[labels[order] == label]
-        size = len(rows) // 10
-        tenths[rows[: 10 * size]] = np.arange(10 * size) // max(size, 1)
-    return torch.from_numpy(tenths).to(y.device)
+    alone = np.full(len(y), -1)
+    found = group_images(alone if groups is None else groups.cpu().numpy(), y.cpu().numpy() if y.ndim == 1 else alone)
+    order, grouped = np.random.default_rng(seed).permutation(len(found.labels)), len(found.labels) < len(y)
+    tenths = order * 10 // len(order)
+    for label in np.unique(found.labels) if y.ndim == 1 else ():
+        rows = order[found.labels[order] == label]
+        size = max(len(rows) // 10, int(grouped and len(rows) > 1))
+        tenths[rows] = np.where((part := np.arange(len(rows))) < 10 * size, part // max(size, 1), -1)
+    return torch.from_numpy(tenths[found.unit]).to(y.device)
 
 
 def _choose_penalty(
-    problem: LogisticRegression, y: Tensor, penalties: Sequence[float], *, iterations: int, seed: int
+    problem: LogisticRegression, y: Tensor, penalties: Sequence[float], *, iterations: int, groups: Groups, seed: int
 ) -> tuple[float, Logistic | None]:
     """Return the best penalty on held-out tenths, and the solution without the first of them.
 
     Without held-out rows, it is the middle penalty. The choice needs no exact minimum, so these fits stop early. The
     penalties end when two in a row are worse than the best one.
     """
-    tenths = held_out_tenths(y, seed=seed)
-    if not (tenths == 0).any() or len(penalties) == 1 or (y.ndim == 2 and len(y) < 10):
+    tenths = held_out_tenths(y, groups=groups, seed=seed)
+    few = (len(y) if groups is None else int(units(groups.cpu().numpy()).max()) + 1) < FEW_LABELS
+    used = [held_out for k in range(10 if few else 1) if (held_out := tenths == k).any()]
+    if not used or used[0].all() or len(penalties) == 1 or (y.ndim == 2 and len(y) < 10):
         return penalties[len(penalties) // 2], None
-    used = [tenths == k for k in range(10 if len(y) < FEW_LABELS else 1)]
     truth = torch.cat([y[held_out] for held_out in used])
     models: list[Any] = [None] * len(used)
     firsts, values = [], []
@@ -149,6 +155,7 @@ def few_shot(
     draws: int = FewShotProtocol.draws,
     penalties: Sequence[float] = (FewShotProtocol.penalty,),
     iterations: int = LinearProtocol.iterations,
+    groups: Groups = None,
     seed: int = 0,
 ) -> Iterator[Prediction]:
     """Yield the linear probe of a few random training images of each class, `draws` times.
@@ -165,6 +172,7 @@ def few_shot(
         draws: number of draws.
         penalties: as of `linear_probe`.
         iterations: maximum number of iterations per fit.
+        groups: as of `linear_probe`.
         seed: seed of the draws.
 
     >>> X, y = torch.tensor([[-1.0], [-2], [1], [2]]), torch.tensor([0, 0, 1, 1])
@@ -175,7 +183,8 @@ def few_shot(
     count = labels if fraction is None else (y.bincount() * fraction).round().long().clamp_min(1)
     for _ in range(draws):
         rows = draw_labels(y, labels=count, generator=generator)
-        yield linear_probe(X[rows], y[rows], X_test, penalties=penalties, iterations=iterations, seed=seed)
+        own = None if groups is None else groups[rows]
+        yield linear_probe(X[rows], y[rows], X_test, penalties=penalties, iterations=iterations, groups=own, seed=seed)
 
 
 def draw_labels(
@@ -229,6 +238,7 @@ def gradient_probe(
     protocol: SgdProtocol | AdamProtocol,
     *,
     passes: Iterable[Tensor] | None = None,
+    groups: Groups = None,
     seed: int = 0,
 ) -> Prediction:
     """Train a linear classifier by SGD or Adam, and return its result after the last epoch.
@@ -246,6 +256,7 @@ def gradient_probe(
         X_test: test features.
         protocol: the numbers of the training.
         passes: the training features of each epoch (rows as in X), for augmented images; None: X in every epoch.
+        groups: the group of each training image, -1 for none; none is divided by the held-out tenth.
         seed: seed of the order of the features.
 
     Raises:
@@ -263,7 +274,7 @@ def gradient_probe(
         rates = tuple(dict.fromkeys(min(rate, limit) for rate in rates))
     classes, everything = int(y.max()) + 1, torch.arange(len(y), device=X.device)
     candidates: dict[float, _Head] = {}
-    held_out = held_out_tenths(y, seed=seed) == 0
+    held_out = held_out_tenths(y, groups=groups, seed=seed) == 0
     if len(rates) > 1:
         if not held_out.any():
             remedy = "of which one is held out to choose the rate; give one rate, or label more images"

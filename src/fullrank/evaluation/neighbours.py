@@ -64,7 +64,8 @@ class Neighbours:
 
     Attributes:
         splits: The split of each image.
-        labels: The class of each image, or its number if the class has no name; None without a label.
+        labels: The class of each image, or its number if the class has no name, or all of its classes ("cat|dog"),
+            which are compared as one label; None without a label.
         indices: The rows of the k nearest neighbours, the most similar first, over all splits.
         similarities: Their cosine similarities.
         places: The index of each image in its split, among all images, readable or not.
@@ -279,8 +280,7 @@ def neighbours(
             small.append(thumbnails(pixels))
             digests += [hashlib.sha1(image.tobytes()).digest() for image in to_16_bits(pixels).numpy()]
             names += batch.names
-            texts = (*images.classes, *map(str, range(len(images.classes), int(batch.labels.max()) + 1)))
-            labels += [texts[label] if label >= 0 else None for label in batch.labels.tolist()]
+            labels += batch.class_texts(images.classes)
             splits += [part] * len(batch.names)
             places.append(batch.indices.numpy())
     if len(names) < 2:

@@ -14,7 +14,7 @@ from torch.nn.functional import embedding_bag
 
 from fullrank.errors import UserError
 from fullrank.evaluation.features import FeatureSet
-from fullrank.evaluation.linear import check_classes, few_shot, gradient_probe, held_out_tenths, linear_probe
+from fullrank.evaluation.linear import Groups, check_classes, few_shot, gradient_probe, held_out_tenths, linear_probe
 from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.outcomes import Outcome, Prediction, score_predictions
 from fullrank.evaluation.protocol import AdamProtocol, KnnProtocol, SgdProtocol, SvmProtocol, settings_of
@@ -63,6 +63,7 @@ def linear_svm(
     *,
     C: tuple[float, ...] = SvmProtocol.C,
     iterations: int = SvmProtocol.iterations,
+    groups: Groups = None,
     seed: int = 0,
 ) -> Prediction:
     """Fit a linear SVM for each class against the others (scikit-learn's LinearSVC). A held-out tenth selects C.
@@ -75,6 +76,7 @@ def linear_svm(
         X_test: test features, standardised in the same way.
         C: candidates in ascending order; for ties the smallest, without held-out rows the middle one.
         iterations: maximum number of iterations per fit.
+        groups: the group of each training image, -1 for none; none is divided by the held-out tenth.
         seed: seed of the choice of the held-out tenth.
 
     Raises:
@@ -92,10 +94,10 @@ def linear_svm(
     if not X.isfinite().all():
         raise UserError("the features are NaN or infinite, expected finite numbers; use an earlier checkpoint")
     rows, labels, queries = (values.cpu().numpy() for values in (X.double(), y, X_test.double()))
-    held_out = (held_out_tenths(y, seed=seed) == 0).cpu().numpy()
+    held_out = (held_out_tenths(y, groups=groups, seed=seed) == 0).cpu().numpy()
     best = {"C": C[len(C) // 2]}
     model: Any = LinearSVC(**best, dual="auto", max_iter=iterations, random_state=0)  # pyright: ignore
-    if held_out.any() and len(C) > 1:
+    if held_out.any() and len(C) > 1 and len(np.unique(labels[~held_out])) > 1:
         model = GridSearchCV(model, {"C": C}, cv=PredefinedSplit(np.where(held_out, 0, -1)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
@@ -128,7 +130,7 @@ def _plain(probe: Callable[..., Any]) -> Callable[..., Any]:
     def predict(features: FeatureSet, protocol: Any, seed: int, **changes: Any) -> Any:
         numbers = vars(protocol) | changes
         data = features.arrays(standardized=numbers.pop("standardize", False))
-        return probe(*data, seed=seed, **numbers)
+        return probe(*data, groups=features.groups, seed=seed, **numbers)
 
     return predict
 
@@ -136,7 +138,7 @@ def _plain(probe: Callable[..., Any]) -> Callable[..., Any]:
 def _gradient(features: FeatureSet, protocol: SgdProtocol | AdamProtocol, seed: int) -> Prediction:
     data = features.arrays(standardized=protocol.standardize)
     passes = features.passes(protocol) if protocol.views else None
-    return gradient_probe(*data, protocol, passes=passes, seed=seed)
+    return gradient_probe(*data, protocol, passes=passes, groups=features.groups, seed=seed)
 
 
 # Name on the command line → probe. Its numbers are in `Protocols`.
@@ -144,7 +146,7 @@ PROBES: dict[str, Probe] = {
     "linear": Probe(_plain(linear_probe), multilabel=True),
     "linear-sgd": Probe(_gradient),
     "linear-imagenet": Probe(_gradient),
-    "knn": Probe(_plain(lambda *data, seed, **numbers: knn(*data, **numbers)), multilabel=True),
+    "knn": Probe(_plain(lambda *data, groups, seed, **numbers: knn(*data, **numbers)), multilabel=True),
     "svm": Probe(_plain(linear_svm)),
     "few-shot": Probe(
         _plain(lambda *data, penalty, **numbers: few_shot(*data, penalties=(penalty,), **numbers)),

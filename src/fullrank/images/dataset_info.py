@@ -5,7 +5,7 @@
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -202,8 +202,8 @@ class Fingerprint:
 
     Attributes:
         count: Number of images.
-        digest: Hash of the names, the labels and the classes, and of the content of `COMPARED` images: of the pixels in
-            memory, or of the files on disk.
+        digest: Hash of the names, the labels, the groups and the classes, and of the content of `COMPARED` images: of
+            the pixels in memory, or of the files on disk; without content if it differs at each access.
     """
 
     count: int
@@ -219,10 +219,12 @@ class Fingerprint:
         """
         digest = hashlib.sha256(f"{images.classes}\0".encode(errors="surrogateescape"))
         digest.update(np.asarray(images.labels, dtype=np.int64).tobytes())
+        for several in (images.multi_labels, images.groups):
+            digest.update(np.asarray(several).tobytes() if several is not None and (several >= 0).any() else b"")
         in_memory = isinstance(images, MemoryImages)
         for name in images.names if in_memory else map(images.name, range(len(images))):
             digest.update(name.encode(errors="surrogateescape") + b"\0")
-        for index in evenly_spaced(len(images), COMPARED):
+        for index in () if is_random(images) else evenly_spaced(len(images), COMPARED):
             digest.update(images.pixels[index].cpu().numpy().tobytes() if in_memory else _content(images, index))
         return cls(count=len(images), digest=digest.hexdigest()[:16])
 
@@ -230,7 +232,16 @@ class Fingerprint:
         """Return what differs from the fingerprint of the images now: one sentence, or nothing."""
         if found.count != self.count:
             return [f"{self.count:,} images are now {found.count:,}"]
-        return [] if found == self else ["names, labels, classes or contents differ, or their place: memory or disk"]
+        return [] if found == self else ["names, labels, groups or contents differ, or their place: memory or disk"]
+
+
+def is_random(images: Any) -> bool:
+    """Return whether the pixels of an image differ at a second access, as those of a torch data set with random
+    transforms.
+    """
+    items = getattr(getattr(images, "rows", None), "items", None)
+    count = COMPARED if isinstance(items, torch.utils.data.Dataset) else 0
+    return any(_content(images, k) != _content(images, k) for k in evenly_spaced(len(images), count))
 
 
 def _content(images: Images, index: int) -> bytes:

@@ -57,6 +57,13 @@ class MemoryImages:
         kept = {"names": tuple(self.names[row] for row in rows), "groups": self.groups[on_host], "indices": on_host}
         return replace(self, pixels=self.pixels[index], labels=self.labels[index], multi_labels=several, **kept)
 
+    def class_texts(self, names: Sequence[str] = ()) -> list[str | None]:
+        """Return the class of each image, or its classes ("cat|dog"), by name or else by number; None: no label."""
+        known, Y = dict(enumerate(names)), self.multi_labels
+        cells = [[k] if k >= 0 else None for k in self.labels.tolist()]
+        cells = cells if Y is None else [None if row[0] < 0 else row.nonzero().flatten().tolist() for row in Y]
+        return [None if cell is None else "|".join(known.get(k, str(k)) for k in cell) for cell in cells]
+
     def to(self, device: torch.device | str) -> "MemoryImages":
         """Return the images with pixels and labels on a device; what nothing there needs stays on the host."""
         return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device))
@@ -122,8 +129,13 @@ def load_images(
     >>> load_images(open_images("digits")["all"], channels=1).pixels.shape
     torch.Size([1797, 1, 8, 8])
     """
-    decoding, pixels, indices = decoding or Decoding(), None, []
-    preprocess = Preprocess(channels, size or 0, mean=(), std=(), bits=decoding.bits)
+    decoding = decoding or Decoding()
+    return load_preprocessed(images, Preprocess(channels, size or 0, mean=(), std=(), bits=decoding.bits), decoding)
+
+
+def load_preprocessed(images: Images, preprocess: Preprocess, decoding: Decoding) -> MemoryImages:
+    """Decode, resize and crop all images into one tensor; see `load_images`."""
+    pixels, indices = None, []
     for batch in iterate_batches(images, preprocess, batch_size=CHUNK, decoding=decoding):
         if pixels is None:
             pixels = torch.empty(len(images), *batch.pixels.shape[1:], dtype=batch.pixels.dtype)

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from struct import unpack_from
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import Dataset, Features
+from datasets import Dataset, Features, IterableDataset
 from datasets.config import HF_DATASETS_CACHE
 from datasets.table import InMemoryTable
 from filelock import FileLock
@@ -23,7 +25,7 @@ from fullrank.images.reading import MAX_EXPANSION
 
 MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
 BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary
-MAX_ROWS = 1000  # rows per batch
+MAX_ROWS = 32  # rows per batch: also if the metadata lie, it holds no more values
 CACHE = Path(HF_DATASETS_CACHE)
 
 
@@ -82,15 +84,22 @@ def read_parquet(files: Sequence[str], columns: Sequence[str], *, max_expansion:
         return Dataset.from_file(str(cached))
 
 
-def check_expansion(path: str, max_expansion: int) -> None:
-    """Check the uncompressed size of each row group that the metadata of a file state.
+def stream_parquet(files: Sequence[str], *, max_expansion: int) -> IterableDataset:
+    """Return the rows of the files of one split as a stream, whose expanded size is counted while it is read.
 
     Raises:
-        UserError: a row group is larger than `max_expansion` times the file (and than 256 MiB).
+        UserError: the first file is unreadable; while reading: a file is, or expands too much.
     """
-    with readable(path), pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            _check_expansion(file.metadata.row_group(group).total_byte_size, [path], max_expansion)
+    features = parquet_columns(files[0])
+    options = {"files": list(files), "schema": features.arrow_schema, "max_expansion": max_expansion}
+    return IterableDataset.from_generator(_rows, features, gen_kwargs=options)
+
+
+def _rows(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Iterator[dict[str, Any]]:
+    for file in files:
+        with readable(file):
+            for batch in _batches([file], schema, max_expansion):
+                yield from batch.to_pylist()
 
 
 def _batches(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Iterator[pa.RecordBatch]:
@@ -144,11 +153,24 @@ def read_saved(files: Sequence[str]) -> list[Dataset]:
     for path in files:
         with readable(path):
             check_file(Path(path))
+            with pa.memory_map(path) as source:  # compressed batches could expand to any size
+                if any(map(_may_expand, pa.ipc.MessageReader.open_stream(source))):
+                    raise ValueError("the file is compressed, which save_to_disk never does")
             with pa.memory_map(path) as source, pa.ipc.open_stream(source) as stream:
                 for batch in stream:
-                    # `save_to_disk` does not compress. Compressed batches could expand to any size.
-                    if batch.nbytes > 2 * os.stat(path).st_size:
-                        raise ValueError("the file is compressed, which save_to_disk never does")
                     batch.validate(full=True)  # Arrow would read outside the file for offsets that lead there
             found.append(Dataset.from_file(path))
     return found
+
+
+def _may_expand(message: pa.ipc.Message) -> bool:
+    """Return whether a message of Arrow's IPC format has compressed rows, or a dictionary, which `save_to_disk` never
+    writes. A batch of rows is a flatbuffer, whose fields after the third are its compression and counts of views.
+    """
+    if message.type != "record batch":
+        return message.type == "dictionary"
+    data, table = message.metadata.to_pybytes(), unpack_from("<I", message.metadata)[0]
+    fields = table - unpack_from("<i", data, table)[0]
+    place = table + unpack_from("<H", data, fields + 8)[0]
+    batch = place + unpack_from("<I", data, place)[0]
+    return unpack_from("<H", data, batch - unpack_from("<i", data, batch)[0])[0] > 4 + 3 * 2

@@ -99,7 +99,7 @@ def open_stream(
     """
     import datasets
 
-    from fullrank.images.parquet import check_expansion, parquet_columns, readable
+    from fullrank.images.parquet import stream_parquet
     from fullrank.images.table import choose_columns, class_names, load_from_hub
 
     for flag in ("split_column", "group_column"):  # the rows are not known in advance, so no group can be kept whole
@@ -111,14 +111,9 @@ def open_stream(
         splits: Any = load_from_hub(rest, streaming=True)
     elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
         roots = (os.path.realpath(found.root),)
-        paths = [str(found.root / file) for file in found.files]
-        for path in paths:
-            parquet_columns(path)
-            check_expansion(path, reading.max_expansion)
         rows = rows_of_splits([split_of_file(file) for file in found.files])
-        files = {name: [paths[k] for k in indices] for name, indices in rows.items()}
-        with readable(rest):
-            splits = datasets.load_dataset("parquet", data_files=files, streaming=True)
+        files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in rows.items()}
+        splits = {name: stream_parquet(paths, max_expansion=reading.max_expansion) for name, paths in files.items()}
     else:
         raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"

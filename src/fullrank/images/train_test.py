@@ -108,7 +108,7 @@ def hold_out(images: Images, *, seed: int = 0) -> tuple[Images, Images]:
     if n < 5:
         remedy = "give more images, or name a test split: --data.test"
         raise UserError(f"{images.source} has {n} images, expected at least 5 to hold out a fifth; {remedy}")
-    units = group_images(images)
+    units = group_images(images.groups, images.strata)
     held = np.zeros(len(units.labels), dtype=bool)
     position, due = 0, 0  # every fifth position is due; a unit is held out when more than half of its images are
     for k in np.lexsort((np.random.default_rng(seed).permutation(len(held)), units.labels)).tolist():
@@ -140,16 +140,14 @@ class Units(NamedTuple):
     labels: np.ndarray
 
 
-def group_images(images: Images) -> Units:
-    """Return the units of a source.
+def group_images(groups: np.ndarray, labels: np.ndarray) -> Units:
+    """Return the units of images with these groups (-1: none) and labels.
 
-    >>> from fullrank.images import open_images
-    >>> images = open_images("digits")["all"].subset([0, 1, 11, 3])
-    >>> images.groups = np.array([-1, 5, 5, -1])
-    >>> group_images(images).unit.tolist(), group_images(images).labels.tolist()
+    >>> units = group_images(np.array([-1, 5, 5, -1]), np.array([0, 1, 1, 3]))
+    >>> units.unit.tolist(), units.labels.tolist()
     ([0, 1, 1, 2], [0, 1, 3])
     """
-    n, groups, labels = len(images), images.groups, images.strata
+    n = len(labels)
     if n == 0 or groups.max() < 0:
         return Units(np.arange(n), np.ones(n, dtype=np.int64), labels)
     _, first, unit = np.unique(np.where(groups < 0, -1 - np.arange(n), groups), return_index=True, return_inverse=True)
@@ -206,7 +204,7 @@ def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0)
     if validation and not 0 < held_out < n:
         received = f"data.validation is {validation:g}, which is {held_out} of the {n:,} training images"
         raise UserError(f"{received} of {images.source}; give a share that leaves some for both, or 0")
-    units, rest = group_images(images), n - held_out
+    units, rest = group_images(images.groups, images.strata), n - held_out
     order_of_units = stratified_order(units.labels)
     order = np.argsort(np.argsort(order_of_units)[units.unit], kind="stable")
     if held_out and len(order_of_units) < n:  # the limit moves to the nearest end of a unit

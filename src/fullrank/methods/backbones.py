@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from fullrank.errors import UserError, suggest
 from fullrank.methods.config import BackboneConfig
 
+MAX_PARAMETERS = 2**33  # 32 GiB; the largest network of timm has 6.7 billion
+
 
 def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     """Build the network: images (n, channels, S, S) to pooled features (n, D), with D = `feature_dim(network)`.
@@ -34,10 +36,14 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
     if config.arguments.get("features_only") or config.arguments.get("global_pool") == "":
         expected = "expected a network that gives one vector per image"
         raise UserError(f"backbone arguments {config.arguments} remove the pooling, {expected}")
-    arguments: Any = config.arguments
+    # `pretrained` is given here, so that the arguments cannot load pretrained weights.
+    arguments: Any = {**config.arguments, "pretrained": False, "num_classes": 0, "in_chans": channels}
     try:
-        # `pretrained` is given here, so that the arguments cannot load pretrained weights.
-        network = timm.create_model(config.name, pretrained=False, num_classes=0, in_chans=channels, **arguments)
+        with torch.device("meta"):  # nothing is allocated
+            size = sum(p.numel() for p in timm.create_model(config.name, **arguments).parameters())
+        if size > MAX_PARAMETERS:
+            raise ValueError(f"{size / 1e9:,.1f} billion parameters are more than {MAX_PARAMETERS / 1e9:.1f}")
+        network = timm.create_model(config.name, **arguments)
     except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise UserError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Reading
+from fullrank.images.memory import given_images
 from fullrank.methods import feature_dim
 from fullrank.models.features import embedded_batches, join
 from fullrank.models.loading import load
@@ -91,6 +93,9 @@ def write_embeddings(
     | `.npz` | arrays `embeddings` (n, D) float32, `labels` (-1 for none), `names` and `classes` |
     | `.npy` | the array (n, D) alone |
 
+    Images with several labels have a text in `label` and `class` (`3|7`, `cat|dog`), and in `.npz` the array
+    `multi_labels` (n, K).
+
     Parquet and CSV are written batch by batch, so that memory does not limit the number of images; a batch is a row
     group of the table.
 
@@ -118,6 +123,7 @@ def write_embeddings(
         if suffix in (".npz", ".npy"):
             every = join(batches, images)
             arrays: Any = {"labels": every.labels.numpy(), "names": every.names, "classes": every.classes}
+            arrays |= {} if every.multi_labels is None else {"multi_labels": every.multi_labels.numpy()}
             with draft.open("wb") as file:
                 np.save(file, every.X) if suffix == ".npy" else np.savez(file, embeddings=every.X, **arrays)
             return len(every.X)
@@ -133,11 +139,12 @@ def write_embeddings(
 
 def to_table(batch: MemoryImages, X: np.ndarray, classes: Sequence[str], *, wide: bool) -> pa.Table:
     """Return features as rows of a table: with a column of lists, or `wide` with a column for each dimension."""
-    labels, K = batch.labels.cpu().numpy(), len(classes)
+    labels, several = batch.labels.cpu().numpy(), batch.multi_labels is not None
     names = [name.encode("utf-8", "backslashreplace").decode() for name in batch.names]  # a name may be no UTF-8
-    columns = {"name": pa.array(names, pa.string()), "label": pa.array(labels, mask=labels < 0)}
-    if K:
-        columns["class"] = pa.array([classes[k] if 0 <= k < K else None for k in labels], pa.string())
+    numbers = pa.array(batch.class_texts(), pa.string()) if several else pa.array(labels, mask=labels < 0)
+    columns = {"name": pa.array(names, pa.string()), "label": numbers}
+    if classes:
+        columns["class"] = pa.array(batch.class_texts(classes), pa.string())
     if wide:
         return pa.table(columns | {str(d): pa.array(np.ascontiguousarray(x)) for d, x in enumerate(X.T)})
     return pa.table({**columns, "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])})
@@ -146,9 +153,10 @@ def to_table(batch: MemoryImages, X: np.ndarray, classes: Sequence[str], *, wide
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """A frozen backbone as a scikit-learn transformer, for `Pipeline`, `GridSearchCV` and `ColumnTransformer`.
 
-    The embedder learns nothing from the images that it is fitted on, so `transform` also works without `fit`; `fit`
-    loads the model again. A pickled embedder contains its parameters and not the weights: it loads the model again when
-    it is used. A search computes the features again for each fold and each value of its grid. To search over
+    `fit` loads the model again, and finds only how many bits 16-bit values use, as pretraining does: 4095 becomes white
+    if no value is larger (a run keeps the bits of its training). `transform` also works without `fit`, and then finds
+    the bits of its own images. A pickled embedder contains its parameters and not the weights: it loads the model again
+    when it is used. A search computes the features again for each fold and each value of its grid. To search over
     classifiers, call `transform` once before the search, which leaks nothing; to search over models, use `Pipeline(…,
     memory=FOLDER)`. Such a cache knows a model by its name and a file by its path, so name a finished run, or
     `RUN@STEP`.
@@ -180,9 +188,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.device = device
 
     def fit(self, X: Any = None, y: Any = None) -> "Embedder":
-        """Load the model; the images and the labels are not used."""
-        self._loaded = None
-        self._backbone()
+        """Load the model, and find the bits of the images; the labels are not used."""
+        self._loaded, self.bits_ = None, None
+        model = self._backbone()
+        self.bits_ = None if X is None else with_depth(model, given_images(_samples(X))).preprocess.bits
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -195,7 +204,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         Raises:
             UserError: see the class.
         """
-        return self._backbone().features(_samples(X), batch_size=self.batch_size).float().cpu().numpy()
+        images, model = given_images(_samples(X)), self._backbone()
+        bits = getattr(self, "bits_", None) or with_depth(model, images).preprocess.bits
+        model = replace(model, preprocess=replace(model.preprocess, bits=bits))
+        return model.features(images, batch_size=self.batch_size).float().cpu().numpy()
 
     def _backbone(self) -> Model:
         """Return the model of the current parameters, which is loaded once."""

@@ -16,7 +16,7 @@ from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
 from fullrank.images.dataloaders import Steps, dataloader
-from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth
+from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth, is_random
 from fullrank.images.load import MemoryImages, MixedSizesError, load_images
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
@@ -186,6 +186,9 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
             f"the images have {info.channels} channels, but the recipe expects {spec.channels}; give --data.channels "
             f"{info.channels} (with colour jitter and grayscale off, --views.0.jitter.saturation 0 …), or convert them"
         )
+    if is_random(images):
+        notify("the images differ at each access: they are read at each step, and known by number, labels and groups")
+        return images
     small = info.uniform and max(info.maximum) <= MEMORY_SIDE and info.bytes_in_memory() <= MEMORY_BUDGET
     resized = size is not None and info.bytes_in_memory(size) <= MEMORY_BUDGET
     (w, h), (W, H) = info.minimum, info.maximum
