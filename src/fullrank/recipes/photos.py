@@ -7,7 +7,7 @@ from fullrank.images import DatasetInfo
 from fullrank.methods.backbones import is_built_for_one_size
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes.recipe import DataConfig, Recipe, flatten, to_dict
-from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, balanced_weights, scaled, stem_for
+from fullrank.recipes.rules import OPTIMIZERS, VISION_TRANSFORMER, WARMUPS, scaled, stem_for
 from fullrank.training.config import ScheduleConfig
 from fullrank.views.config import BlurConfig, JitterConfig, ViewConfig
 
