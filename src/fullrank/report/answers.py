@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fullrank.evaluation.score import ACCURACY, Comparison, Evaluation
 from fullrank.evaluation.verdict import decide, standard_error
 from fullrank.report.summary import RunSummary, look_up, series, short
+from fullrank.run.collapse_detector import MIN_BURN_IN
 from fullrank.run.spectrum_history import LOCATIONS
 from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 
@@ -87,6 +88,8 @@ def is_it_healthy(run: RunSummary) -> Answer:
         return Answer("Not finished", "unfinished", _join(unfinished, "No alarm was raised so far."))
     if not run.spectrum:
         return Answer("Not known", "unknown", "No alarm was raised, but the run has no spectrum.")
+    if run.last_step < MIN_BURN_IN:
+        return Answer("Not known", "unknown", f"No alarm, but alarms of the spectrum begin at step {MIN_BURN_IN}.")
     return Answer("Yes", "good", "Finished without an alarm.")
 
 

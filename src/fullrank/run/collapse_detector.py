@@ -234,18 +234,10 @@ def change_weights(change: str, terms: Sequence[str], hyper: Mapping[str, object
 
 
 def _alarm(row: TrainRow | SpectrumRow, where: str, found: Finding, cause: Cause) -> AlarmRow:
-    return AlarmRow(
-        step=row.step,
-        epoch=row.epoch,
-        alarm=found.alarm,
-        where=where,
-        metric=found.metric,
-        observed=found.observed,
-        threshold=found.threshold,
-        cause=cause.name,
-        message=f"{found.alarm}, {where}: {found.text}; probably because {cause.text}",
-        remedy=cause.remedy,
-    )
+    message = f"{found.alarm}, {where}: {found.text}; probably because {cause.text}"
+    why: dict[str, Any] = {"cause": cause.name, "remedy": cause.remedy, "message": message}
+    why |= {"alarm": found.alarm, "metric": found.metric, "observed": found.observed, "threshold": found.threshold}
+    return AlarmRow(step=row.step, epoch=row.epoch, where=where, **why)
 
 
 def not_finite_alarm(step: int, epoch: float, where: str, observation: str, recipe: Recipe) -> AlarmRow:
@@ -273,16 +265,8 @@ def not_finite_alarm(step: int, epoch: float, where: str, observation: str, reci
         remedy = f"{exact or 'start a new run with '}{remedy}"
     message = f"{observation}; probably because {what}"
     remedy += f", or fix the objective (fullrank check {recipe.objective})" * (":" in recipe.objective)
-    return AlarmRow(
-        step=step,
-        epoch=epoch,
-        alarm="not finite",
-        where=where,
-        metric=where,
-        cause=cause,
-        message=message,
-        remedy=remedy,
-    )
+    why: dict[str, Any] = {"cause": cause, "remedy": remedy, "message": message}
+    return AlarmRow(step=step, epoch=epoch, alarm="not finite", where=where, metric=where, **why)
 
 
 def detect_collapse(
