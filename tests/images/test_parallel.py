@@ -1,5 +1,6 @@
 import operator
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -23,6 +24,12 @@ def test_a_user_error_of_a_worker_is_raised_unchanged(workers):
     with pytest.raises(UserError) as caught:
         list(parallel_map(partial(decode, array), [3], workers=workers))
     assert str(caught.value).startswith("'image' has 5 channels, expected 3")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_the_kernel_kills_is_one_line():
+    with pytest.raises(UserError, match=r"was killed .*out of memory.*--resume") as caught:
+        list(parallel_map(signal.raise_signal, [signal.SIGKILL], workers=1))
     assert "\n" not in str(caught.value)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
 
     Raises:
         UserError: as raised by `function`, unchanged; or a worker cannot be started, because it cannot receive
-            `function`.
+            `function`; or it was killed.
     """
     if workers == 0:
         yield from map(function, tasks)
@@ -50,10 +50,18 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
     )
     with nullcontext() if b"__main__" in pickled else hidden_main():
         results = iter(loader)
-    for result in results:
-        if isinstance(result, UserError):
-            raise result
-        yield result
+    try:
+        for result in results:
+            if isinstance(result, UserError):
+                raise result
+            yield result
+    except RuntimeError as error:
+        if not f"{error}".startswith("DataLoader worker"):
+            raise
+        remedy = "possibly out of memory; give fewer data.workers; a run goes on with --resume"
+        raise UserError(
+            f"a worker process that decodes images was killed ({exception_line(error)}); {remedy}"
+        ) from error
 
 
 def refuse_reimported_script() -> None:
