@@ -101,8 +101,10 @@ def label_ends(*axes: Any, gap: float = 10.0) -> None:
 
     axes[0].figure.draw_without_rendering()  # sets the size of the axes
     for axis in axes:
-        lines, (low, high) = [line for line in axis.get_lines() if line.get_label()[0] != "_"], axis.get_ylim()
-        ends = [max((x, y) for x, y in line.get_xydata() if low <= y <= high) for line in lines]
+        low, high = axis.get_ylim()
+        named = (line for line in axis.get_lines() if line.get_label()[0] != "_")
+        seen = [(line, [(x, y) for x, y in line.get_xydata() if low <= y <= high]) for line in named]
+        lines, ends = [line for line, points in seen if points], [max(points) for _, points in seen if points]
         heights = axis.transData.transform(np.reshape(ends, (-1, 2)))[:, 1] * 72 / axis.figure.dpi  # in points
         bottom, top = (edge * 72 / axis.figure.dpi for edge in (axis.bbox.y0, axis.bbox.y1))
         order, steps = np.argsort(heights), gap * np.arange(len(lines))

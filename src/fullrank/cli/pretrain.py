@@ -29,7 +29,7 @@ Objectives: {objectives}
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
@@ -44,7 +44,8 @@ from fullrank.errors import UserError
 from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import resolve_with_init
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve
+from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve, to_dict
+from fullrank.recipes.recipe import flatten
 from fullrank.recipes.resolve import PHOTOS, find_recipe
 from fullrank.recipes.rules import plain_fields, with_view_groups
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
@@ -178,9 +179,11 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
         hyper: Hyper  # pyright: ignore[reportInvalidTypeForm]
         method: MethodOptions  # pyright: ignore[reportInvalidTypeForm]
 
+    leaves = flatten(to_dict(shape)) | vars(Options())
+    switches = {name.rpartition(".")[2] for name, value in leaves.items() if isinstance(value, bool)}
     flags = parse(
         Flags,
-        with_switches(arguments),
+        with_switches(arguments, switches),
         command=shlex.join(["pretrain", *([source] if isinstance(source, str) else [])]),
         default=Flags(Options(), shape, Hyper(**shape.hyper), MethodOptions(**shape.method)),
         description=f"Pretrain with {shape.objective}. --objective NAME chooses another one, --resume RUN goes on.",
@@ -193,15 +196,17 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     return source, flags.options, chosen | overrides
 
 
-def with_switches(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `--hyper.log false`, as a sweep takes it, written as `--hyper.no-log`.
+def with_switches(arguments: Sequence[str], switches: Collection[str]) -> list[str]:
+    """Return the arguments with `--hyper.log false`, as a sweep takes it, written as `--hyper.no-log`; `switches` are
+    the last names of the fields that are true or false.
 
-    >>> with_switches(["--hyper.log", "false", "--epochs=3", "--data.follow-links=true"])
-    ['--hyper.no-log', '--epochs=3', '--data.follow-links']
+    >>> with_switches(["--hyper.log", "false", "--split=true", "--data.follow-links=true"], {"log", "follow_links"})
+    ['--hyper.no-log', '--split', 'true', '--data.follow-links']
     """
     words = [word for each in arguments for word in re.split(r"(?i)(?<=\w)=(?=(?:true|false)$)", each)]
     for k in range(len(words) - 1, 0, -1):
-        if words[k].lower() in ("true", "false") and (flag := words[k - 1]).startswith("--"):
+        flag, is_text = words[k - 1], words[k].lower() not in ("true", "false")
+        if not is_text and flag.startswith("--") and re.split(r"--|\.", flag)[-1].replace("-", "_") in switches:
             words[k - 1 : k + 1] = [re.sub(r"([^.-][^.]*)$", r"no-\1", flag) if words[k].lower() == "false" else flag]
     return words
 

@@ -108,13 +108,15 @@ class Neighbours:
 
     @property
     def warning(self) -> str:
-        """That neighbours share their label hardly more often than by chance, Σ p² for the shares p of the labels: by
-        less than two standard errors. Empty otherwise, and without labels.
+        """That neighbours share their label hardly more often than by chance, Σ c (c − 1) / (n (n − 1)) for classes of
+        c of n images: by less than two standard errors. Empty otherwise, and without two classes that images share.
         """
-        labels = [label for label in self.labels if label is not None]
-        chance = sum((count / len(labels)) ** 2 for count in Counter(labels).values())
+        counts = Counter(label for label in self.labels if label is not None)
+        n = counts.total()
+        chance = sum(c * (c - 1) for c in counts.values()) / max(n * (n - 1), 1)
         found = self.label_agreement[np.isfinite(self.label_agreement)]
-        if not len(found) or found.mean() > chance + 2 * standard_error(chance, images=len(found)):
+        alike = 0 < chance < 1 and found.mean() <= chance + 2 * standard_error(chance, images=len(found))
+        if not alike:
             return ""
         shares = f"{percent(found.mean())} of the neighbours of an image have its label, by chance {percent(chance)}"
         return f"warning: {shares}: to this model the classes look alike, and its outliers and label errors mean little"

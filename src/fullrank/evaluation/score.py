@@ -220,7 +220,7 @@ def _score_table(evaluation: Evaluation) -> Table:
     """
     shown = [score for score in evaluation.scores if score.metric not in (BALANCED, AUROC)]
     cells = {(score.name, score.features): _cell(score) for score in shown}
-    probes = (evaluation.main.probe, "supervised", "finetune") if evaluation.main else ()
+    probes = (evaluation.main.probe, "supervised") if evaluation.main else ()
     balanced = (score for score in evaluation.scores if score.metric == BALANCED and score.probe in probes)
     cells |= {(BALANCED, score.features): _cell(replace(score, low=None)) for score in balanced}
     if evaluation.chance is not None:
@@ -277,7 +277,7 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
         UserError: the file is damaged, or cannot be written.
     """
     with ExitStack() as stack:
-        with suppress(OSError):  # if the folder cannot be written, the error of the file says so
+        with suppress(OSError, NotImplementedError):  # if the folder cannot be written, the error of the file says so
             stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
         stored = read_evaluations(path)
         same = [each for each in stored if _images(each) == _images(new)]
@@ -289,6 +289,9 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
         def stands(comparison: Comparison) -> bool:  # fine-tuning has a sentence of its own
             return comparison.probe == "finetune" or values.get(comparison.name) in (None, comparison.value)
 
+        def stands_as_a_whole(each: Evaluation) -> bool:  # the comparisons of its verdict come first
+            return all(stands(other) for other in each.comparisons if other.name == each.comparisons[0].name)
+
         entries, comparisons = [new, *reversed(same)], dict[tuple[str, str], Comparison]()
         for comparison in (found for each in entries for found in filter(stands, each.comparisons)):
             comparisons.setdefault((comparison.name, comparison.against), comparison)
@@ -296,7 +299,7 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
             new,
             scores=tuple(scores.values()),
             comparisons=tuple(comparisons.values()),
-            verdict=next((each.verdict for each in entries if each.verdict and all(map(stands, each.comparisons))), ""),
+            verdict=next((each.verdict for each in entries if each.verdict and stands_as_a_whole(each)), ""),
             finetuned=next((each.finetuned for each in entries if each.finetuned), ""),
         )
         write_evaluations(path, [*(each for each in stored if each not in same), merged])

@@ -136,7 +136,7 @@ def plot_eigenvalues(axis: Any, history: Any, part: str) -> None:
     values = history.eigenvalues[part]
     shown = np.unique(np.geomspace(1, values.shape[1], LINES).round().astype(int))
     for j, color in zip(shown, color_scale(len(shown)), strict=True):
-        relative = values[:, j - 1] / values[:, 0]
+        relative = values[:, j - 1] / np.maximum(values[:, 0], np.finfo(values.dtype).tiny)
         axis.semilogy(history.steps, np.where(relative > ROUNDING, relative, np.nan), color=color)
     axis.set(title=f"Eigenvalues, {part}", xlabel="step", ylabel="$λ_j / λ_1$, $j$ from dark to light")
 

@@ -172,6 +172,8 @@ def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
         rows = [row for row in rows if row.get("kind") == "online" and row["step"] <= model.step]
         probe, images = next(((row.get("probe"), row["images"]) for row in reversed(rows)), ("", 0))
         rows = [row for row in rows if (row.get("probe"), row["images"]) == (probe, images)]  # not with other labels
+        if not isinstance(images, int) or images < 0 or not all(0 <= row["accuracy"] <= 1 for row in rows):
+            raise ValueError("values out of range")
         return {row["epoch"]: row["accuracy"] for row in rows}, images
     except (ValueError, KeyError, TypeError):
         return {}, 0

@@ -59,9 +59,7 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         if not f"{error}".startswith("DataLoader worker"):
             raise
         remedy = "possibly out of memory; give fewer data.workers; a run goes on with --resume"
-        raise UserError(
-            f"a worker process that decodes images was killed ({exception_line(error)}); {remedy}"
-        ) from error
+        raise UserError(f"a worker that decodes images was killed ({exception_line(error)}); {remedy}") from error
 
 
 def refuse_reimported_script() -> None:

@@ -25,7 +25,8 @@ from fullrank.images.reading import MAX_EXPANSION
 
 MAX_BYTES_IN_MEMORY = 256 * 2**20  # limit for the expanded columns in memory; every worker process has a copy
 BATCH_BYTES = 256 * 2**20  # limit for one batch of rows, even if every row refers to the largest value of a dictionary
-MAX_ROWS = 32  # rows per batch: also if the metadata lie, it holds no more values
+MAX_ROWS = 1000  # rows per batch
+MAX_STREAMED_ROWS = 32  # rows per batch of a stream: also if the metadata lie, it holds no more values
 CACHE = Path(HF_DATASETS_CACHE)
 
 
@@ -98,11 +99,13 @@ def stream_parquet(files: Sequence[str], *, max_expansion: int) -> IterableDatas
 def _rows(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Iterator[dict[str, Any]]:
     for file in files:
         with readable(file):
-            for batch in _batches([file], schema, max_expansion):
+            for batch in _batches([file], schema, max_expansion, MAX_STREAMED_ROWS):
                 yield from batch.to_pylist()
 
 
-def _batches(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    files: Sequence[str], schema: pa.Schema, max_expansion: int, max_rows: int = MAX_ROWS
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all files in order, a few at a time, with the types of the first file.
 
     Raises:
@@ -119,7 +122,7 @@ def _batches(files: Sequence[str], schema: pa.Schema, max_expansion: int) -> Ite
                 own = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(prefixes)]
                 largest = sum(chunk.total_uncompressed_size for chunk in own)
                 _check_expansion(size + largest, files, max_expansion)
-                rows = min(max(BATCH_BYTES // max(largest, 1), 1), MAX_ROWS)
+                rows = min(max(BATCH_BYTES // max(largest, 1), 1), max_rows)
                 for batch in file.iter_batches(rows, row_groups=[group], columns=schema.names):
                     cast = batch.select(schema.names).cast(schema)
                     size += cast.nbytes

@@ -150,7 +150,8 @@ class Method(nn.Module):
         """
         with torch.autocast(next(iter(embeddings.values())).device.type, enabled=False):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
-            tensors = inputs | self.state_tensors() | {"labels": embeddings.get("labels")}
+            labels = {"labels": embeddings["labels"]} if "labels" in tensor_names(self.objective) else {}
+            tensors = inputs | self.state_tensors() | labels
             optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
             if takes_generator(self.objective):

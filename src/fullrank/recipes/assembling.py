@@ -69,9 +69,8 @@ def build_method(recipe: Recipe, weights: Mapping[str, Tensor] = MappingProxyTyp
         objective = partial(objective, **recipe.hyper)
         if recipe.projector.kind == "groups":
             objective = Grouped(objective, groups=recipe.projector.groups, seed=recipe.seed)
-        method = build(
-            partial(_make_encoder, recipe, weights, frozen=recipe.optimizer.frozen), objective, views, **recipe.method
-        )
+        make_encoder = partial(_make_encoder, recipe, weights, frozen=recipe.optimizer.frozen)
+        method = build(make_encoder, objective, views, **recipe.method)
     if not isinstance(method, Method):
         received = f"'{recipe.method_builder}' returns a {type(method).__name__}"
         raise UserError(f"{received}, expected a fullrank.methods.Method; return one")

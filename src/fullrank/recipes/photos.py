@@ -54,13 +54,12 @@ def photos_recipe(
     network = backbone or ("resnet50" if gpu and size >= 224 else "resnet18")
     transformer = is_built_for_one_size(network)
     optimizer = VISION_TRANSFORMER if transformer else OPTIMIZERS["adamw"]
+    arguments = {} if gpu or backbone else NARROW
     return Recipe(
         name="photos",
         data=DataConfig(source=source, channels=dataset_info.channels),
         views=(build_view(size, dataset_info.channels),),
-        backbone=BackboneConfig(
-            name=network, stem=stem_for(network, size), arguments={} if gpu or backbone else NARROW
-        ),
+        backbone=BackboneConfig(name=network, stem=stem_for(network, size), arguments=arguments),
         projector=ProjectorConfig(widths=(2048, 2048, 1024) if gpu else (512, 256)),
         optimizer=replace(optimizer, lr=scaled(optimizer, batch_size / 256)),
         schedule=ScheduleConfig(warmup=min(max((0.1 if transformer else 0.05) * epochs, 1.0), epochs / WARMUPS)),

@@ -208,9 +208,9 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     balance, balanced = balanced_weights(recipe), balanced_weights(wanted)
     changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
     found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
-    widths, N = wanted.projector.widths, wanted.batch_size
-    if wanted.objective == "wmse" and widths and widths[-1] >= N and not wanted.hyper["epsilon"]:
-        found["projector.widths"] = [*widths[:-1], N // 2]
+    if wanted.objective == "wmse" and not wanted.hyper["epsilon"]:
+        (*hidden, D), N = wanted.projector.widths or (0,), wanted.hyper["slice_size"] or wanted.batch_size
+        found |= {"projector.widths": [*hidden, N // 2]} if D >= N else {}
     found = {name: value for name, value in found.items() if not is_below(name, given)}
     backbone = with_fields(recipe, {**found, **given}).backbone
     if backbone != recipe.backbone and not is_below("hyper.d0", given):

@@ -327,7 +327,8 @@ def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
     """Return the results by class of the main probe, and of the networks that were trained with the labels; without the
     classes with too few test images.
     """
-    lowest = set(sorted(main.per_class, key=lambda name: main.per_class[name])[:MOST_CLASSES])
+    shown = [name for name in main.per_class if main.positives.get(name, 0) >= LEAST_UNITS]
+    lowest = set(sorted(shown, key=lambda name: main.per_class[name])[:MOST_CLASSES])
     kind = "average precision" if main.metric == MAP else "recall"
     rows: dict[str, dict[str, str]] = {BALANCED: {}, AUROC: {}}
     for score in evaluation.scores:
@@ -338,9 +339,9 @@ def _class_table(evaluation: Evaluation, main: Score) -> list[Table]:
         if score.metric in rows:
             rows[score.metric][column] = two_lines(*score_text(score))
         for name, value in score.per_class.items():
-            n = score.positives.get(name, 0)
-            if name in lowest and n >= LEAST_UNITS:
-                rows.setdefault(f"{kind}, {name}", {})[column] = two_lines(percent(value), f"n = {n}")
+            if name in lowest:
+                n = f"n = {score.positives.get(name, 0)}"
+                rows.setdefault(f"{kind}, {name}", {})[column] = two_lines(percent(value), n)
     caption = f"Results by class of {main.name}. Recall: share of the test images of a class that are classified "
     caption += f"correctly, for classes with at least {LEAST_UNITS} of them. Balanced accuracy: the mean over all "
     caption += "classes. AUROC: mean over the classes, one against the others. Small: 95 % intervals."

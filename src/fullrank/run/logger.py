@@ -14,6 +14,7 @@ from rich.console import Console
 from torch import Tensor
 
 from fullrank.config import from_json
+from fullrank.distributed import world_size
 from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import to_dict
@@ -181,7 +182,8 @@ class RunLogger:
         run, seconds, device = self.run, self.pace.step_seconds or 0.0, self.run.fabric.device
         waits = min((run.batches.wait_seconds - self.warm[0]) / (steps * seconds), 1.0)
         share = (time.thread_time() - self.warm[2]) / (time.perf_counter() - self.warm[1])
-        busy = explain_busy_cores(share + waits, torch.get_num_threads() if device.type == "cpu" else 1)
+        alone = device.type == "cpu" and world_size() == 1  # a process that waits for others computes nothing meanwhile
+        busy = explain_busy_cores(share + waits, torch.get_num_threads() if alone else 1)
         is_bound = waits > DATA_BOUND and device.type == "cuda"
         advice = ": the GPU waits for data (--data.workers, --data.storage memory: docs/data-formats.md)" * is_bound
         self.console.print(

@@ -133,7 +133,8 @@ def pretrain(
     moved = {name: fields.pop(name) for name in MAY_CHANGE if old and name in fields}
     recipe = read_recipe(old / "recipe.json") if old and recipe is None else recipe
     words = images if images is not None and recipe in (None, "photos") else recipe
-    if labelled := fields.get("probe.labelled"):  # a mistake in it is told before any other line
+    labelled = fields.get("probe.labelled")
+    if labelled and not launched_world_size():  # a mistake in it is told before any other line
         open_labelled(with_fields(Recipe(), {"probe.labelled": labelled}))
     given = with_initial_weights(import_code(resolve_with_init(words, fields, console.print)))
     if resume is True and path and is_run(path):

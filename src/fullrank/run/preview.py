@@ -52,7 +52,8 @@ def write_preview(path: Path, recipe: Recipe, views: MultiViewTransform, data: T
         pictures = images.pixels[indices]
     else:
         whole = Preprocess(recipe.data.channels, size=0, mean=(), std=(), bits=recipe.data.bits or 16)
-        some, decoding = images.subset(indices.numpy()), replace(data.decoding, workers=0)
+        some, errors = images.subset(indices.numpy()), replace(data.decoding.errors, max_error_fraction=1.0)
+        decoding = replace(data.decoding, workers=0, errors=errors)
         batches = iterate_batches(some, whole, batch_size=1, decoding=decoding)
         pictures = [batch.pixels[0].permute(1, 2, 0).numpy() for batch in batches]
     draw(pictures, views, seed=recipe.seed).save(path, "PNG")

@@ -141,9 +141,8 @@ def _uses_every_view(case: ObjectiveCase) -> bool:
     if tensors[name].ndim < 3:
         return True
     try:
-        (gradient,) = torch.autograd.grad(
-            loss_of(case, tensors | {name: tensors[name].requires_grad_()}), tensors[name]
-        )
+        loss = loss_of(case, tensors | {name: tensors[name].requires_grad_()})
+        (gradient,) = torch.autograd.grad(loss, tensors[name])
     except Exception:  # of any type, from a function of two views
         return False
     return bool(gradient[-1].any())

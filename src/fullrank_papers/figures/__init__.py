@@ -1,5 +1,5 @@
 """The figures of the papers. `reproduce(name)` computes a figure, draws it, and says which of the paper's claims are
-reproduced; `run_campaign(name)` does the same for a table or figure that needs many runs.
+reproduced; `CampaignRuns(name).run()` does the same for a table or figure that needs many runs.
 """
 
 from fullrank_papers.figures.figure import FIGURES, Claim, Rows, load_figure, summarize_claims

@@ -129,7 +129,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
     'holds'
     """
     if is_campaign(name):
-        raise UserError(f"{name} is a campaign of runs; call run_campaign('{name}'), or fullrank reproduce {name}")
+        raise UserError(f"{name} is a list of runs; call CampaignRuns('{name}').run(), or fullrank reproduce {name}")
     settings, module = checked_size(name, size, data), load_figure(name)
     if seed < 0:
         raise UserError(f"seed {seed} is negative, expected 0 or more")
