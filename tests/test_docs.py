@@ -60,6 +60,7 @@ def world(run, photos, train, tmp_path_factory):
         shutil.copytree(photos, folder / "path/to" / name)
         for k in range(10):
             Image.new("RGB", (24, 24), (20 * k,) * 3).save(folder / "path/to" / name / "dog" / f"flat {k}.png")
+    shutil.copytree(photos, folder / "photos")
     for name in ("a", "b"):
         shutil.copy(photos / "cat/06.jpg", folder / f"{name}.jpg")
     for name in ("runs/digits", "runs/a", "runs/b", "runs/cifar10-small", "RUN", "their/run"):

@@ -57,8 +57,8 @@ def test_the_search_on_embeddings_finds_the_digits(page, run):
 
 
 def test_the_page_names_the_classes_of_new_photos(page, tmp_path):
-    pixels = torch.arange(20).remainder(2).mul(200).byte()[:, None, None, None].expand(20, 3, 32, 32).contiguous()
-    images = MemoryImages(pixels, torch.arange(20) % 2, tuple(map(str, range(20))), ("dark", "bright"))
+    pixels = torch.arange(40).remainder(2).mul(200).byte()[:, None, None, None].expand(40, 3, 32, 32).contiguous()
+    images = MemoryImages(pixels, torch.arange(40) % 2, tuple(map(str, range(40))), ("dark", "bright"))
     finetune("timm-untrained:test_resnet", images, out=tmp_path / "tuned", seeds=1, epochs=8, batch_size=4)
     names = page["classify"](tmp_path / "tuned", [Image.new("RGB", (32, 32), (level,) * 3) for level in (200, 0, 200)])
     assert names == ["bright", "dark", "bright"]

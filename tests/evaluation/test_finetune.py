@@ -143,7 +143,7 @@ def test_the_folder_is_a_network_for_timm_and_for_load(tmp_path):
 
 
 def test_the_network_reads_as_many_bits_as_the_labelled_images_have(tmp_path):
-    for k in range(20):
+    for k in range(40):
         (tmp_path / "images" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
         values = np.random.default_rng(k).integers(0, 2**12, (8, 8)).astype(np.uint16)
         Image.fromarray(values).save(tmp_path / "images" / "ab"[k % 2] / f"{k}.png")

@@ -67,7 +67,8 @@ def _learned(evaluation: Evaluation, found: Comparison) -> str:
     text += f"{100 * found.low:+.1f} to {100 * found.high:+.1f})."
     with suppress(KeyError):
         ours, theirs = (evaluation.find("few-shot", features=name) for name in ("backbone", UNTRAINED))
-        text += f" With {ours.name.removeprefix('linear, ')}: {percent(ours.value)} and {percent(theirs.value)}."
+        few = f" With {ours.name.removeprefix('linear, ')}: {percent(ours.value)} and {percent(theirs.value)}."
+        text += few if found.probe != "few-shot" else ""
     return text
 
 
