@@ -125,6 +125,9 @@ def test_the_commands_of_a_page_have_flags_that_exist(page, world, monkeypatch):
         parse(*arguments, **options)
         raise Parsed
 
+    def list_only(*plan):
+        raise Parsed
+
     def plan_only(recipe, grid, *, jobs, only, console, **options):
         given = {name: options.pop(name) for name in ("seeds", "choose", "evaluate", "out", "trust")}
         sweep_plan(recipe, grid, options, **given, console=console)
@@ -135,7 +138,7 @@ def test_the_commands_of_a_page_have_flags_that_exist(page, world, monkeypatch):
     for module in ("flags", "pretrain", "check"):
         monkeypatch.setattr(f"fullrank.cli.{module}.parse", parse_only)
     monkeypatch.setattr("fullrank.cli.sweep.sweep", plan_only)
-    monkeypatch.setattr("fullrank.cli.sweep.list_cells", plan_only)
+    monkeypatch.setattr("fullrank.cli.sweep.list_cells", list_only)
     for words in commands(page):
         with pytest.raises(Parsed):
             assert main(words), words

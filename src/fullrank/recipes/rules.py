@@ -209,7 +209,8 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
     found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
     if wanted.objective == "wmse" and not wanted.hyper["epsilon"]:
-        (*hidden, D), N = wanted.projector.widths or (0,), wanted.hyper["slice_size"] or wanted.batch_size
+        (*hidden, D), N = wanted.projector.widths or (0,), wanted.batch_size
+        N = min(N, wanted.hyper["slice_size"] or N)
         found |= {"projector.widths": [*hidden, N // 2]} if D >= N else {}
     found = {name: value for name, value in found.items() if not is_below(name, given)}
     backbone = with_fields(recipe, {**found, **given}).backbone
