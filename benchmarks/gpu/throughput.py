@@ -31,13 +31,12 @@ def parts(options: Options, results: Results) -> Iterator[Part]:
     """Yield the parts of this piece: ResNet-18 by variant and batch, its phases, large networks, all objectives."""
     batches, variants = ((8,), VARIANTS[:1]) if options.smoke else (BATCHES, VARIANTS)
     small = on_device(RECIPES["cifar10"], options.device)
-    for variant in variants:
+    for variant in variants:  # compilation takes longest, so its parts come after the phases
         for batch in batches:
             recipe = replace(small, batch_size=batch)
             yield Part(f"{variant}, batch {batch}", lambda r=recipe, v=variant: speed(options, r, 32, v))
-    for batch in batches:
-        recipe = replace(small, batch_size=batch)
-        yield Part(f"phases, batch {batch}", lambda r=recipe: phases(options, r))
+            if variant == "eager":
+                yield Part(f"phases, batch {batch}", lambda r=recipe: phases(options, r))
     for name, backbone in NETWORKS.items():
         recipe = large(options, backbone)
         for variant in variants[:2]:
