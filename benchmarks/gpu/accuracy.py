@@ -6,8 +6,8 @@ and the whole of a run are judged, with its weights frozen. The time is that of 
 spectra and its checkpoints; compilation and the other work before the first steady step are counted apart, and judging
 is not part of it.
 
-First every candidate trains for the same short time, with one seed; the most accurate one then trains with other
-lengths and more seeds. The length decides the schedule, so the shortest run that reaches an accuracy gives its time.
+The runs are those of `PLAN`, in order of worth. The length decides the schedule, so the shortest run that reaches an
+accuracy gives its time.
 """
 
 import statistics
@@ -26,92 +26,54 @@ from benchmarks.gpu.training import on_device, synchronize, tiny
 from fullrank.evaluation import accuracy, extract_features, gradient_probe, knn, standardize
 from fullrank.evaluation.protocol import SgdProtocol
 from fullrank.images import Device, MemoryImages, load_images, train_and_test
-from fullrank.methods import ProjectorConfig
 from fullrank.models import load
-from fullrank.recipes import RECIPES, Recipe
+from fullrank.recipes import Recipe, resolve
 from fullrank.run import Run
 from fullrank.run.rows import TrainRow
-from fullrank.training import OptimizerConfig
-from fullrank.views import BlurConfig, CropConfig, JitterConfig
+from fullrank.views import JitterConfig
 
-Change = Callable[[Recipe], Recipe]
+MILD_JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 LEVELS = (0.80, 0.85, 0.90)
 PROBES = ("linear", "kNN")
-EPOCHS = 20  # of the comparison of the candidates
-LENGTHS = (20, 40, 100, 200)  # epochs of the winner
 SEEDS = (0, 1, 2)
 CHECKPOINTS = 4
-MILD_JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
-
-
-def with_views(recipe: Recipe, **changes: Any) -> Recipe:
-    """Return the recipe with other views."""
-    return replace(recipe, views=tuple(replace(view, **changes) for view in recipe.views))
-
-
-def with_batch(recipe: Recipe, batch: int) -> Recipe:
-    """Return the recipe with another batch, and a learning rate in proportion."""
-    lr = recipe.optimizer.lr * batch / recipe.batch_size
-    return replace(recipe, batch_size=batch, optimizer=replace(recipe.optimizer, lr=lr))
-
-
-CANDIDATES: dict[str, Change] = {
-    "recipe cifar10": lambda recipe: recipe,
-    "mild views": lambda recipe: with_views(
-        recipe, crop=CropConfig(scale=(0.2, 1.0)), jitter=MILD_JITTER, blur=BlurConfig(probability=0.0)
-    ),
-    "batch 512": lambda recipe: with_batch(recipe, 512),
-    "batch 1024": lambda recipe: with_batch(recipe, 1024),
-    "4 views, half the epochs": lambda recipe: replace(with_views(recipe, count=4), epochs=max(recipe.epochs // 2, 1)),
-    "projector 1024, 512": lambda recipe: replace(recipe, projector=ProjectorConfig(widths=(1024, 512))),
-    "projector 4096, 4096, 1024": lambda recipe: replace(recipe, projector=ProjectorConfig(widths=(4096, 4096, 1024))),
-    "SGD": lambda recipe: replace(recipe, optimizer=OptimizerConfig(name="sgd", lr=0.06, weight_decay=5e-4)),
+MILD = {"views.0.crop.scale": (0.2, 1.0), "views.0.jitter": MILD_JITTER, "views.0.blur.probability": 0.0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "batch 1024": {"batch_size": 1024},
+    "batch 256": {},
+    "batch 1024, mild views": {"batch_size": 1024} | MILD,
+    "batch 1024, 4 views": {"batch_size": 1024, "views.0.count": 4},
 }
+"""Name → what differs from the recipe `cifar10`; learning rate and invariance weight follow, as for any recipe."""
+PLAN = (
+    ("batch 1024", 100),
+    ("batch 1024", 20),
+    ("batch 1024, mild views", 20),
+    ("batch 1024, 4 views", 10),
+    ("batch 256", 20),
+    ("batch 1024", 200),
+)
+"""Settings and epochs of the runs, each with all seeds."""
 
 
 def parts(options: Options, results: Results) -> Iterator[Part]:
-    """Yield the parts of this piece; the winner of the first ones decides the others."""
-    smoke = (["recipe cifar10"], 1, (1,), (0, 1))
-    candidates, epochs, lengths, seeds = smoke if options.smoke else (list(CANDIDATES), EPOCHS, LENGTHS, SEEDS)
-
-    def part(candidate: str, epochs: int, seed: int) -> Part:
-        name = f"{candidate}, {epochs} epochs, seed {seed}"
-        return Part(name, lambda: train(options, results, candidate, epochs, seed))
-
-    for candidate in candidates:
-        yield part(candidate, epochs, 0)
-    best = winner(results.parts("accuracy"), epochs)
-    if best is None:
-        return
-    for seed in seeds:
-        for length in lengths:
-            yield part(best, length, seed)
+    """Yield the parts of this piece, seed by seed."""
+    for seed in (0, 1) if options.smoke else SEEDS:
+        for name, epochs in (("batch 256", 1),) if options.smoke else PLAN:
+            part = f"{name}, {epochs} epochs, seed {seed}"
+            yield Part(part, lambda each=(name, epochs, seed): train(options, results, *each))
 
 
-def winner(results: dict[str, Result], epochs: int) -> str | None:
-    """Return the candidate with the highest accuracy (mean of both probes) after the comparison; within half a point,
-    the fastest."""
-    found = [r for r in results.values() if r.get("epochs") == epochs and r.get("seed") == 0 and "error" not in r]
-    return max(found, key=lambda r: (round(200 * final(r)), -r["training_seconds"]))["candidate"] if found else None
-
-
-def final(result: Result) -> float:
-    """Return the mean accuracy of both probes at the end of a run."""
-    return statistics.mean(result["accuracies"][-1][probe] for probe in PROBES)
-
-
-def recipe_for(options: Options, candidate: str, epochs: int, seed: int, *, compile: bool) -> Recipe:
+def recipe_for(options: Options, name: str, epochs: int, seed: int, *, compile: bool) -> Recipe:
     """Return the recipe of a part."""
-    recipe = on_device(RECIPES["digits" if options.smoke else "cifar10"], options.device, compile=compile)
-    recipe = tiny(recipe) if options.smoke else recipe
-    recipe = replace(recipe, epochs=epochs, schedule=replace(recipe.schedule, warmup=epochs / 10))
-    recipe = CANDIDATES[candidate](recipe)
-    return replace(recipe, seed=seed, checkpoints=CHECKPOINTS, keep_checkpoints=-1)
+    recipe = resolve("digits" if options.smoke else "cifar10", {"epochs": epochs, "seed": seed, **SETTINGS[name]})
+    recipe = on_device(tiny(recipe) if options.smoke else recipe, options.device, compile=compile)
+    return replace(recipe, checkpoints=CHECKPOINTS, keep_checkpoints=-1)
 
 
-def train(options: Options, results: Results, candidate: str, epochs: int, seed: int) -> Result:
+def train(options: Options, results: Results, name: str, epochs: int, seed: int) -> Result:
     """Train once, and judge the checkpoints."""
-    recipe = recipe_for(options, candidate, epochs, seed, compile=compiled_is_faster(results))
+    recipe = recipe_for(options, name, epochs, seed, compile=compiled_is_faster(results))
     data = None if options.smoke else options.data
     with tempfile.TemporaryDirectory() as folder:
         run = fullrank.pretrain(recipe, data, out=Path(folder) / "run", console=Console(quiet=True))
@@ -119,7 +81,7 @@ def train(options: Options, results: Results, candidate: str, epochs: int, seed:
         startup, seconds = clock(run)
         steps = [checkpoint.step for checkpoint in run.checkpoints]
         found = [{"step": k, "seconds": round(seconds(k), 2)} | judge(options, run, k, seed) for k in steps]
-        settings = {"candidate": candidate, "epochs": epochs, "seed": seed, "batch": recipe.batch_size}
+        settings = {"name": name, "epochs": epochs, "seed": seed, "batch": recipe.batch_size}
         machine = {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
         times = {"startup_seconds": round(startup, 2), "training_seconds": found[-1]["seconds"]}
         times |= {name: run.environment[name] for name in ("duration_seconds", "spectrum_share")}
@@ -177,7 +139,7 @@ def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str,
     for result in results.values():
         if "accuracies" in result:
             reached = min((row["seconds"] for row in result["accuracies"] if row[probe] >= level), default=None)
-            groups.setdefault(f"{result['candidate']}, {result['epochs']} epochs", []).append(reached)
+            groups.setdefault(f"{result['name']}, {result['epochs']} epochs", []).append(reached)
     complete = {name: [t for t in times if t is not None] for name, times in groups.items() if None not in times}
     most = max(map(len, complete.values()), default=0)
     enough = {name: times for name, times in complete.items() if len(times) == most}
