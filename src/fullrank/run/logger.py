@@ -33,6 +33,7 @@ from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.training import Step, save_checkpoint
 
 NUM_LEADING = 16  # number of eigenvalues in the row of a training step
+BATCH_SAMPLES = 256  # max. images of a training batch in its spectrum, so that its cost does not grow with the batch
 DATA_BOUND = 0.3  # share of the step time; a GPU that waits longer for batches is limited by data loading
 
 
@@ -216,9 +217,9 @@ class RunLogger:
         self.progress.caption = describe_terms(terms, self.effective_rank)
 
     def evaluate_batch(self, step: Step) -> dict[str, Any]:
-        """Return the spectrum fields of a training row, computed from the embeddings of the first view."""
+        """Return the spectrum fields of a training row, computed from embeddings of the first view."""
         with self.watch.measure("spectrum"):
-            spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0])
+            spectrum = Spectrum.from_embeddings(step.embeddings["Z"][0, :BATCH_SAMPLES])
             rank, leading = spectrum.effective_rank(), spectrum.eigenvalues[:NUM_LEADING].tolist()
         self.effective_rank = step.step, rank
         leading = tuple(float(f"{value:.6g}") for value in leading)
