@@ -96,7 +96,7 @@ FOLLOWS = [
         {"optimizer.lr": 1e-3, "optimizer.weight_decay": 1e-4, "optimizer.decay_all": False},
     ),
     ("cifar10", {"projector.widths": [64, 512]}, {"hyper.invariance": 2.0}),
-    ("digits", {"views.0.count": 5}, {"hyper.invariance": 0.25}),
+    ("digits", {"views.0.count": 5}, {"hyper.invariance": 10**-0.5}),
     ("cifar10", {"hyper.log": False}, {"hyper.variance": 255 / 1024**2}),
     ("imagenet-directclr", {"backbone.name": "resnet18"}, {"hyper.d0": 90, "backbone.arguments": {}}),
     ("cifar10-wmse", {"batch_size": 64}, {"projector.widths": [1024, 32], "optimizer.lr": 1e-3}),
@@ -223,7 +223,7 @@ def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():
 def test_a_balanced_weight_is_the_number_for_the_batch_the_projector_and_the_views(tmp_path):
     words = {"hyper.invariance": "balanced", "hyper.variance": "balanced", "hyper.log": False, "views.0.count": 3}
     recipe = resolve("cifar10-frossl-fork", words | {"batch_size": 64, "projector.widths": [32, 16]})
-    assert recipe.hyper["invariance"] == 4 * 64 / (16 * 2)
+    assert recipe.hyper["invariance"] == pytest.approx(4 * 64 / 16 / 3**0.5)
     assert recipe.hyper["variance"] == 16 / 16**2
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"batch_size": 64, "hyper": {"invariance": "balanced"}}))

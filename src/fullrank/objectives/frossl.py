@@ -52,7 +52,7 @@ def frossl(
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         invariance: weight of the distance between views; 1 is balanced for the paper's N = 256, D = 1024 and V = 2, and
-            4N/(D(V − 1)) for others (docs/frossl-study.md), which recipes take.
+            4N/D · √(2/(V(V − 1))) for others (docs/derivations/balance.md), which recipes take.
         variance: weight of the variance term; 1 with logarithms, min(D, N − 1)/D² without (columns or matrix
             normalised).
         log: False uses ‖Z_vᵀZ_v‖_F² without the logarithm, and needs another `variance`.

@@ -124,8 +124,8 @@ WITH_STATISTICS = {
     # Source: Chen et al. 2021, An Empirical Study of Training Self-Supervised Vision Transformers, and its public code
     # (CONFIG.md, ViT-Small on one node): 300 epochs, batch 1024, AdamW with learning rate 1.5e-4 for 256 images and
     # weight decay 0.1, warm-up over 40 epochs, BYOL's augmentations, and random patch embeddings that are not trained
-    # (Sec. 4.2). FroSSL has its projector of CIFAR-10, and the invariance weight 4N/(D(V − 1)) for this batch
-    # (docs/frossl-study.md).
+    # (Sec. 4.2). FroSSL has its projector of CIFAR-10, and the balanced invariance weight for this batch
+    # (docs/derivations/balance.md).
     "frossl-vit": method(OptimizerConfig(name="adamw", lr=1.5e-4, weight_decay=0.1, frozen=("patch_embed",)),
                          IMAGENET.projector, "asymmetric",
                          "MoCo v3's configuration with the loss of FroSSL, which nobody has published", invariance=4.0,

@@ -4,6 +4,7 @@ directory.
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection
 from dataclasses import asdict, field, replace
@@ -168,7 +169,7 @@ class Recipe:
         name: Name of the recipe, and of the folder of its runs.
         objective: A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function.
         hyper: Hyperparameters of the objective; missing ones are filled in from its signature. The word "balanced" for
-            a weight of FroSSL becomes the number of `balanced_weights`.
+            a weight or temperature becomes the number of `balanced_weights`.
         method_builder: A user's function that builds the method, package.module:builder; empty: the library's builder
             for the objective.
         method: Hyperparameters of the method (queue, prototypes, momentum, …); missing ones are filled in from the
@@ -283,20 +284,40 @@ def is_folder_name(name: str) -> bool:
 
 
 def balanced_weights(recipe: Recipe) -> dict[str, float]:
-    """Return the weights of FroSSL's terms that keep their balance: that of the paper's N = 256, D = 1024 and V = 2.
+    """Return the weights that keep the balance of an objective's terms: that of its reference, for other N, D and V.
 
-    The invariance has 4N/(D(V − 1)). The variance has 1, and min(D, N − 1)/D² without the logarithms, where its
-    gradient at the optimum is that with logarithms. Empty for another objective, and where D is not the last width of
-    an MLP. A weight "balanced" in `hyper` becomes this number. Source: docs/frossl-study.md, "The invariance weight".
+    | objective | weight | reference |
+    |---|---|---|
+    | frossl | invariance 4N/D · √(2/(V(V − 1))) | 1 at N = 256, D = 1024, V = 2, of the paper |
+    | | variance 1; without logarithms min(D, N − 1)/D², whose gradient is that with them at the optimum | |
+    | barlow_twins | redundancy 0.0051 · 2047/(D − 1) | D = 2048, of solo-learn on CIFAR |
+    | vicreg | covariance 2047/(D − 1) | D = 2048, of solo-learn on CIFAR |
+    | simclr | temperature 1/(5 + log((N − 1)/255)), at most 1 | 0.2 at N = 256, of solo-learn on CIFAR |
+    | ivne | alignment log N | its authors' rule; does not keep the balance of the gradients |
+
+    Empty for another objective, and where D is not the last width of an MLP. A weight "balanced" in `hyper` becomes
+    this number. Source: docs/derivations/balance.md.
 
     >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
-    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {}]
+    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {'covariance': 2.0009775171065494}]
     """
     N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
-    if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
+    if V < 2 or projector.kind != "mlp" or projector.absent:
         return {}
-    D, log = projector.widths[-1], recipe.hyper.get("log", True)
-    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if log else min(D, N - 1) / D**2}
+    D = projector.widths[-1]
+    match recipe.objective:
+        case "frossl":
+            variance = 1.0 if recipe.hyper.get("log", True) else min(D, N - 1) / D**2
+            return {"invariance": 4 * N / D * math.sqrt(2 / (V * (V - 1))), "variance": variance}
+        case "barlow_twins":
+            return {"redundancy": 0.0051 * 2047 / max(D - 1, 1)}
+        case "vicreg":
+            return {"covariance": 2047 / max(D - 1, 1)}
+        case "simclr":
+            return {"temperature": 1 / max(5 + math.log(max(N - 1, 1) / 255), 1)}
+        case "ivne":
+            return {"alignment": math.log(max(N, 2))}
+    return {}
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

@@ -206,7 +206,8 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     elif (before <= LARGEST_SMALL_STEM) != (after <= LARGEST_SMALL_STEM):
         found["backbone.stem"] = stem_for(recipe.backbone.name, after)
     balance, balanced = balanced_weights(recipe), balanced_weights(wanted)
-    changed = [name for name in balance if name in balanced and balance[name] != balanced[name]]
+    own = wanted.objective == "frossl"  # the weights of other objectives stay as published
+    changed = [name for name in balance if own and name in balanced and balance[name] != balanced[name]]
     found |= {f"hyper.{name}": recipe.hyper[name] * balanced[name] / balance[name] for name in changed}
     if wanted.objective == "wmse" and not wanted.hyper["epsilon"]:
         (*hidden, D), N = wanted.projector.widths or (0,), wanted.batch_size

@@ -6,10 +6,9 @@ there, so the runs at the unchanged settings are those of Table 2; at size gpu o
 another size changes the learning rate as `resolve` says.
 
 The paper uses no trade-off hyperparameter, so FroSSL's invariance weight stays the same unless it is the setting. But
-N, D and the number of views V change the balance of the two terms. The invariance term sums D unit columns over V(V −
-1)/2 pairs and divides by N; the variance term sums V views, and D enters it only in the logarithm. So each of these
-settings has a second curve, with the weight 4N/(D(V − 1)), which keeps the balance of the paper's N = 256, D = 1024, V
-= 2.
+N, D and the number of views V change the balance of the two terms (docs/derivations/balance.md). So each of these
+settings has a second curve, with the weight that keeps the balance of the paper's N = 256, D = 1024, V = 2
+(`balanced_weights`). The stored curve of V has 4N/(D(V − 1)), an earlier rule.
 
 CorInfoMax did not converge on STL-10 in the paper, which found ε critical. With the authors' public STL-10
 configuration, N = D = 256, the covariance of a batch has a rank of at most N − 1 < D, and the running covariance
@@ -25,6 +24,7 @@ from typing import Any
 from fullrank.errors import pick
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import Recipe, resolve
+from fullrank.recipes.recipe import balanced_weights
 from fullrank.sweep import Cell, Plan, Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -74,9 +74,8 @@ def with_views(recipe: Recipe, count: int) -> Recipe:
 
 
 def with_balance(recipe: Recipe) -> Recipe:
-    """Return FroSSL's recipe with the invariance weight 4N/(D(V − 1)); the recipes of the comparison have it."""
-    N, D, V = recipe.batch_size, recipe.projector.widths[-1], sum(view.count for view in recipe.views)
-    return with_hyper(recipe, invariance=4 * N / (D * (V - 1)))
+    """Return FroSSL's recipe with the balanced invariance weight; the recipes of the comparison have it."""
+    return with_hyper(recipe, invariance=balanced_weights(recipe)["invariance"])
 
 
 def with_batch_of_dimension(recipe: Recipe, epsilon: float, N: int = 256) -> Recipe:
