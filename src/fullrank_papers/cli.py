@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from fullrank.cli.flags import call
+from fullrank.config import from_json
 from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.files import atomic_write, write_text
 from fullrank.run.terminal import stderr
-from fullrank.sweep import Jobs, list_cells, require_success, run_sweep
+from fullrank.sweep import Jobs, Row, list_cells, require_success, run_sweep
 from fullrank_papers.figures import FIGURES, CampaignRuns, Claim, Result, load_committed, load_figure, summarize_claims
 from fullrank_papers.figures import reproduce as compute
 from fullrank_papers.figures.figure import LABELS, MARKS, is_campaign
@@ -145,6 +146,8 @@ def reproduce_campaign(runs: CampaignRuns, flags: CampaignFlags, out: Path, *, o
     given |= {"--only": flags.only, "--transfer": flags.transfer}
     words = [str(word) for flag, values in given.items() if any(values) for word in (flag, *values)]
     command, rows = shlex.join(["fullrank", "reproduce", runs.name, *words]), []
+    if not overwrite and (path := result_path(out, runs.name, runs.size)).exists():
+        runs = replace(runs, stored=[from_json(Row, row, f"{path}") for row in Result.read(path).rows["rows"]])
     if flags.cell is not None:
         run_sweep(runs.plan(), runs.folder, Jobs(cluster="debug"), only=flags.cell, console=stderr())
     elif flags.list:

@@ -1,9 +1,11 @@
 """`fullrank reproduce`: stored results, a synthetic figure, and a synthetic campaign of two runs."""
 
 import json
+import shutil
 import signal
 import sys
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -223,6 +225,11 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
     assert (status, "| 1 |" in out, path.read_text()) == (0, True, before)
     assert "has 2 runs, more than these 1, and was kept" in err
     assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
+
+    shutil.rmtree("runs")
+    assert command(*options)[0] == 0
+    assert json.loads(path.read_text())["rows"] == json.loads(before)["rows"]  # taken from the stored result
+    assert not Path("runs").exists()
 
 
 @pytest.fixture

@@ -26,7 +26,13 @@ class Splits(NamedTuple):
 
 
 def train_and_test(
-    source: str | Path | Images, reading: Reading = USUAL, *, seed: int = 0, validation: float = 0.0, subset: int = 0
+    source: str | Path | Images,
+    reading: Reading = USUAL,
+    *,
+    seed: int = 0,
+    validation: float = 0.0,
+    subset: int = 0,
+    subset_seed: int = 0,
 ) -> Splits:
     """Return the training and the test images.
 
@@ -43,6 +49,7 @@ def train_and_test(
         seed: Seed of the held-out fifth.
         validation: Share of the training images that is held out for validation; 0 for none.
         subset: Number of training images; 0 for all.
+        subset_seed: Seed of the choice of the subset and of the validation images.
 
     Raises:
         UserError: a split is unknown, or there are too few images for the splits, for validation or for the subset.
@@ -73,7 +80,8 @@ def train_and_test(
         statement = f"train with {train} ({len(train)} images){tested}"
     if shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):
         unused += f"; warning: {shared} groups have images in both"
-    return reduce_training(Splits(train, test, statement + unused), validation=validation, subset=subset)
+    options = {"validation": validation, "subset": subset, "seed": subset_seed}
+    return reduce_training(Splits(train, test, statement + unused), **options)
 
 
 def _matching_splits(splits: dict[str, Images], names: tuple[str, ...]) -> list[str]:
@@ -158,24 +166,25 @@ def group_images(groups: np.ndarray, labels: np.ndarray) -> Units:
     return Units(unit, np.bincount(unit), values[best][starts])
 
 
-def stratified_order(labels: np.ndarray) -> np.ndarray:
+def stratified_order(labels: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return the indices of images in a random order of which every beginning has the shares of the classes, up to
     rounding.
 
     The r-th image (from 0) of a class of n_c images gets the position (r + ½)/n_c, where a random permutation orders
     the images of each class, and also the images of equal position. Sorted by position, the first k of n images contain
-    round(k n_c/n) ± 1 of the class. The order is the same for every call, so that a smaller subset is a part of a
-    larger one.
+    round(k n_c/n) ± 1 of the class. The order depends only on the seed, so that a smaller subset is a part of a larger
+    one.
 
     Args:
         labels: (n,) class indices; −1, no label, counts as a class.
+        seed: seed of the permutation.
 
     >>> labels = np.array([0] * 80 + [1] * 20)
     >>> [np.bincount(labels[stratified_order(labels)[:k]]).tolist() for k in (5, 10, 50)]
     [[4, 1], [8, 2], [40, 10]]
     """
     n = len(labels)
-    shuffled = np.random.default_rng(0).permutation(n)
+    shuffled = np.random.default_rng(seed).permutation(n)
     by_class = np.lexsort((shuffled, labels))
     _, counts = np.unique(labels, return_counts=True)
     rank = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -183,17 +192,18 @@ def stratified_order(labels: np.ndarray) -> np.ndarray:
     return by_class[np.lexsort((shuffled[by_class], position))]
 
 
-def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0) -> Splits:
+def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0, seed: int = 0) -> Splits:
     """Hold out training images for validation, in place of the test images, and take a subset of the others.
 
-    The subset consists of the first images of `stratified_order`, the validation images of the last. Both are the same
-    for every seed, and as long as they do not meet, neither depends on the size of the other. Groups (`Images.groups`)
+    The subset consists of the first images of `stratified_order`, the validation images of the last. As long as they
+    do not meet, neither depends on the size of the other. Groups (`Images.groups`)
     are held out as a whole.
 
     Args:
         splits: the training and the test images.
         validation: share of the training images for validation; 0 for none.
         subset: number of images of the subset; 0 for all.
+        seed: seed of the choice.
 
     Raises:
         UserError: validation images are asked for, but the share is below one image or leaves none; or the subset is
@@ -205,7 +215,7 @@ def reduce_training(splits: Splits, *, validation: float = 0.0, subset: int = 0)
         received = f"data.validation is {validation:g}, which is {held_out} of the {n:,} training images"
         raise UserError(f"{received} of {images.source}; give a share that leaves some for both, or 0")
     units, rest = group_images(images.groups, images.strata), n - held_out
-    order_of_units = stratified_order(units.labels)
+    order_of_units = stratified_order(units.labels, seed)
     order = np.argsort(np.argsort(order_of_units)[units.unit], kind="stable")
     if held_out and len(order_of_units) < n:  # the limit moves to the nearest end of a unit
         ends = np.cumsum(units.sizes[order_of_units])[:-1]

@@ -58,6 +58,7 @@ def choose_splits(
     if train_subset and not config.subset:
         raise UserError("--train-subset needs a run with data.subset, and no --data; leave it out to use all images")
     reduction: Any = {"seed": seed, "validation": validation, "subset": config.subset if train_subset else 0}
+    reduction["subset_seed"] = config.subset_seed
     if isinstance(source, Images | MemoryImages):
         if reading.train or reading.test:
             raise UserError("opened images have no named splits; give a source, or leave out the names of splits")
@@ -105,7 +106,8 @@ def held_out_images(model: Any, data: Data | None, split: str | None, reading: R
         return one_split(model, data, split, reading)
     recipe = getattr(model, "recipe", None)
     seed = recipe.split_seed if recipe else 0
-    return train_and_test(source, config.reading, seed=seed, validation=config.validation).test
+    options = {"validation": config.validation, "subset_seed": config.subset_seed}
+    return train_and_test(source, config.reading, seed=seed, **options).test
 
 
 def one_split(model: Any, data: Data | None, split: str | None = None, reading: Reading | None = None) -> AnyImages:

@@ -13,6 +13,7 @@ from fullrank.recipes.recipe import (
     ProbeConfig,
     Recipe,
     SpectrumConfig,
+    balanced_weights,
     code_names,
     decides_weights,
     from_dict,
@@ -26,7 +27,7 @@ from fullrank.recipes.user_code import import_function
 
 __all__ = [
     "PUBLISHED", "RECIPES", "Assembly", "DataConfig", "MachineConfig", "ProbeConfig", "PublishedScore", "Recipe",
-    "SpectrumConfig", "assemble", "build_encoder", "build_method", "build_preprocess", "check", "code_names",
-    "decides_weights", "differences", "dry_run", "from_dict", "import_code", "import_function", "photos_recipe",
-    "read_recipe", "resolve", "to_dict", "with_fields", "with_objective",
+    "SpectrumConfig", "assemble", "balanced_weights", "build_encoder", "build_method", "build_preprocess", "check",
+    "code_names", "decides_weights", "differences", "dry_run", "from_dict", "import_code", "import_function",
+    "photos_recipe", "read_recipe", "resolve", "to_dict", "with_fields", "with_objective",
 ]  # fmt: skip

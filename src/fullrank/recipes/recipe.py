@@ -59,11 +59,12 @@ class DataConfig:
         workers: Number of processes that decode images from disk or from the hub. -1: CPU cores per training process
             minus one.
         max_error_fraction: The run stops if more than this share of the images cannot be read.
-        subset: Number of training images: a random choice, the same for every seed, with the classes' shares where
-            there are labels. 0: all.
-        validation: Share of the training images that is held out for validation, the same images for every seed, with
-            the classes' shares. They take the place of the test images in the run and in `fullrank evaluate RUN`, so
-            that no choice is made on the test images. 0: none.
+        subset: Number of training images: a random choice, the same for every seed of the run, with the classes' shares
+            where there are labels. 0: all.
+        subset_seed: Seed of the choice of the subset and of the validation images.
+        validation: Share of the training images that is held out for validation, the same images for every seed of the
+            run, with the classes' shares. They take the place of the test images in the run and in `fullrank evaluate
+            RUN`, so that no choice is made on the test images. 0: none.
     """
 
     source: str = "digits"
@@ -78,6 +79,7 @@ class DataConfig:
     workers: Annotated[int, Field(ge=-1, le=256)] = -1
     max_error_fraction: Share = 0.1
     subset: Count = 0
+    subset_seed: Count = 0
     validation: Share = 0.0
 
 

@@ -126,7 +126,8 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
     check_name(wanted.backbone.name)  # before a folder is opened
-    splits = train_and_test(source, wanted.data.reading, validation=wanted.data.validation, subset=wanted.data.subset)
+    options = {name: getattr(wanted.data, name) for name in ("validation", "subset", "subset_seed")}
+    splits = train_and_test(source, wanted.data.reading, **options)
     info = dataset_info(splits.train)
     size = max((given[name] for name in given if re.fullmatch(r"views\.\d+\.size", name)), default=None)
     channels, backbone = given.get("data.channels", info.channels), given.get("backbone.name")

@@ -163,6 +163,7 @@ def _open_splits(
     spec = recipe.data
     source = spec.source if images is None else images
     options: Any = {"seed": recipe.split_seed, "validation": spec.validation, "subset": spec.subset}
+    options["subset_seed"] = spec.subset_seed
     splits = train_and_test(source, spec.reading, **options)
     check_num_images(recipe, len(splits.train))
     depth = find_bit_depth(splits.train, bits=spec.bits, channels=spec.channels)

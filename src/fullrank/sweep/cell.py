@@ -41,7 +41,7 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
         Interrupted: SIGINT, SIGTERM or SIGHUP; a checkpoint has been written.
     """
     path = folder / cell.name
-    row = _final_row(cell, path) or _train(cell, path, console)
+    row = _of_cell(read_row(path), cell) or _train(cell, path, console)
     if rank() == 0:  # the first of the processes that torchrun has started
         if not row.has(cell.evaluate):
             plan = row.evaluate.union(cell.evaluate)  # another sweep has measured other probes
@@ -50,17 +50,16 @@ def run_cell(cell: Cell, folder: Path, *, console: Console) -> Row:
     return row
 
 
-def existing_row(cell: Cell, folder: Path) -> Row | None:
-    """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code, with
-    at least the cell's evaluation; else None.
+def existing_row(cell: Cell, folder: Path, stored: Row | None = None) -> Row | None:
+    """Return the row of a cell, that in the folder or a stored one, with the cell's settings, if it is final and of the
+    same recipe, images and code, with at least the cell's evaluation; else None.
     """
-    row = _final_row(cell, folder / cell.name)
-    return row if row and row.has(cell.evaluate) else None
+    rows = (_of_cell(row, cell) for row in (read_row(folder / cell.name), stored))
+    return next((row for row in rows if row and row.has(cell.evaluate)), None)
 
 
-def _final_row(cell: Cell, path: Path) -> Row | None:
-    """Return the row of a cell, with the cell's settings, if it is final and of the same recipe, images and code."""
-    row = read_row(path)
+def _of_cell(row: Row | None, cell: Cell) -> Row | None:
+    """Return the row with the cell's settings, if it is final and of the same recipe, images and code."""
     if row and row.is_final and row.fingerprint == cell.recipe.fingerprint and not _difference(row, cell):
         return replace(row, cell=cell.name, settings=dict(cell.settings))
     return None
@@ -128,7 +127,8 @@ def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> d
 
 def split(data: DataConfig) -> Splits:
     """Return the training and test images of a data set, which are opened once in a sweep."""
-    return train_and_test(data.source, data.reading, validation=data.validation, subset=data.subset)
+    options = {"validation": data.validation, "subset": data.subset, "subset_seed": data.subset_seed}
+    return train_and_test(data.source, data.reading, **options)
 
 
 def check_cells(cells: Sequence[Cell], folder: Path) -> None:

@@ -108,6 +108,7 @@ def run_sweep(
     jobs: Jobs = Jobs(),  # noqa: B008  frozen
     *,
     only: str | None = None,
+    stored: Sequence[Row] = (),
     console: Console | None = None,
 ) -> list[Row]:
     """Run all cells of a plan and return their rows, in the order of the plan, done and failed ones.
@@ -121,6 +122,7 @@ def run_sweep(
         folder: the run directory of a cell is FOLDER/CELL.
         jobs: where the cells run, and how many at the same time.
         only: run the known cell with this name or number, counted from 0, and no other.
+        stored: rows of earlier runs whose folders are gone; those of the same recipe, images and code count as done.
         console: where to print; None: standard error.
 
     Returns:
@@ -132,7 +134,7 @@ def run_sweep(
     """
     console, rows = console or stderr(), dict[str, Row]()
     while True:
-        found, cells = collect_rows(plan, folder, rows.values())
+        found, cells = collect_rows(plan, folder, rows.values(), stored)
         rows = {row.cell: row for row in found}
         cells = cells if only is None else [_find_cell(cells, only)]
         missing = [cell for cell in cells if cell.name not in rows]
@@ -155,15 +157,17 @@ def run_sweep(
             raise Interrupted(stop.signum, f"{stop}: {done}, {remedy}") from None
 
 
-def collect_rows(plan: Plan, folder: Path, rows: Iterable[Row] = ()) -> tuple[list[Row], list[Cell]]:
-    """Return the given rows and those in the folder, without running anything, and all cells that are known then.
+def collect_rows(
+    plan: Plan, folder: Path, rows: Iterable[Row] = (), stored: Sequence[Row] = ()
+) -> tuple[list[Row], list[Cell]]:
+    """Return the given rows, those in the folder and those stored, and all cells that are known then; nothing is run.
 
     The plan gets the rows in the order of the cells: the first of two equal scores is that of the first cell.
     """
-    known = {row.cell: row for row in rows}
+    known, elsewhere = ({row.cell: row for row in each} for each in (rows, stored))
     while True:
         cells = list(plan(list(known.values())))
-        found = [known.get(cell.name) or existing_row(cell, folder) for cell in cells]
+        found = [known.get(cell.name) or existing_row(cell, folder, elsewhere.get(cell.name)) for cell in cells]
         before, known = list(known), {row.cell: row for row in found if row}
         if list(known) == before:
             return list(known.values()), cells

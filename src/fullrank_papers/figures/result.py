@@ -181,6 +181,7 @@ class CampaignRuns:
         only: Names of methods; empty: all of the size.
         transfer: Sources of other labelled images, on which the same probes are scored.
         runs: Folder of the runs; None: runs/PAPER.
+        stored: Rows of a stored result; those of the same recipe, images and code are not trained again.
     """
 
     name: str
@@ -190,6 +191,7 @@ class CampaignRuns:
     only: Sequence[str] = ()
     transfer: Sequence[str] = ()
     runs: Path | None = None
+    stored: Sequence[Row] = ()
 
     def plan(self) -> Plan:
         """Return the plan of the cells.
@@ -221,12 +223,12 @@ class CampaignRuns:
             UserError: a field is wrong.
             Interrupted: the runs have stopped with checkpoints; `collect` returns what is done.
         """
-        rows = run_sweep(self.plan(), self.folder, Jobs(parallel=parallel), console=console)
+        rows = run_sweep(self.plan(), self.folder, Jobs(parallel=parallel), stored=self.stored, console=console)
         return self.result(rows, len(rows)), rows
 
     def collect(self) -> Result:
         """Return the result of the rows that exist, without running anything."""
-        rows, cells = collect_rows(self.plan(), self.folder)
+        rows, cells = collect_rows(self.plan(), self.folder, stored=self.stored)
         return self.result(rows, len(cells))
 
     def result(self, rows: Sequence[Row], cells: int) -> Result:

@@ -1,6 +1,6 @@
 """How the balance of an objective's two forces depends on batch, dimension and views: the ratio of their gradients.
 
-`fullrank.recipes.recipe.balanced_weights` keeps this ratio; docs/derivations/balance.md derives it.
+`fullrank.recipes.balanced_weights` keeps this ratio; docs/derivations/balance.md derives it.
 """
 
 import math
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import Recipe
-from fullrank.recipes.recipe import balanced_weights
+from fullrank.recipes import Recipe, balanced_weights
 from fullrank.views import ViewConfig
 
 FORCES = {

@@ -26,7 +26,9 @@ def test_the_balanced_weight_keeps_the_ratio_of_the_gradients(objective):
 @pytest.mark.parametrize("V", [4, 8])
 def test_the_balance_of_frossl_does_not_depend_on_the_number_of_aligned_views(V):
     two, more = (
-        gradient_ratio("frossl", gaussian_views(v, 256, 64, rank=12, correlation=0.95), **balanced("frossl", v, 256, 64))
+        gradient_ratio(
+            "frossl", gaussian_views(v, 256, 64, rank=12, correlation=0.95), **balanced("frossl", v, 256, 64)
+        )
         for v in (2, V)
     )
     assert more == pytest.approx(two, rel=0.05)
@@ -51,7 +53,11 @@ def test_the_probability_of_the_positive_stays_the_same():
 
 @pytest.mark.parametrize(
     ("recipe", "weight", "published"),
-    [("cifar10-barlow_twins", "redundancy", 0.0051), ("cifar10-vicreg", "covariance", 1.0), ("cifar10", "invariance", 1.0)],
+    [
+        ("cifar10-barlow_twins", "redundancy", 0.0051),
+        ("cifar10-vicreg", "covariance", 1.0),
+        ("cifar10", "invariance", 1.0),
+    ],
 )
 def test_a_published_recipe_has_the_balanced_weight(recipe, weight, published):
     assert resolve(recipe, {f"hyper.{weight}": "balanced"}).hyper[weight] == pytest.approx(published)

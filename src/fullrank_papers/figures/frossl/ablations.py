@@ -23,8 +23,7 @@ from typing import Any
 
 from fullrank.errors import pick
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
-from fullrank.recipes import Recipe, resolve
-from fullrank.recipes.recipe import balanced_weights
+from fullrank.recipes import Recipe, balanced_weights, resolve
 from fullrank.sweep import Cell, Plan, Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c

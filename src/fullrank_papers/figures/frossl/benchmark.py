@@ -1,0 +1,281 @@
+"""A comparison in which every objective gets the same care. docs/comparison-plan.md says how, and was written first.
+
+Each method gets the same number of random draws of its learning rate, its weight or temperature, and its batch size,
+scored on validation images of CIFAR-10 by the mean of linear probe and kNN. The best draw is trained with fresh seeds,
+each with its own training images, on CIFAR-10 and CIFAR-100, and scored once on the test images. The learning rate is
+constant for the first three quarters of a run, so that the early accuracy is not that of an annealed network.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from scipy.stats import dunnett
+
+from fullrank.recipes import RECIPES, DataConfig, ProbeConfig, Recipe, balanced_weights
+from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
+from fullrank.training.config import ScheduleConfig
+from fullrank.views import JitterConfig
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe
+from fullrank_papers.figures.frossl.sizes import SMALL, TINY, short_run
+from fullrank_papers.plot_style import label_ends, plot_dots, subplots
+
+CONTROL = "frossl"
+# Method → objective of `CONTENDERS`, the number that is drawn, and its centre; None: the balanced weight of the draw's
+# batch size. FroSSL stands twice: with a drawn weight, and as in the paper, which has no trade-off hyperparameter.
+METHODS: Mapping[str, tuple[str, str, float | None]] = {
+    "frossl": ("frossl", "hyper.invariance", None),
+    "frossl-paper": ("frossl", "", None),
+    "simclr": ("simclr", "hyper.temperature", None),
+    "moco": ("moco", "hyper.temperature", 0.2),
+    "byol": ("byol", "method.momentum", 0.99),
+    "vicreg": ("vicreg", "hyper.covariance", None),
+    "barlow_twins": ("barlow_twins", "hyper.redundancy", None),
+    "wmse": ("wmse", "", None),
+    "corinfomax": ("corinfomax", "hyper.invariance", 250.0),
+    "ivne": ("ivne", "hyper.alignment", None),
+}
+LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
+LABELS |= {"frossl-paper": "FroSSL, weight 1"}
+RATES, FACTORS, BATCHES = (1e-3, 3e-1), (1 / 8, 8), (64, 128, 256)
+SEARCH_SEED = 1000  # of the runs and of the images of the search; no compared run has it
+MARKS, EARLY = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0), 10.0
+EQUIVALENT = 0.01  # differences within a point of accuracy are equivalence
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained: a recipe, how many draws and seeds, and the data sets after the one of the search."""
+
+    recipe: Recipe
+    draws: int
+    seeds: int
+    others: tuple[str, ...] = ()
+    validation: float = 0.1
+    methods: tuple[str, ...] = tuple(METHODS)
+
+
+def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
+    """Return the recipe of draw k of a method, and its settings; a method's draws do not depend on how many there are.
+
+    Rate and factor of the weight are log-uniform, the batch size is uniform among `BATCHES`.
+    """
+    objective, field, centre = METHODS[name]
+    g = np.random.default_rng([crc32(name.encode()), k])
+    rate, factor = (math.exp(g.uniform(*np.log(bounds))) for bounds in (RATES, FACTORS))
+    batch = int(g.choice(BATCHES)) if size.recipe.batch_size > min(BATCHES) else size.recipe.batch_size
+    recipe = replace(size.recipe, batch_size=batch, optimizer=replace(size.recipe.optimizer, lr=rate))
+    recipe = common_recipe(replace(recipe, hyper={"invariance": 1.0}), objective)
+    settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
+    part, _, key = field.partition(".")
+    if key == "momentum":  # the share of the student in the teacher is drawn
+        settings[key] = 1 - (1 - centre) * factor
+        recipe = replace(recipe, method=recipe.method | {key: (settings[key], 1.0)})
+    elif part:
+        settings[key] = factor * (centre or balanced_weights(recipe)[key])
+        recipe = replace(recipe, hyper=recipe.hyper | {key: settings[key]})
+    return recipe, settings
+
+
+def plan(
+    size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), **more: Any
+) -> Plan:
+    """Return the plan of the runs: the draws, and then the best draw of each method with fresh seeds; the arguments are
+    the fields of `CampaignRuns`, and `transfer` names the other data sets.
+    """
+    first = DataConfig(source=data) if data else replace(size.recipe.data, subset=0)
+    sets = [first, *(DataConfig(source=source) for source in more.get("transfer") or size.others)]
+
+    def on(recipe: Recipe, data: DataConfig, seed: int, **options: Any) -> Recipe:
+        data = replace(data, subset=size.recipe.data.subset, subset_seed=seed, channels=recipe.data.channels, **options)
+        return replace(recipe, data=data, seed=seed)
+
+    def cells(rows: Sequence[Row]) -> list[Cell]:
+        found, best = [], best_draws(rows, size.draws)
+        for name in only or size.methods:
+            for k in range(size.draws):
+                recipe, settings = draw(size, name, k)
+                recipe = replace(on(recipe, first, SEARCH_SEED, validation=size.validation), probe=ProbeConfig())
+                found.append(Cell(f"search-{name}-{k}", recipe, settings | {"stage": "search"}, EvaluationPlan()))
+        for seed in range(seeds or size.seeds):
+            for number, one in enumerate(sets):
+                others = tuple(each.source for each in sets if each is not one)
+                for name in [name for name in only or size.methods if name in best]:
+                    recipe, settings = draw(size, name, best[name])
+                    recipe = replace(on(recipe, one, seed), probe=ProbeConfig(epochs=MARKS[: int(recipe.epochs)]))
+                    settings |= {"stage": "compared", "images": number}
+                    found.append(Cell(f"{name}-{number}-seed{seed}", recipe, settings, EvaluationPlan(transfer=others)))
+        return found
+
+    return cells
+
+
+def late(row: Row, data: str = "") -> float | None:
+    """Return the mean of linear probe and kNN after training."""
+    scores = [row.score(probe, data) for probe in ("linear", "knn")]
+    return None if None in scores else statistics.fmean(scores)  # pyright: ignore[reportArgumentType]
+
+
+def searched(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
+    """Return method → draw → validation score; a run that diverged has 0."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.settings.get("stage") == "search" and row.is_final:
+            found.setdefault(row.settings["method"], {})[row.settings["draw"]] = late(row) or 0.0
+    return found
+
+
+def best_draws(rows: Sequence[Row], draws: int) -> dict[str, int]:
+    """Return the best draw of each method whose search is complete."""
+    return {name: max(s, key=lambda k: (s[k], -k)) for name, s in searched(rows).items() if len(s) == draws}
+
+
+def expected_best(scores: Sequence[float], k: int) -> float:
+    """Return the expected best of k of the scores, drawn without replacement.
+
+    Source: Dodge et al. 2019, Show Your Work, with the hypergeometric distribution in place of the binomial.
+
+    >>> expected_best([1.0, 2.0, 3.0], 1), expected_best([1.0, 2.0, 3.0], 3)
+    (2.0, 3.0)
+    """
+    n = len(scores)
+    return sum(x * math.comb(i, k - 1) for i, x in enumerate(sorted(scores))) / math.comb(n, k)
+
+
+ENDPOINTS: Mapping[str, Callable[[Row], float | None]] = {
+    "early": lambda row: early_area(row, EARLY),
+    "late": late,
+}
+
+
+def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | None]) -> dict[str, dict[int, float]]:
+    """Return method → seed → a number of the compared runs on one of the data sets; a run that diverged has 0."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if row.settings.get("images") == images and row.is_final:
+            number = 0.0 if row.diverged else value(row)
+            if number is not None:
+                found.setdefault(row.settings["method"], {})[row.seed] = number
+    return {name: found[name] for name in METHODS if name in found}
+
+
+def leads(values: Mapping[str, Mapping[int, float]]) -> dict[str, tuple[float, float, float]]:
+    """Return FroSSL's lead over each other method and its simultaneous 95 % interval (mean, low, high).
+
+    Source: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`).
+    """
+    groups = {name: list(numbers.values()) for name, numbers in values.items() if len(numbers) > 1}
+    if CONTROL not in groups or len(groups) < 2:
+        return {}
+    control = groups.pop(CONTROL)
+    interval = dunnett(*groups.values(), control=control, rng=0).confidence_interval()
+    means = [statistics.fmean(control) - statistics.fmean(numbers) for numbers in groups.values()]
+    return dict(zip(groups, zip(means, -interval.high, -interval.low, strict=True), strict=True))
+
+
+def describe_lead(lead: tuple[float, float, float] | None) -> str:
+    """Return a lead and its interval in points, and what it decides.
+
+    >>> describe_lead((0.02, 0.015, 0.025)), describe_lead((0.002, -0.004, 0.008)), describe_lead((0.0, -0.02, 0.02))
+    ('+2.0 (1.5 to 2.5), ahead', '+0.2 (-0.4 to 0.8), equivalent', '+0.0 (-2.0 to 2.0), undecided')
+    """
+    if lead is None:
+        return ""
+    mean, low, high = lead
+    says = "ahead" if low > 0 else "behind" if high < 0 else "undecided"
+    says = "equivalent" if max(-low, high) < EQUIVALENT else says
+    return f"{100 * mean:+.1f} ({100 * low:.1f} to {100 * high:.1f}), {says}"
+
+
+def markdown(rows: Rows) -> str:
+    """Return the tables: what the search found, and the compared runs on each data set."""
+    every = read_rows(rows)
+    scores, settings = searched(every), {(r.settings["method"], r.settings.get("draw")): r.settings for r in every}
+    lines = []
+    for name, found in scores.items():
+        chosen = settings[name, max(found, key=lambda k: (found[k], -k))]
+        numbers = {key: f"{x:.3g}" for key, x in chosen.items() if key not in ("method", "draw", "stage", "images")}
+        budgets = (1, math.ceil(len(found) / 4), len(found))
+        curve = [f"{100 * expected_best(list(found.values()), k):.1f}" for k in budgets]
+        lines.append([LABELS[name], str(len(found)), *curve, ", ".join(f"{key} {x}" for key, x in numbers.items())])
+    header = ["search", "draws", *(f"best of {k}, %" for k in ("1", "a quarter", "all")), "best draw"]
+    tables = [markdown_table(header, lines)]
+    for images in sorted({row.settings["images"] for row in every if "images" in row.settings}):
+        runs = [row for row in every if row.settings.get("images") == images]
+        data, other = runs[0].data, next((key for key in runs[0].scores if key != runs[0].data), "")
+        columns = {
+            "early, %": (ENDPOINTS["early"], 100.0),
+            "linear, %": (lambda row: row.score("linear"), 100.0),
+            "kNN, %": (lambda row: row.score("knn"), 100.0),
+            f"linear on {other or 'no other'}, %": (
+                lambda row, other=other: row.score("linear", other or "none"),
+                100.0,
+            ),
+            "effective rank": (lambda row: row.effective_rank.get("backbone"), 1.0),
+            "CPU s": (lambda row: row.cpu_seconds or None, 1.0),
+        }
+        gaps = {end: leads(samples(runs, images, value)) for end, value in ENDPOINTS.items()}
+        found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
+        lines = [
+            [
+                LABELS[name],
+                *(mean_and_deviation(values.get(name, {}), scale=scale) for values, scale in found.values()),
+                *(describe_lead(gaps[end].get(name)) for end in ENDPOINTS),
+            ]
+            for name in METHODS
+            if any(name in values for values, _ in found.values())
+        ]
+        tables.append(markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS)], lines))
+    return "\n\n".join(tables)
+
+
+def plot(rows: Rows) -> MplFigure:
+    every = read_rows(rows)
+    figure, (axes,) = subplots(1, 3, width=11.0, height=3.4, width_ratios=(1, 1, 1))
+    found = {name: list(scores.values()) for name, scores in searched(every).items()}
+    for name, scores in found.items():
+        budget = range(1, len(scores) + 1)
+        axes[0].plot(budget, [100 * expected_best(scores, k) for k in budget], label=LABELS[name])
+    axes[0].set(xlabel="draws", ylabel="expected best validation score, %")
+    label_ends(axes[0])
+    for axis, (end, value) in zip(axes[1:], ENDPOINTS.items(), strict=True):
+        values = samples(every, 0, value)
+        plot_dots(axis, [(LABELS[name], [100 * x for x in numbers.values()]) for name, numbers in values.items()])
+        axis.set_xlabel(f"{end} accuracy, % (dots: seeds, bars: means)")
+    return figure
+
+
+def evaluate_claims(rows: Rows) -> Verdicts:
+    every, found = read_rows(rows), dict[str, Verdict]()
+    for images, name in enumerate(("cifar10", "cifar100")):
+        for end, value in ENDPOINTS.items():
+            gaps = leads(samples(every, images, value))
+            counts = [[low > 0, high < 0].index(True) if low > 0 or high < 0 else 2 for _, low, high in gaps.values()]
+            text = f"ahead of {counts.count(0)}, behind {counts.count(1)}, neither {counts.count(2)} of {len(gaps)}"
+            holds = None if len(gaps) < len(METHODS) - 1 else all(low > 0 for _, low, _ in gaps.values())
+            found[f"{end}: {name}"] = verdict(text if gaps else "no runs yet", holds, data=name)
+    return found
+
+
+# The views of lightly's CIFAR-10 benchmark, which its twelve methods share: not chosen for any of them.
+VIEW = replace(
+    SMALL.views[0],
+    crop=replace(SMALL.views[0].crop, scale=(0.08, 1.0)),
+    jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, probability=0.8),
+    grayscale=0.2,
+)
+SCHEDULE = ScheduleConfig(name="steps", warmup=1.0, milestones=(15.0, 18.0))
+FAIR = replace(short_run(SMALL, epochs=20, warmup=1.0), name="cifar-benchmark", views=(VIEW,), schedule=SCHEDULE)
+SIZES = {
+    "smoke": Size(
+        replace(TINY, name="digits-benchmark"), draws=2, seeds=2, validation=0.2, methods=("frossl", "simclr")
+    ),
+    "small": Size(FAIR, draws=16, seeds=12, others=("hf:uoft-cs/cifar100",)),
+    "gpu": Size(replace(RECIPES["cifar10"], epochs=100), draws=16, seeds=3, others=("hf:uoft-cs/cifar100",)),
+}

@@ -1,0 +1,98 @@
+"""The comparison with equal care: draws, budget curves, and what Dunnett's intervals decide."""
+
+from dataclasses import asdict
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import dunnett
+
+from fullrank.images import train_test
+from fullrank.recipes import balanced_weights
+from fullrank.sweep import OnlineScore, Row
+from fullrank_papers.figures.frossl import benchmark as b
+
+
+def row(name, seed, early, late_score, images=0, **fields):
+    online = tuple(OnlineScore(epoch, early) for epoch in b.MARKS)
+    settings = {"method": name, "draw": 0, "stage": "compared", "images": images, "rate": 0.01, "batch": 64}
+    scores = {"CIFAR-10": {"linear": late_score + 0.01, "knn": late_score - 0.01}}
+    known = {"recipe": "r", "objective": "frossl", "data": "CIFAR-10", "status": "done", "settings": settings}
+    return Row(cell=f"{name}-{seed}", seed=seed, online=online, scores=scores, **known | fields)
+
+
+def test_every_method_has_the_same_draws_around_its_balanced_weight():
+    size = b.SIZES["small"]
+    for name, (_, field, centre) in b.METHODS.items():
+        recipes, settings = zip(*(b.draw(size, name, k) for k in range(40)), strict=True)
+        rates = [recipe.optimizer.lr for recipe in recipes]
+        assert min(rates) < 3e-3
+        assert max(rates) > 1e-1
+        assert {recipe.batch_size for recipe in recipes} == set(b.BATCHES)
+        key = field.partition(".")[2]
+        if key and key != "momentum":
+            centres = [centre or balanced_weights(recipe)[key] for recipe in recipes]
+            factors = [each[key] / c for each, c in zip(settings, centres, strict=True)]
+            assert 1 / 8 <= min(factors) < 1 / 3
+            assert 3 < max(factors) <= 8
+    assert {b.draw(size, "frossl-paper", k)[0].hyper["invariance"] for k in range(9)} == {1.0}
+
+
+def test_a_seed_has_its_own_images_and_the_search_has_others():
+    size = b.SIZES["smoke"]
+    search = [cell for cell in b.plan(size)([]) if cell.settings["stage"] == "search"]
+    assert len(search) == 4
+    assert {cell.recipe.data.subset_seed for cell in search} == {b.SEARCH_SEED}
+    known = {"recipe": "r", "objective": "frossl", "seed": b.SEARCH_SEED, "status": "done"}
+    rows = [Row(cell=cell.name, settings=cell.settings, **known) for cell in search]
+    compared = b.plan(size)(rows)[len(search) :]
+    assert sorted({(cell.recipe.seed, cell.recipe.data.subset_seed) for cell in compared}) == [(0, 0), (1, 1)]
+    assert not any(cell.recipe.data.validation for cell in compared)
+
+
+def test_subsets_of_two_seeds_differ_and_keep_the_shares_of_the_classes():
+    one, two = (train_test.train_and_test("digits", subset=200, subset_seed=seed).train for seed in (0, 1))
+    assert not np.array_equal(one.labels, two.labels)
+    assert abs(np.bincount(one.labels) - np.bincount(two.labels)).max() <= 1
+
+
+def test_the_expected_best_is_the_mean_over_all_choices():
+    scores = [0.3, 0.1, 0.4, 0.15, 0.9]
+    for k in range(1, 6):
+        expected = np.mean([max(chosen) for chosen in combinations(scores, k)])
+        assert b.expected_best(scores, k) == pytest.approx(expected)
+
+
+def test_leads_are_dunnetts_intervals_and_decide_the_claims():
+    g = np.random.default_rng(0)
+
+    def runs(lead):
+        noise = g.normal(0, 0.004, (len(b.METHODS), 12))
+        return [
+            row(name, seed, 0.3 + noise[i, seed], 0.5 + lead * (name == "frossl") + noise[i, seed])
+            for i, name in enumerate(b.METHODS)
+            for seed in range(12)
+        ]
+
+    rows = runs(0.0)
+    values = b.samples(rows, 0, b.late)
+    found = b.leads(values)
+    groups = {name: list(numbers.values()) for name, numbers in values.items()}
+    control = groups.pop("frossl")
+    interval = dunnett(*groups.values(), control=control, rng=0).confidence_interval()
+    assert found["simclr"] == pytest.approx(
+        (np.mean(control) - np.mean(groups["simclr"]), -interval.high[1], -interval.low[1])
+    )
+    table = {"rows": [asdict(each) for each in rows], "cells": len(rows)}
+    verdicts = b.evaluate_claims(table)
+    assert verdicts["late: cifar10"].holds is False
+    assert verdicts["late: cifar100"].holds is None
+    assert "equivalent" in b.markdown(table)
+    better = {"rows": [asdict(each) for each in runs(0.1)], "cells": 1}
+    assert b.evaluate_claims(better)["late: cifar10"].holds is True
+    b.plot(table)
+
+
+def test_a_run_that_diverged_counts_as_zero():
+    rows = [row("frossl", 0, 0.3, 0.5), row("simclr", 0, 0.3, 0.5, diverged=True, status="failed")]
+    assert b.samples(rows, 0, b.late) == {"frossl": {0: pytest.approx(0.5)}, "simclr": {0: 0.0}}
