@@ -87,6 +87,13 @@ def test_a_flag_with_the_value_of_the_recipe_is_given_too(parsed):
     assert (got.optimizer.lr, got.hyper["invariance"]) == (0.3, 1.0)
 
 
+def test_the_word_balanced_gives_the_balanced_weight_of_the_final_batch(parsed):
+    got, _ = parsed("stl10-frossl-fork", "--hyper.invariance", "balanced", "--batch-size", "64")
+    assert got.hyper["invariance"] == 4 * 64 / 1024
+    got, _ = parsed("stl10-frossl-fork", "--hyper.variance=balanced", "--hyper.no-log")
+    assert got.hyper["variance"] == 255 / 1024**2
+
+
 def test_a_file_and_a_folder_are_recipes_too(parsed, fullrank, photos, tmp_path):
     _, out, _ = fullrank("recipes", "stl10-frossl-fork")
     (tmp_path / "mine.json").write_text(json.dumps(json.loads(out) | {"epochs": 7}))
@@ -132,7 +139,7 @@ def test_a_run_is_resumed_with_its_recipe_and_free_fields(parsed, run):
         ("no/such/folder", "neither a recipe nor a path that exists"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
         ("texts", "contains no images"),
-        ("digits --batch_size 5000 --optimizer.lr 0.005", "set --batch_size 719"),
+        ("digits --batch_size 5000 --optimizer.lr 0.005", "set --batch-size 719"),
         ("digits --machine.accelerator tpu9", "tpu9"),
         ("digits --out texts", "texts"),
         ("digits --resume-or-start", "--out RUN"),

@@ -63,7 +63,7 @@ def test_links_out_of_the_folder_are_followed_only_on_request(write):
     images = open_images(folder)["all"]
     assert names(images) == ["cat/a.png", "dog/b.png"]
     assert "2 symbolic links lead out of the folder" in images.notes[0]
-    assert "--data.follow_links" in images.notes[0]
+    assert "--data.follow-links" in images.notes[0]
     followed = open_images(folder, Reading(follow_links=True))["all"]
     assert names(followed) == ["cat/a.png", "cat/file.png", "dog/b.png", "emu/secret.png"]
     assert not any("symbolic" in note for note in followed.notes)

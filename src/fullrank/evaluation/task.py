@@ -138,7 +138,7 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, multilabel: bool = Fa
             return f"the training images{of_train} have no labels; {remedy}"
         divides, needed = classes > 1, "images of two classes"
     elif not multilabel:
-        only = "which only fullrank evaluate scores; name a column of one label each with --data.label_column"
+        only = "which only fullrank evaluate scores; name a column of one label each with --data.label-column"
         return f"the images{of_train} have several labels each, {only}"
     elif train.multi_labels is None or test.multi_labels is None or tuple(train.classes) != tuple(test.classes):
         return "the training and the test images have labels of other forms or classes; give the same for both"

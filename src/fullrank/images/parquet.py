@@ -132,7 +132,7 @@ def _batches(
 
 def _check_expansion(size: int, files: Sequence[str], max_expansion: int) -> None:
     if size > max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY):
-        remedy = "if you trust the file, increase --data.max_expansion"
+        remedy = "if you trust the file, increase --data.max-expansion"
         raise UserError(f"'{files[0]}' expands to more than {max_expansion} times its size; {remedy}")
 
 

@@ -90,7 +90,8 @@ def _open(source: str, reading: Reading) -> dict[str, Images]:
     what, unused = NO_COLUMNS.get(kind, ("", ()))
     for flag in unused:  # a group column that was silently ignored would let one patient be in training and test images
         if (name := getattr(reading, flag)) is not None:
-            raise UserError(f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave it out")
+            received = f"--data.{flag.replace('_', '-')} is {name}, but {source} is {what}"
+            raise UserError(f"{received}, which has no columns; leave it out")
     if kind == "images":
         return open_folder(source, root, files, reading, notes)
     if kind == "tar":
@@ -128,7 +129,7 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
             raise UserError(f"'{path}' is a file of another kind; give {sources} (unpack other archives first)")
         return Found(root.parent, [root.name], kind)
     files, links_out = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
-    links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
+    links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow-links)"
     notes = (links,) if links_out else ()
     by_kind: dict[str, list[str]] = {}
     for file in files:

@@ -193,7 +193,7 @@ def find_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
     if step is not None and step not in found:
         raise UserError(
             f"{path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))} "
-            "(--keep_checkpoints decides how many checkpoints a run keeps)"
+            "(--keep-checkpoints decides how many checkpoints a run keeps)"
         )
     return found[max(found) if step is None else step]
 

@@ -88,7 +88,7 @@ class ProbeConfig:
     Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and
     standardised features, so that one learning rate fits backbones of any scale. The online classifier of Skean et al.
     2024 (table 3) is solo-learn's: plain features, the optimizer of the backbone (LARS) with its schedule and weight
-    decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W`
+    decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight-decay W`
     is this protocol with SGD in place of LARS.
 
     Attributes:

@@ -145,7 +145,7 @@ def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tupl
     if images is not None:
         raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
     if spec.num_images < 1:
-        raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num_images")
+        raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num-images")
     train, test = spec.reading.train or "train", spec.reading.test or "test"
     stream, held_out = (open_stream(spec.source, spec.reading, split=split) for split in (train, test))
     held_out = held_out.take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
