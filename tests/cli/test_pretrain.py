@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli import pretrain as command
+from fullrank.images import Images
 from fullrank.methods import BackboneConfig
 from fullrank.recipes import RECIPES, Recipe, resolve, with_objective
 from fullrank.run import Run
@@ -211,6 +212,16 @@ def test_a_preview_is_written_to_out(fullrank, tmp_path):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert (status, err.splitlines()[-1]) == (0, f"views: {tmp_path / 'look.png'}")
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_preview_decodes_few_images_and_is_that_of_images_in_memory(fullrank, tmp_path, monkeypatch):
+    opened, of_images = set(), Images.open
+    monkeypatch.setattr(Images, "open", lambda images, k: (opened.add(images.name(k)), of_images(images, k))[1])
+    for name, storage in (("few", "auto"), ("all", "memory")):
+        words = ("--preview", "--data.storage", storage, "--out", tmp_path / f"{name}.png")
+        assert fullrank("pretrain", "digits", *words)[0] == 0
+        assert (len(opened) < 600) == (name == "few")
+    assert (tmp_path / "few.png").read_bytes() == (tmp_path / "all.png").read_bytes()
 
 
 def test_a_preview_names_the_files_that_cannot_be_read(fullrank, photos, tmp_path):

@@ -69,6 +69,16 @@ def test_links_out_of_the_folder_are_followed_only_on_request(write):
     assert not any("symbolic" in note for note in followed.notes)
 
 
+def test_class_folders_in_two_places_are_train_and_test_by_two_links(write, tmp_path):
+    places = {"train": write("cat/a.png", "dog/b.png"), "test": write("dog/c.png", folder="elsewhere")}
+    (tmp_path / "both").mkdir()
+    for split, place in places.items():
+        (tmp_path / "both" / split).symlink_to(place)
+    splits = open_images(tmp_path / "both", Reading(follow_links=True))
+    found = {split: [images.classes[label] for label in images.labels] for split, images in splits.items()}
+    assert found == {"train": ["cat", "dog"], "test": ["dog"]}
+
+
 @pytest.mark.parametrize(
     ("files", "classes", "word"),
     [

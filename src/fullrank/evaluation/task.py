@@ -34,12 +34,20 @@ class Task:
         device: Where networks run, and how images come to them.
         notify: Receives lines.
         progress: Receives the work in progress, of which the last counts.
+        seen: Number of test images that are images of pretraining.
     """
 
     splits: LabelledSplits
     device: Device = field(default_factory=Device)
     notify: Notify = silent
     progress: Notify = silent
+    seen: int = 0
+
+    @property
+    def caveat(self) -> str:
+        """A sentence for the verdict if pretraining has seen test images; else empty."""
+        favour = f" But {self.seen:,} of the test images are images of pretraining, which favours the backbone."
+        return favour if self.seen else ""
 
     @cached_property
     def errors(self) -> DecodeErrors:
@@ -101,11 +109,11 @@ def open_task(
     splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
     if reason := why_not_scorable(splits.train, splits.test, multilabel=multilabel):
         raise UserError(f"nothing can be scored: {reason}")
-    shared = overlap(model, splits.test) if elsewhere else ""
+    seen, shared = overlap(model, splits.test) if elsewhere else (0, "")
     statement = "; ".join(filter(None, (splits.statement, shared)))
     for line in filter(None, (unfinished(model), statement)):
         notify(line)
-    return Task(replace(splits, statement=statement), device or Device(), notify)
+    return Task(replace(splits, statement=statement), device or Device(), notify, seen=seen)
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:
@@ -179,27 +187,30 @@ def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
         return {}, 0
 
 
-def overlap(model: Model, test: AnyImages) -> str:
-    """Return how many test images are images of pretraining; empty for a model without images of its own."""
+def overlap(model: Model, test: AnyImages) -> tuple[int, str]:
+    """Return how many test images are images of pretraining, and a line; 0 and nothing for a model without images of
+    its own, and without a readable test image.
+    """
     if model.recipe is None:
-        return ""
+        return 0, ""
     own = {"seed": model.recipe.split_seed, "train_subset": bool(model.recipe.data.subset)}
     try:
         pretraining = choose_splits(model, None, **own).train
     except UserError as error:
-        return f"the overlap with the images of pretraining was not counted ({error})"
-    count = count_overlap(test, pretraining, channels=model.preprocess.channels)
-    return f"{count:,} of {len(test):,} test images are also among the {len(pretraining):,} images of pretraining"
+        return 0, f"the overlap with the images of pretraining was not counted ({error})"
+    count, readable = count_overlap(test, pretraining, channels=model.preprocess.channels)
+    line = f"{count:,} of {readable:,} test images are also among the {len(pretraining):,} images of pretraining"
+    return count, line if readable else ""
 
 
-def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> int:
+def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> tuple[int, int]:
     """Return the number of test images whose decoded pixels, in `channels` channels, equal those of an image of
-    pretraining, whatever the file names and formats. Unreadable images are left out.
+    pretraining, whatever the file names and formats, and the number of test images that can be read.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
     >>> count_overlap(digits.subset(range(10)), digits.subset(range(7, 20)), channels=1)
-    3
+    (3, 10)
     """
 
     def contents(images: Images) -> Iterator[bytes]:
@@ -209,5 +220,6 @@ def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> 
                 shape = (*pixels.shape[:2], channels)  # one channel with or without an axis of its own
                 yield hashlib.blake2b(f"{shape}".encode() + pixels.tobytes(), digest_size=16).digest()
 
-    known = set(contents(as_images(pretraining)))
-    return sum(content in known for content in contents(as_images(test)))
+    tested = list(contents(as_images(test)))
+    known = set(contents(as_images(pretraining))) if tested else set()
+    return sum(content in known for content in tested), len(tested)

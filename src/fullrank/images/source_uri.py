@@ -175,8 +175,9 @@ def absolute_source(source: str) -> str:
     path = os.path.expanduser(rest)
     if source == MEMORY or scheme not in ("", "folder", "parquet") or not os.path.exists(path):
         return source
-    # not os.path.abspath, because `link/..` need not be the folder that contains the link
-    absolute = str(Path(path).absolute())
+    # `link/..` need not be the folder that contains the link
+    absolute, plain = str(Path(path).absolute()), os.path.abspath(path)
+    absolute = plain if os.path.exists(plain) and os.path.samefile(plain, absolute) else absolute
     return f"{scheme}:{absolute}" if scheme else absolute
 
 

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Preprocess, as_images, iterate_batches
 from fullrank.models.model import resolve_device
 from fullrank.models.weights import hash_weights
+from fullrank.recipes.forecast import with_progress
 
 CPU = Device(accelerator="cpu", batch_size=512)
 
@@ -46,6 +47,7 @@ def extract_features(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
+    notify: Notify = silent,
 ) -> Features:
     """Return the float32 features of all readable images, in order; arguments and errors are those of
     `embedded_batches`.
@@ -55,7 +57,7 @@ def extract_features(
     >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    return join(embedded_batches(backbone, images, preprocess, device, errors), images)
+    return join(embedded_batches(backbone, images, preprocess, device, errors, notify), images)
 
 
 def join(batches: Iterable[tuple[MemoryImages, Tensor]], images: Images | MemoryImages) -> Features:
@@ -78,6 +80,7 @@ def embedded_batches(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
+    notify: Notify = silent,
 ) -> Iterator[tuple[MemoryImages, Float[Tensor, "n D"]]]:
     """Yield each batch of readable images with its float32 features, in order.
 
@@ -90,6 +93,7 @@ def embedded_batches(
         preprocess: resizes and normalises the images.
         device: where the backbone runs, and how images come to it.
         errors: records images that cannot be read; by default only their share is limited, as `device` says.
+        notify: receives the progress of work that takes longer than some seconds.
 
     Raises:
         AssertionError: the backbone changed during the extraction.
@@ -97,7 +101,8 @@ def embedded_batches(
     """
     where, empty = resolve_device(device.accelerator), True
     with verify_frozen(backbone.to(where)):
-        for batch in preprocessed_batches(images, preprocess, device, errors):
+        batches = preprocessed_batches(images, preprocess, device, errors)
+        for batch in with_progress(batches, len(images), "images", notify, len):
             empty = False
             with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(batch.pixels.to(where))).float()

@@ -135,7 +135,11 @@ def parse_model(text: str) -> ModelName:
     if scheme in SCHEMES and rest:
         return ModelName(scheme, rest)
     path, _, step = text.rpartition("@")
-    for folder in ("", "runs/"):  # where runs are by default
+
+    def is_run(folder: str) -> bool:
+        return any(os.path.isfile(f"{folder}{name}/recipe.json") for name in (text, path))
+
+    for folder in sorted(("", "runs/"), key=is_run, reverse=True):  # a folder that is no run does not hide runs/NAME
         if text and os.path.isdir(folder + text):
             return ModelName("run", folder + text)
         if path and os.path.isdir(folder + path):

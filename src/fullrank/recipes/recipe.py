@@ -295,8 +295,8 @@ def balanced_weights(recipe: Recipe) -> dict[str, float]:
     N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
     if recipe.objective != "frossl" or V < 2 or projector.kind != "mlp" or projector.absent:
         return {}
-    D, log = projector.widths[-1], recipe.hyper.get("log", True)
-    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if log else min(D, N - 1) / D**2}
+    D, hyper = projector.widths[-1], user_code.hyperparameters(user_code.find_objective("frossl")) | recipe.hyper
+    return {"invariance": 4 * N / (D * (V - 1)), "variance": 1.0 if hyper["log"] else min(D, N - 1) / D**2}
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

@@ -169,7 +169,10 @@ def _open_splits(
     for line in (splits.statement, *depth.notes):
         notify(line)
     recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
-    return recipe, _load(recipe, splits.train, decoding, notify), splits.test
+    train = _load(recipe, splits.train, decoding, notify)
+    if lost := len(splits.train) - len(train):
+        notify(f"{lost:,} of {len(splits.train):,} training images cannot be read")
+    return recipe, train, splits.test
 
 
 def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) -> MemoryImages | Images:
@@ -193,7 +196,9 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
     resized = size is not None and info.bytes_in_memory(size) <= MEMORY_BUDGET
     (w, h), (W, H) = info.minimum, info.maximum
     on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
-    if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):
+    if spec.storage == "disk":
+        return images
+    if spec.storage == "auto" and not (small or resized):
         notify(f"{on_disk} (--data.storage memory loads them)")
         return images
     try:

@@ -36,6 +36,9 @@ def preview(
     recipe = import_code(recipe)
     check(recipe)
     with atomic_write(path, overwrite=overwrite) as draft:
+        if recipe.data.storage == "auto" and not recipe.data.size:  # then it shows the same, and decodes few images
+            spectrum = replace(recipe.spectrum, samples=NUM_IMAGES)
+            recipe = replace(recipe, data=replace(recipe.data, storage="disk"), spectrum=spectrum)
         method = build_method(recipe)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
