@@ -11,9 +11,9 @@ from torch import nn
 
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Device, Preprocess, open_images
+from fullrank.models import features
 from fullrank.models.embed import write_embeddings as write
 from fullrank.models.features import embedded_batches
-from fullrank.recipes import forecast
 
 GREY = Preprocess(1, 8, (0.3,), (0.4,))
 SMALL = Device(accelerator="cpu", batch_size=30)
@@ -76,8 +76,7 @@ def test_long_work_tells_its_progress_and_short_work_does_not(digits, monkeypatc
     lines = []
     extract_features(nn.Flatten(), digits, GREY, SMALL, notify=lines.append)
     assert not lines
-    monkeypatch.setattr(forecast, "FIRST", 0)
-    monkeypatch.setattr(forecast, "BETWEEN", 0)
+    monkeypatch.setattr(features, "BETWEEN", 0)
     extract_features(nn.Flatten(), digits, GREY, SMALL, notify=lines.append)
     assert [line.partition(",")[0] for line in lines] == [f"{done} of 100 images" for done in (30, 60, 90)]
 

@@ -112,8 +112,7 @@ def evaluate(
     for source, how in sets:
         options = {"against": against, "reading": how, "device": device, "store": out is None, **vars(scoring)}
         with console.status("") as status:
-            show = (lambda line, of=status: of.update(Text(printable(line)))) if console.is_terminal else console.print
-            options |= {"notify": console.print, "progress": show}
+            options |= {"notify": console.print, "progress": lambda line, of=status: of.update(Text(printable(line)))}
             evaluations.append(fullrank.evaluate(loaded, source, labelled=labelled, **options))
         Console().print(evaluations[-1])
     if out:
@@ -237,8 +236,7 @@ def spectrum(
     """
     check_new(out, overwrite=overwrite)
     loaded = load_model(model, network)
-    options = {"reading": reading, "device": device, "notify": stderr().print}
-    spectra = fullrank.measure_spectrum(loaded, data, against=against, split=split, **options)
+    spectra = fullrank.measure_spectrum(loaded, data, against=against, split=split, reading=reading, device=device)
     history = fullrank.Run(loaded.path).spectra if loaded.path and against is None else None
     spectra.history = history and history.comparable()
     Console().print(spectra)

@@ -120,13 +120,7 @@ def shared_view(channels: int, size: int) -> ViewConfig:
 
 
 def embed_views(
-    model: Model,
-    parts: Mapping[str, AnyImages],
-    device: Device,
-    errors: DecodeErrors,
-    *,
-    seed: int,
-    notify: Notify = silent,
+    model: Model, parts: Mapping[str, AnyImages], device: Device, errors: DecodeErrors, *, seed: int, notify: Notify
 ) -> tuple[Sample, Int64[np.ndarray, " n"]]:
     """Return the features of images and of two views of each, and the groups of the images. The views do not depend on
     the model.

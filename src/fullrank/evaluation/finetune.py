@@ -27,9 +27,9 @@ from fullrank.images import Device, MemoryImages, Preprocess, Reading, as_images
 from fullrank.images.load import load_preprocessed
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hub_folder
+from fullrank.models.features import with_progress
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
-from fullrank.recipes.forecast import with_progress
 from fullrank.training.config import ScheduleConfig
 from fullrank.training.schedules import lr_factor
 

@@ -277,10 +277,8 @@ def gradient_probe(
     held_out = held_out_tenths(y, groups=groups, seed=seed) == 0
     if len(rates) > 1:
         if not held_out.any():
-            grouped = groups is not None and bool((groups >= 0).any())
-            needed, more = ("two groups", "images of more groups") if grouped else ("ten labels", "more images")
-            remedy = f"of which one is held out to choose the rate; give one rate, or label {more}"
-            raise UserError(f"{len(rates)} learning rates need {needed} of a class, {remedy}")
+            needed = "ten labels of a class, or two groups of images, of which one is held out to choose the rate"
+            raise UserError(f"{len(rates)} learning rates need {needed}; give one rate, or label more of them")
         candidates = {rate: _Head(X, classes, protocol, rate, everything[~held_out]) for rate in rates}
     finals = {rate: _Head(X, classes, protocol, rate, everything) for rate in rates}
     for features in islice(repeat(X) if passes is None else passes, protocol.epochs):

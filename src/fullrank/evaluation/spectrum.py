@@ -13,7 +13,6 @@ from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from torch import Tensor, nn
 
-from fullrank.errors import Notify, silent
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images.reading import Device, Reading
 from fullrank.models import load, resolve_device
@@ -207,7 +206,6 @@ def measure_spectrum(
     split: str | None = None,
     reading: Reading | None = None,
     device: Device | None = None,
-    notify: Notify = silent,
 ) -> Spectra:
     """Return the spectra of backbone and projector on a set of images: eigenvalues of the centred covariance.
 
@@ -218,7 +216,6 @@ def measure_spectrum(
         split: name of the split; by default the held-out images of the source.
         reading: how the images are read; by default as the run read them.
         device: where the networks run.
-        notify: receives the progress.
 
     Returns:
         A `Spectrum` by location: "backbone", and "projector" if the model has a projector with layers; those of the
@@ -239,7 +236,7 @@ def measure_spectrum(
         projector = (
             projector.to(resolve_device(device.accelerator)) if projector and list(projector.children()) else None
         )
-        batches = embedded_batches(each.backbone, images, each.preprocess, device, notify=notify)
+        batches = embedded_batches(each.backbone, images, each.preprocess, device)
         spectra = encoder_spectrum((R for _, R in batches), projector)
         found |= {f"{prefix}{part}": spectrum for part, spectrum in spectra.items()}
     return found

@@ -34,20 +34,14 @@ class Task:
         device: Where networks run, and how images come to them.
         notify: Receives lines.
         progress: Receives the work in progress, of which the last counts.
-        seen: Number of test images that are images of pretraining.
+        caveat: A sentence for the verdict if test images are images of pretraining.
     """
 
     splits: LabelledSplits
     device: Device = field(default_factory=Device)
     notify: Notify = silent
     progress: Notify = silent
-    seen: int = 0
-
-    @property
-    def caveat(self) -> str:
-        """A sentence for the verdict if pretraining has seen test images; else empty."""
-        favour = f" But {self.seen:,} of the test images are images of pretraining, which favours the backbone."
-        return favour if self.seen else ""
+    caveat: str = ""
 
     @cached_property
     def errors(self) -> DecodeErrors:
@@ -109,11 +103,11 @@ def open_task(
     splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
     if reason := why_not_scorable(splits.train, splits.test, multilabel=multilabel):
         raise UserError(f"nothing can be scored: {reason}")
-    seen, shared = overlap(model, splits.test) if elsewhere else (0, "")
+    shared, caveat = overlap(model, splits.test) if elsewhere else ("", "")
     statement = "; ".join(filter(None, (splits.statement, shared)))
     for line in filter(None, (unfinished(model), statement)):
         notify(line)
-    return Task(replace(splits, statement=statement), device or Device(), notify, seen=seen)
+    return Task(replace(splits, statement=statement), device or Device(), notify, caveat=caveat)
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:
@@ -187,20 +181,21 @@ def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
         return {}, 0
 
 
-def overlap(model: Model, test: AnyImages) -> tuple[int, str]:
-    """Return how many test images are images of pretraining, and a line; 0 and nothing for a model without images of
-    its own, and without a readable test image.
+def overlap(model: Model, test: AnyImages) -> tuple[str, str]:
+    """Return how many test images are images of pretraining, and a sentence for the verdict if there are any; empty for
+    a model without images of its own, and without a readable test image.
     """
     if model.recipe is None:
-        return 0, ""
+        return "", ""
     own = {"seed": model.recipe.split_seed, "train_subset": bool(model.recipe.data.subset)}
     try:
         pretraining = choose_splits(model, None, **own).train
     except UserError as error:
-        return 0, f"the overlap with the images of pretraining was not counted ({error})"
+        return f"the overlap with the images of pretraining was not counted ({error})", ""
     count, readable = count_overlap(test, pretraining, channels=model.preprocess.channels)
     line = f"{count:,} of {readable:,} test images are also among the {len(pretraining):,} images of pretraining"
-    return count, line if readable else ""
+    caveat = f" But {count:,} of the test images are images of pretraining, which favours the backbone."
+    return line if readable else "", caveat if count else ""
 
 
 def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> tuple[int, int]:

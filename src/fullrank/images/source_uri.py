@@ -90,8 +90,7 @@ def _open(source: str, reading: Reading) -> dict[str, Images]:
     what, unused = NO_COLUMNS.get(kind, ("", ()))
     for flag in unused:  # a group column that was silently ignored would let one patient be in training and test images
         if (name := getattr(reading, flag)) is not None:
-            received = f"--data.{flag.replace('_', '-')} is {name}, but {source} is {what}"
-            raise UserError(f"{received}, which has no columns; leave it out")
+            raise UserError(f"data.{flag} is {name}, but {source} is {what}, which has no columns; leave it out")
     if kind == "images":
         return open_folder(source, root, files, reading, notes)
     if kind == "tar":

@@ -1,22 +1,12 @@
-"""What a run will be, before its first step: parameters, length and disk; its time is measured on its first steps. And
-the progress of other work, with the time that is left.
-"""
-
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+"""What a run will be, before its first step: parameters, length and disk; its time is measured on its first steps."""
 
 import torch
 
-from fullrank.errors import Notify
 from fullrank.methods import Method, feature_dim
 from fullrank.recipes.recipe import Recipe
 
 # Optimizer → numbers that it keeps for each weight.
 STATE_PER_WEIGHT = {"adam": 2, "adamw": 2, "lars": 1, "sgd": 1}
-# Seconds of work before its time left is told, and between two lines about it.
-FIRST, BETWEEN = 5, 30
-T = TypeVar("T")
 
 
 def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:
@@ -43,31 +33,6 @@ def count(module: torch.nn.Module) -> str:
     """
     n = sum(parameter.numel() for parameter in module.parameters())
     return f"{n / 1e6:.1f} M" if n >= 1e5 else f"{n:,}"
-
-
-def with_progress(
-    parts: Iterable[T], total: int, what: str, notify: Notify, size: Callable[[T], int] = lambda part: 1
-) -> Iterator[T]:
-    """Yield the parts of some work, and tell now and then how much of it is done and how long the rest takes.
-
-    Args:
-        parts: the parts.
-        total: the sum of their sizes.
-        what: what is counted, such as "images".
-        notify: receives a line after a part, but none before `FIRST` seconds and one in `BETWEEN` seconds.
-        size: returns the size of a part.
-
-    >>> list(with_progress("ab", 2, "letters", print))
-    ['a', 'b']
-    """
-    began = time.perf_counter()
-    due, done = began + FIRST, 0
-    for part in parts:
-        yield part
-        done, now = done + size(part), time.perf_counter()
-        if now >= due and done < total:
-            due = now + BETWEEN
-            notify(f"{done:,} of {total:,} {what}, about {duration((now - began) * (total / done - 1))} left")
 
 
 def duration(seconds: float) -> str:

@@ -196,10 +196,9 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
     resized = size is not None and info.bytes_in_memory(size) <= MEMORY_BUDGET
     (w, h), (W, H) = info.minimum, info.maximum
     on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
-    if spec.storage == "disk":
-        return images
-    if spec.storage == "auto" and not (small or resized):
-        notify(f"{on_disk} (--data.storage memory loads them)")
+    if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):
+        if spec.storage == "auto":
+            notify(f"{on_disk} (--data.storage memory loads them)")
         return images
     try:
         decoding = replace(decoding, bits=spec.bits or 16)
