@@ -195,9 +195,7 @@ def find_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
     if not found:
         raise UserError(f"{path} has no checkpoint yet; wait for the first checkpoint, or train again")
     if step is not None and step not in found:
-        remedy = (
-            f"choose one of the steps {', '.join(map(str, found))} (--keep-checkpoints: how many a run keeps)"
-        )
+        remedy = f"choose one of the steps {', '.join(map(str, found))} (--keep-checkpoints: how many a run keeps)"
         raise UserError(f"{path} has no checkpoint of step {step}; {remedy}")
     return found[max(found) if step is None else step]
 
