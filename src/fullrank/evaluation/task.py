@@ -194,7 +194,7 @@ def overlap(model: Model, test: AnyImages) -> tuple[str, str]:
         return f"the overlap with the images of pretraining was not counted ({error})", ""
     count, readable = count_overlap(test, pretraining, channels=model.preprocess.channels)
     line = f"{count:,} of {readable:,} test images are also among the {len(pretraining):,} images of pretraining"
-    caveat = f" But {count:,} of the test images are images of pretraining, which favours the backbone."
+    caveat = f" Note: {count:,} of the test images are images of pretraining, which favours the backbone."
     return line if readable else "", caveat if count else ""
 
 
