@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli import pretrain as command
+from fullrank.images import Images
 from fullrank.methods import BackboneConfig
 from fullrank.recipes import RECIPES, Recipe, resolve, with_objective
 from fullrank.run import Run
@@ -87,6 +88,13 @@ def test_a_flag_with_the_value_of_the_recipe_is_given_too(parsed):
     assert (got.optimizer.lr, got.hyper["invariance"]) == (0.3, 1.0)
 
 
+def test_the_word_balanced_gives_the_balanced_weight_of_the_final_batch(parsed):
+    got, _ = parsed("stl10-frossl-fork", "--hyper.invariance", "balanced", "--batch-size", "64")
+    assert got.hyper["invariance"] == 4 * 64 / 1024
+    got, _ = parsed("stl10-frossl-fork", "--hyper.variance=balanced", "--hyper.no-log")
+    assert got.hyper["variance"] == 255 / 1024**2
+
+
 def test_a_file_and_a_folder_are_recipes_too(parsed, fullrank, photos, tmp_path):
     _, out, _ = fullrank("recipes", "stl10-frossl-fork")
     (tmp_path / "mine.json").write_text(json.dumps(json.loads(out) | {"epochs": 7}))
@@ -132,7 +140,7 @@ def test_a_run_is_resumed_with_its_recipe_and_free_fields(parsed, run):
         ("no/such/folder", "neither a recipe nor a path that exists"),
         ("digits --data no/such/folder", "no file or folder 'no/such/folder'"),
         ("texts", "contains no images"),
-        ("digits --batch_size 5000 --optimizer.lr 0.005", "set --batch_size 719"),
+        ("digits --batch_size 5000 --optimizer.lr 0.005", "set --batch-size 719"),
         ("digits --machine.accelerator tpu9", "tpu9"),
         ("digits --out texts", "texts"),
         ("digits --resume-or-start", "--out RUN"),
@@ -204,6 +212,16 @@ def test_a_preview_is_written_to_out(fullrank, tmp_path):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert (status, err.splitlines()[-1]) == (0, f"views: {tmp_path / 'look.png'}")
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_preview_decodes_few_images_and_is_that_of_images_in_memory(fullrank, tmp_path, monkeypatch):
+    opened, of_images = set(), Images.open
+    monkeypatch.setattr(Images, "open", lambda images, k: (opened.add(images.name(k)), of_images(images, k))[1])
+    for name, storage in (("few", "auto"), ("all", "memory")):
+        words = ("--preview", "--data.storage", storage, "--out", tmp_path / f"{name}.png")
+        assert fullrank("pretrain", "digits", *words)[0] == 0
+        assert (len(opened) < 600) == (name == "few")
+    assert (tmp_path / "few.png").read_bytes() == (tmp_path / "all.png").read_bytes()
 
 
 def test_a_preview_names_the_files_that_cannot_be_read(fullrank, photos, tmp_path):

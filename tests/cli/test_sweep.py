@@ -41,6 +41,8 @@ def test_cells_run_as_jobs_and_a_later_call_compares_what_validation_chose(fullr
         status, _, err = fullrank(*command, "--cell", cell)
         assert status == 0
         assert "done" in err
+    other = fullrank(*[5e-3 if word == 1e-2 else 128 if word == 256 else word for word in command], "--list")[1]
+    assert [line.split("\t")[1] for line in other.splitlines()] == ["occupied", "to run"]
     monkeypatch.setattr(sweeping, "MOST_REPORTED", 0)
     status, out, err = fullrank(*command)
     assert status == 0

@@ -123,7 +123,8 @@ def test_a_collapsed_network_never_wins(images, value):
 def test_all_models_receive_the_same_views_whatever_the_batch(images):
     parts = sample_parts({"train": images, "test": replace(images, groups=torch.arange(400) // 10)}, 120, seed=3)
     devices = (Device(batch_size=size, accelerator="cpu") for size in (500, 7))
-    (whole, groups), (pieces, _) = (embed_views(STABLE, parts, each, DecodeErrors(), seed=1) for each in devices)
+    how = {"seed": 1, "notify": print}
+    (whole, groups), (pieces, _) = (embed_views(STABLE, parts, each, DecodeErrors(), **how) for each in devices)
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(whole, pieces, strict=True))
     assert len(groups) == len(whole.X) == 120
     assert not torch.equal(whole.first, whole.second)

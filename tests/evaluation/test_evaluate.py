@@ -249,6 +249,8 @@ def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve
     assert [s.settings["labels"] for s in found.scores if s.metric == "accuracy"] == [1, 2, 5, 10]
     count, total = found.statement.split("; ")[-1].split(" test images are also among the ")[0].split(" of ")
     assert 0 < int(count) < int(total) == found.test_images
+    judged = fullrank.evaluate(run.path, labelled=some, probes=["knn"], store=False)
+    assert f"Note: {count} of the test images are images of pretraining" in judged.verdict
     with pytest.raises(UserError, match="give one of them"):
         fullrank.evaluate(run.path, some, labelled=some)
 

@@ -168,7 +168,7 @@ def test_equal_pixels_overlap_whatever_the_names_and_formats(tmp_path, digits):
         Image.fromarray(pixels[number]).save(tmp_path / "test" / f"photo{number}.bmp")
     (tmp_path / "test" / "broken.png").write_bytes(b"no image")
     test, pretraining = (open_images(str(tmp_path / name))["all"] for name in ("test", "pretraining"))
-    assert count_overlap(test, pretraining, channels=3) == 2
+    assert count_overlap(test, pretraining, channels=3)[0] == 2
     tall = digits.subset(range(4))
     wide = replace(tall, pixels=tall.pixels.reshape(4, 1, 4, 16))
-    assert [count_overlap(tall, other, channels=1) for other in (wide, tall)] == [0, 4]  # the shape counts
+    assert [count_overlap(tall, other, channels=1)[0] for other in (wide, tall)] == [0, 4]  # the shape counts

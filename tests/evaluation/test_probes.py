@@ -284,6 +284,8 @@ def test_one_of_several_learning_rates_is_chosen_on_held_out_features(data):
     assert "chosen from" in found.note
     with pytest.raises(UserError, match="ten labels of a class"):
         evaluation.gradient_probe(X[:18], y[:18], X_test, protocol)
+    with pytest.raises(UserError, match="or two groups of images"):
+        evaluation.gradient_probe(X, y, X_test, protocol, groups=y)  # every class is one group
 
 
 def test_passes_take_the_place_of_the_features_in_each_epoch(data):

@@ -63,10 +63,20 @@ def test_links_out_of_the_folder_are_followed_only_on_request(write):
     images = open_images(folder)["all"]
     assert names(images) == ["cat/a.png", "dog/b.png"]
     assert "2 symbolic links lead out of the folder" in images.notes[0]
-    assert "--data.follow_links" in images.notes[0]
+    assert "--data.follow-links" in images.notes[0]
     followed = open_images(folder, Reading(follow_links=True))["all"]
     assert names(followed) == ["cat/a.png", "cat/file.png", "dog/b.png", "emu/secret.png"]
     assert not any("symbolic" in note for note in followed.notes)
+
+
+def test_class_folders_in_two_places_are_train_and_test_by_two_links(write, tmp_path):
+    places = {"train": write("cat/a.png", "dog/b.png"), "test": write("dog/c.png", folder="elsewhere")}
+    (tmp_path / "both").mkdir()
+    for split, place in places.items():
+        (tmp_path / "both" / split).symlink_to(place)
+    splits = open_images(tmp_path / "both", Reading(follow_links=True))
+    found = {split: [images.classes[label] for label in images.labels] for split, images in splits.items()}
+    assert found == {"train": ["cat", "dog"], "test": ["dog"]}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from fullrank.errors import UserError
 from fullrank.images import Reading, open_images
-from fullrank.images.source_uri import open_once
+from fullrank.images.source_uri import absolute_source, open_once
 
 
 def message(source, split=None, **options):
@@ -52,3 +52,13 @@ def test_a_source_is_read_once_inside_open_once(write, monkeypatch):
         assert open_images(folder, Reading(test="val"))["all"] is first
         assert len(open_images(folder, Reading(max_pixels=9))["all"]) == 3
     assert len(open_images(folder)["all"]) == 3
+
+
+def test_a_path_with_dots_is_the_plain_path_unless_a_link_leads_elsewhere(tmp_path, monkeypatch):
+    for name in ("photos", "here", "far/deep", "far/photos"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "deep")
+    monkeypatch.chdir(tmp_path / "here")
+    assert absolute_source("folder:../photos") == f"folder:{tmp_path / 'photos'}"
+    (tmp_path / "here" / "photos").mkdir()
+    assert absolute_source("link/../photos") == f"{tmp_path}/here/link/../photos"  # that is far/photos

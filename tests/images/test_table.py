@@ -64,7 +64,7 @@ def cells(n=4):
 def test_the_only_column_of_bytes_is_the_image_column(tmp_path):
     with pytest.raises(ImageDecodeError, match="identify"):
         open_images(save(tmp_path, picture=[b"no image"] * 3, n=[1, 2, 3]))["all"].open(0)
-    with pytest.raises(UserError, match=r"2 image columns \(a, b\).*--data\.image_column"):
+    with pytest.raises(UserError, match=r"2 image columns \(a, b\).*--data\.image-column"):
         open_images(save(tmp_path, a=[b"no image"] * 3, b=[b"no image"] * 3))
     assert len(open_images(tmp_path / "x.parquet", Reading(image_column="b"))["all"]) == 3
     with pytest.raises(UserError, match="no image column"):
@@ -79,7 +79,7 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
         options = {"compression": "zstd", "use_dictionary": dictionary}
         pq.write_table(pa.table({"image": zeros}), tmp_path / "x.parquet", **options)
         assert (tmp_path / "x.parquet").stat().st_size < 2**16
-        with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
+        with pytest.raises(UserError, match=r"expands.*--data\.max-expansion"):
             open_images(tmp_path / "x.parquet")
     monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     images = open_images(tmp_path / "x.parquet", Reading(max_expansion=10**6))["all"]
@@ -93,7 +93,7 @@ def test_a_stream_that_expands_beyond_what_its_metadata_say_is_refused(tmp_path,
     pq.write_table(pa.table({"image": [{"bytes": bytes(2**18), "path": None}] * 64}), path)  # one value, 64 references
     assert pq.read_metadata(path).row_group(0).total_byte_size < 2**19
     rows = open_stream(str(path), split="all").iterate(seed=0)
-    with pytest.raises(UserError, match=r"expands.*--data\.max_expansion"):
+    with pytest.raises(UserError, match=r"expands.*--data\.max-expansion"):
         next(rows)
 
 

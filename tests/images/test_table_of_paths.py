@@ -71,7 +71,7 @@ def test_columns_are_named_and_other_names_are_refused(csv):
 def test_a_table_without_labels_says_how_to_name_them(csv):
     images = open_images(csv("file,species", "photos/0.png,emu", "photos/1.png,owl"))["all"]
     assert images.labels.tolist() == [-1, -1]
-    assert any("--data.label_column NAME" in note and "species" in note for note in images.notes)
+    assert any("--data.label-column NAME" in note and "species" in note for note in images.notes)
 
 
 @pytest.mark.parametrize(

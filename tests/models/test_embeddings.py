@@ -11,6 +11,7 @@ from torch import nn
 
 from fullrank.evaluation import extract_features
 from fullrank.images import DecodeErrors, Device, Preprocess, open_images
+from fullrank.models import features
 from fullrank.models.embed import write_embeddings as write
 from fullrank.models.features import embedded_batches
 
@@ -69,6 +70,15 @@ def test_unlabelled_images_have_null_labels_and_unreadable_images_no_row(tmp_pat
     assert table["label"].null_count == 11
     assert [name.split(".")[0][-2:] for name in table["name"].to_pylist()] == [f"{i:02}" for i in range(12) if i != 5]
     assert list(errors.reasons) == [name for name in errors.reasons if name.endswith("05.png")] != []
+
+
+def test_long_work_tells_its_progress_and_short_work_does_not(digits, monkeypatch):
+    lines = []
+    extract_features(nn.Flatten(), digits, GREY, SMALL, notify=lines.append)
+    assert not lines
+    monkeypatch.setattr(features, "BETWEEN", 0)
+    extract_features(nn.Flatten(), digits, GREY, SMALL, notify=lines.append)
+    assert [line.partition(",")[0] for line in lines] == [f"{done} of 100 images" for done in (30, 60, 90)]
 
 
 def test_a_backbone_that_changes_leaves_no_file(tmp_path, digits):

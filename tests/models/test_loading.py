@@ -51,6 +51,8 @@ def test_a_run_is_found_in_the_folder_of_runs_and_printed_as_one_line(copy, tmp_
     monkeypatch.chdir(tmp_path)
     model = fullrank.load("w4-s0")
     assert (model.path, fullrank.load("w4-s0@11").step) == (Path("runs/w4-s0"), 11)
+    (tmp_path / "w4-s0").mkdir()  # another folder of this name
+    assert (fullrank.load("w4-s0").path, fullrank.load("w4-s0@11").step) == (Path("runs/w4-s0"), 11)
     assert str(model).count("\n") == 0
     assert len(str(model)) < 200
 

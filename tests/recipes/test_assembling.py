@@ -65,7 +65,7 @@ STREAM = recipes.DataConfig(channels=1, storage="streaming")
     [
         ({"views": (ViewConfig(count=1),)}, "give --views.0.count 2"),
         ({"objective": "vicreg", "hyper": {}}, "takes exactly 2 views, got 3"),
-        ({"machine": recipes.MachineConfig(devices=3)}, "give --batch_size a multiple of 3"),
+        ({"machine": recipes.MachineConfig(devices=3)}, "give --batch-size a multiple of 3"),
         ({"data": recipes.DataConfig(channels=1, std=(0.0,))}, "expected positive values"),
         ({"data": recipes.DataConfig(channels=1, mean=(0.5, 0.5))}, "--data: mean is (0.5, 0.5), expected 1 values"),
         (
@@ -87,7 +87,7 @@ def test_parts_that_do_not_fit_are_an_error_that_names_what_to_change(change, ex
 
 def test_fewer_images_than_a_batch_are_an_error():
     check_num_images(TINY, 8)
-    with pytest.raises(UserError, match="set --batch_size 3, or add images"):
+    with pytest.raises(UserError, match="set --batch-size 3, or add images"):
         check_num_images(TINY, 7)
 
 

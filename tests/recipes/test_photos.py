@@ -66,7 +66,7 @@ def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
 def test_the_explanation_is_of_the_recipe_that_runs():
     found = resolve(recipe(), {"batch_size": 48, "epochs": 3})
     text = "\n".join(explain_photos_recipe(found, info()))
-    for words in ("10,000", "--batch_size 48", "--epochs 3", "narrow", "--views.0.size", "--backbone.name"):
+    for words in ("10,000", "--batch-size 48", "--epochs 3", "narrow", "--views.0.size", "--backbone.name"):
         assert words in text
 
 

@@ -54,7 +54,7 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
         words = f"^out of memory with {tried} images in one forward pass; give "
         with pytest.raises(UserError, match=words) as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
-        micro_batch = int(re.search(r"--machine\.micro_batch (\d+)", str(failure.value))[1])
+        micro_batch = int(re.search(r"--machine\.micro-batch (\d+)", str(failure.value))[1])
         assert micro_batch == half
     run, output = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}

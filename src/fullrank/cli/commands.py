@@ -188,7 +188,7 @@ def choose(
     Args:
         models: run directories, RUN@STEP, timm:NAME, timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH; two or more.
         data: source of the images; by default that of the first run, or the labelled images.
-        labelled: source of labelled images, by which the order is checked; --data.label_column describes it.
+        labelled: source of labelled images, by which the order is checked; --data.label-column describes it.
         images: number of images to measure, chosen at random.
         split: name of the split to choose from; by default all splits.
         out: write all numbers to FILE.json, a table to FILE.csv; one or several files.

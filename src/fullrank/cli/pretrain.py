@@ -30,10 +30,10 @@ Objectives: {objectives}
 import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -45,7 +45,7 @@ from fullrank.images.source_uri import open_once
 from fullrank.models.initial_weights import resolve_with_init
 from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import RECIPES, Recipe, import_code, import_function, read_recipe, resolve, to_dict
-from fullrank.recipes.recipe import flatten
+from fullrank.recipes.recipe import balanced_weights, flatten
 from fullrank.recipes.resolve import PHOTOS, find_recipe
 from fullrank.recipes.rules import plain_fields, with_view_groups
 from fullrank.recipes.user_code import find_builder, find_objective, keywords
@@ -162,6 +162,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
     shape = with_view_groups(resolve(base or Recipe(), chosen), words)
     shape = import_code(shape if "trust" in words else replace(shape, custom_transforms=()), "trust" in words, notify)
     Hyper: Any = keywords(find_objective(shape.objective))
+    weights: Any = [(name, float | Literal["balanced"], shape.hyper[name]) for name in balanced_weights(shape)]
+    Hyper = make_dataclass(Hyper.__name__, weights, bases=(Hyper,), frozen=True, kw_only=True)
     MethodOptions: Any = keywords(find_builder(shape.method_builder, shape.objective))
 
     @dataclass(frozen=True)

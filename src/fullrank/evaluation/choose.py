@@ -90,7 +90,7 @@ def choose(
     candidates = []
     for model in loaded:
         notify(f"{model.name}: embedding {sum(map(len, chosen.values())):,} images and two views of each")
-        sample, groups = embed_views(model, chosen, device, errors, seed=seed)
+        sample, groups = embed_views(model, chosen, device, errors, seed=seed, notify=notify)
         halves = list(random_halves(groups, seed=seed))
         if len(sample.X) < LEAST or min(half.sum() for half in halves) < LEAST // 4:
             few = f"{source} has {len(sample.X)} readable images, in few groups"
@@ -120,7 +120,7 @@ def shared_view(channels: int, size: int) -> ViewConfig:
 
 
 def embed_views(
-    model: Model, parts: Mapping[str, AnyImages], device: Device, errors: DecodeErrors, *, seed: int
+    model: Model, parts: Mapping[str, AnyImages], device: Device, errors: DecodeErrors, *, seed: int, notify: Notify
 ) -> tuple[Sample, Int64[np.ndarray, " n"]]:
     """Return the features of images and of two views of each, and the groups of the images. The views do not depend on
     the model.
@@ -132,7 +132,7 @@ def embed_views(
     groups = []
     for number, images in enumerate(parts.values()):
         params = transform.make_params(seed, number, len(images))
-        for batch, X in embedded_batches(model.backbone, images, preprocess, device, errors):
+        for batch, X in embedded_batches(model.backbone, images, preprocess, device, errors, notify):
             own = replace(params, uniforms=params.uniforms[:, batch.indices])
             with torch.inference_mode():
                 views = transform(batch.pixels.to(X.device), own)[0]

@@ -150,7 +150,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     if choices.supervised:
         training = SupervisedTraining.of(task, model, choices.protocols.supervised)
         task.notify(f"{SUPERVISED}: {training.protocol.epochs} epochs")
-        _, prediction = training.run(model.untrained(), seed=choices.seed)
+        _, prediction = training.run(model.untrained(), seed=choices.seed, notify=task.notify)
         settings = settings_of(training.protocol)
         outcomes += score_predictions(SUPERVISED, "supervised", settings, [prediction], training.target)
     first = sets[0]
@@ -160,6 +160,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     shots = [s for s in found.scores if (s.probe, s.features, s.metric) == ("few-shot", first.name, "accuracy")]
     curve = {int(str(score.settings["labels"])): score.value for score in shots}
     sentence = verdict(found.comparisons, curve, *accuracy_during_training(model))
+    sentence += task.caveat if sentence else ""
     return replace(found, left_out=(*found.left_out, *left_out), verdict=sentence)
 
 

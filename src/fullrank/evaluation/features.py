@@ -117,7 +117,7 @@ def feature_sets(networks: Iterable[Network], task: Task, *, seed: int) -> Itera
     for network in networks:
         task.progress(f"{network.name}: features")
         train, test = (
-            extract_features(network.module, images, network.preprocess, task.device, task.errors)
+            extract_features(network.module, images, network.preprocess, task.device, task.errors, task.notify)
             for images in (task.splits.train, task.splits.test)
         )
         train, test = (select_dimensions(features, network.dimensions) for features in (train, test))

@@ -27,6 +27,7 @@ from fullrank.images import Device, MemoryImages, Preprocess, Reading, as_images
 from fullrank.images.load import load_preprocessed
 from fullrank.models import Model, load, resolve_device
 from fullrank.models.export import CARD, CONFIG, WEIGHTS, check_folder, write_hub_folder
+from fullrank.models.features import with_progress
 from fullrank.models.model import ModelLike, with_depth
 from fullrank.models.model_images import Data
 from fullrank.training.config import ScheduleConfig
@@ -110,7 +111,7 @@ def finetune(
             count = f"training {sum(map(len, trained.values())) + 1} of {seeds * len(starts)}"
             notify(f"{count}: seed {number}, from {name}, {training.protocol.epochs} epochs")
             network = build(number)
-            head, prediction = training.run(network, seed=number)
+            head, prediction = training.run(network, seed=number, notify=notify)
             trained[name].append(prediction)
             first = first or [network, head]
     settings, target = settings_of(training.protocol), training.target
@@ -121,7 +122,7 @@ def finetune(
     ]
     read = len(training.train), len(training.test)
     evaluation = task.evaluation(loaded, outcomes, target, read, seed=seed, seeds=True)
-    evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons))
+    evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons) + task.caveat)
     if out is not None:
         network, head = first
         about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "init"))
@@ -163,7 +164,7 @@ class SupervisedTraining:
         """The labels of the labelled test images."""
         return Target.of(self.test, labelled_rows(self.test))
 
-    def run(self, network: nn.Module, *, seed: int) -> tuple[nn.Linear, Prediction]:
+    def run(self, network: nn.Module, *, seed: int, notify: Notify = silent) -> tuple[nn.Linear, Prediction]:
         """Train a network, in place, with a new linear classifier, and return the classifier and its predictions.
 
         The loss is the cross-entropy; for multi-label images, the mean binary cross-entropy of the classes,
@@ -173,6 +174,7 @@ class SupervisedTraining:
         Args:
             network: the network.
             seed: seed of the classifier, the order of the images, the crops and dropout.
+            notify: receives the progress.
         """
         protocol, device, images, labelled = self.protocol, self.device, self.train, labelled_rows(self.train)
         labels, loss = images.labels, partial(cross_entropy, label_smoothing=protocol.smoothing)
@@ -194,7 +196,7 @@ class SupervisedTraining:
             factor = partial(lr_factor, ScheduleConfig(warmup=max(total // 20, 1)), steps_per_epoch=1, total=total)
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
             network.train()
-            for epoch in range(protocol.epochs):
+            for epoch in with_progress(range(protocol.epochs), protocol.epochs, "epochs", notify):
                 order = labelled[torch.randperm(len(labelled))]
                 for step, rows in enumerate(order.tensor_split(steps), start=epoch * steps):
                     params = transform.make_params(seed, step, len(rows))

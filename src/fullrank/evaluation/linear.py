@@ -260,7 +260,7 @@ def gradient_probe(
         seed: seed of the order of the features.
 
     Raises:
-        UserError: there are several learning rates, and no class has ten labels to hold one out.
+        UserError: there are several learning rates, and no class has ten labels, or two groups, to hold one out.
 
     >>> X, y = torch.tensor([[-1.0], [1.0]]), torch.tensor([0, 1])
     >>> gradient_probe(X, y, X, SgdProtocol()).logits.argmax(1).tolist()
@@ -277,8 +277,8 @@ def gradient_probe(
     held_out = held_out_tenths(y, groups=groups, seed=seed) == 0
     if len(rates) > 1:
         if not held_out.any():
-            remedy = "of which one is held out to choose the rate; give one rate, or label more images"
-            raise UserError(f"{len(rates)} learning rates need ten labels of a class, {remedy}")
+            needed = "ten labels of a class, or two groups of images, of which one is held out to choose the rate"
+            raise UserError(f"{len(rates)} learning rates need {needed}; give one rate, or label more of them")
         candidates = {rate: _Head(X, classes, protocol, rate, everything[~held_out]) for rate in rates}
     finals = {rate: _Head(X, classes, protocol, rate, everything) for rate in rates}
     for features in islice(repeat(X) if passes is None else passes, protocol.epochs):

@@ -276,7 +276,7 @@ def neighbours(
     names, splits, labels, places, features, small, digests = [], [], [], [], [], [], []
     for part, images in parts.items():
         notify(f"embedding {len(images):,} images of {part}")
-        for batch, X in embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors):
+        for batch, X in embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors, notify):
             features.append(X)
             pixels = batch.pixels.cpu()
             small.append(thumbnails(pixels))

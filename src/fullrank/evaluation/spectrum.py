@@ -66,6 +66,7 @@ class Spectra(dict[str, Spectrum]):
             cells = (f"{metrics[key].value:,.4g}" for metrics in values)
             table.add_row(metric.name, *cells, metric.better.replace("none", "–"))
         table.add_row("dimensions", *(str(spectrum.D) for spectrum in self.values()))
+        table.add_row("images", *(f"{spectrum.n:,}" for spectrum in self.values()))
         table.add_section()
         for j in range(min(LEADING, max(spectrum.D for spectrum in self.values()))):
             cells = (f"{each.eigenvalues[j]:.4g}" if j < each.D else "" for each in self.values())

@@ -34,12 +34,14 @@ class Task:
         device: Where networks run, and how images come to them.
         notify: Receives lines.
         progress: Receives the work in progress, of which the last counts.
+        caveat: A sentence for the verdict if test images are images of pretraining.
     """
 
     splits: LabelledSplits
     device: Device = field(default_factory=Device)
     notify: Notify = silent
     progress: Notify = silent
+    caveat: str = ""
 
     @cached_property
     def errors(self) -> DecodeErrors:
@@ -101,11 +103,11 @@ def open_task(
     splits = choose_splits(model, data, reading, seed=seed, train_subset=choices.train_subset)
     if reason := why_not_scorable(splits.train, splits.test, multilabel=multilabel):
         raise UserError(f"nothing can be scored: {reason}")
-    shared = overlap(model, splits.test) if elsewhere else ""
+    shared, caveat = overlap(model, splits.test) if elsewhere else ("", "")
     statement = "; ".join(filter(None, (splits.statement, shared)))
     for line in filter(None, (unfinished(model), statement)):
         notify(line)
-    return Task(replace(splits, statement=statement), device or Device(), notify)
+    return Task(replace(splits, statement=statement), device or Device(), notify, caveat=caveat)
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:
@@ -138,7 +140,7 @@ def why_not_scorable(train: AnyImages, test: AnyImages, *, multilabel: bool = Fa
             return f"the training images{of_train} have no labels; {remedy}"
         divides, needed = classes > 1, "images of two classes"
     elif not multilabel:
-        only = "which only fullrank evaluate scores; name a column of one label each with --data.label_column"
+        only = "which only fullrank evaluate scores; name a column of one label each with --data.label-column"
         return f"the images{of_train} have several labels each, {only}"
     elif train.multi_labels is None or test.multi_labels is None or tuple(train.classes) != tuple(test.classes):
         return "the training and the test images have labels of other forms or classes; give the same for both"
@@ -179,27 +181,31 @@ def accuracy_during_training(model: Model) -> tuple[dict[float, float], int]:
         return {}, 0
 
 
-def overlap(model: Model, test: AnyImages) -> str:
-    """Return how many test images are images of pretraining; empty for a model without images of its own."""
+def overlap(model: Model, test: AnyImages) -> tuple[str, str]:
+    """Return how many test images are images of pretraining, and a sentence for the verdict if there are any; empty for
+    a model without images of its own, and without a readable test image.
+    """
     if model.recipe is None:
-        return ""
+        return "", ""
     own = {"seed": model.recipe.split_seed, "train_subset": bool(model.recipe.data.subset)}
     try:
         pretraining = choose_splits(model, None, **own).train
     except UserError as error:
-        return f"the overlap with the images of pretraining was not counted ({error})"
-    count = count_overlap(test, pretraining, channels=model.preprocess.channels)
-    return f"{count:,} of {len(test):,} test images are also among the {len(pretraining):,} images of pretraining"
+        return f"the overlap with the images of pretraining was not counted ({error})", ""
+    count, readable = count_overlap(test, pretraining, channels=model.preprocess.channels)
+    line = f"{count:,} of {readable:,} test images are also among the {len(pretraining):,} images of pretraining"
+    caveat = f" Note: {count:,} of the test images are images of pretraining, which favours the backbone."
+    return line if readable else "", caveat if count else ""
 
 
-def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> int:
+def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> tuple[int, int]:
     """Return the number of test images whose decoded pixels, in `channels` channels, equal those of an image of
-    pretraining, whatever the file names and formats. Unreadable images are left out.
+    pretraining, whatever the file names and formats, and the number of test images that can be read.
 
     >>> from fullrank.images import open_images
     >>> digits = open_images("digits")["all"]
     >>> count_overlap(digits.subset(range(10)), digits.subset(range(7, 20)), channels=1)
-    3
+    (3, 10)
     """
 
     def contents(images: Images) -> Iterator[bytes]:
@@ -209,5 +215,6 @@ def count_overlap(test: AnyImages, pretraining: AnyImages, *, channels: int) -> 
                 shape = (*pixels.shape[:2], channels)  # one channel with or without an axis of its own
                 yield hashlib.blake2b(f"{shape}".encode() + pixels.tobytes(), digest_size=16).digest()
 
-    known = set(contents(as_images(pretraining)))
-    return sum(content in known for content in contents(as_images(test)))
+    tested = list(contents(as_images(test)))
+    known = set(contents(as_images(pretraining))) if tested else set()
+    return sum(content in known for content in tested), len(tested)

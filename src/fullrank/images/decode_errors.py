@@ -93,7 +93,7 @@ class DecodeErrors:
             name, reason = next(iter(self.reasons.items()))
             share = f"{self.failed} of {self.attempts} images could not be read, expected at most"
             remedy = "repair or remove these images"
-            remedy += ", or allow more: --max-error-fraction, --data.max_error_fraction" * (self.failed < self.attempts)
+            remedy += ", or allow more: --max-error-fraction, --data.max-error-fraction" * (self.failed < self.attempts)
             raise UserError(f"{share} {self.max_error_fraction:.0%}; the first is '{name}': {reason}; {remedy}")
 
     def all_gather(self) -> None:

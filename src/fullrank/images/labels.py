@@ -91,7 +91,7 @@ def read_labels(
     if reason and requested:
         raise UserError(f"{what} cannot be the labels: {reason}; name another one, or give --data.labels none")
     if reason:
-        note = f"no labels, because {what} does not look like labels: {reason} (--data.label_column NAME uses it)"
+        note = f"no labels, because {what} does not look like labels: {reason} (--data.label-column NAME uses it)"
         return unlabelled(len(values), note)
     if several:
         known = list(range(len(names))) if names else found

@@ -112,6 +112,7 @@ def _batches(
         UserError: the rows are larger than `max_expansion` times the files (and than 256 MiB).
     """
     size, prefixes = 0, tuple(f"{name}." for name in schema.names)
+    limit = max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY)
     for path in files:
         check_file(Path(path))
         with pq.ParquetFile(path) as file:
@@ -121,19 +122,19 @@ def _batches(
                 chunks = map(file.metadata.row_group(group).column, range(file.metadata.num_columns))
                 own = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(prefixes)]
                 largest = sum(chunk.total_uncompressed_size for chunk in own)
-                _check_expansion(size + largest, files, max_expansion)
+                _check_expansion(size + largest, limit, files[0], max_expansion)
                 rows = min(max(BATCH_BYTES // max(largest, 1), 1), max_rows)
                 for batch in file.iter_batches(rows, row_groups=[group], columns=schema.names):
                     cast = batch.select(schema.names).cast(schema)
                     size += cast.nbytes
-                    _check_expansion(size, files, max_expansion)
+                    _check_expansion(size, limit, files[0], max_expansion)
                     yield cast
 
 
-def _check_expansion(size: int, files: Sequence[str], max_expansion: int) -> None:
-    if size > max(max_expansion * sum(os.stat(file).st_size for file in files), MAX_BYTES_IN_MEMORY):
-        remedy = "if you trust the file, increase --data.max_expansion"
-        raise UserError(f"'{files[0]}' expands to more than {max_expansion} times its size; {remedy}")
+def _check_expansion(size: int, limit: int, file: str, max_expansion: int) -> None:
+    if size > limit:
+        remedy = "if you trust the file, increase --data.max-expansion"
+        raise UserError(f"'{file}' expands to more than {max_expansion} times its size; {remedy}")
 
 
 def _write(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

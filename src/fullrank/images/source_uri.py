@@ -90,7 +90,7 @@ def _open(source: str, reading: Reading) -> dict[str, Images]:
     what, unused = NO_COLUMNS.get(kind, ("", ()))
     for flag in unused:  # a group column that was silently ignored would let one patient be in training and test images
         if (name := getattr(reading, flag)) is not None:
-            raise UserError(f"--data.{flag} is {name}, but {source} is {what}, which has no columns; leave it out")
+            raise UserError(f"data.{flag} is {name}, but {source} is {what}, which has no columns; leave it out")
     if kind == "images":
         return open_folder(source, root, files, reading, notes)
     if kind == "tar":
@@ -128,7 +128,7 @@ def find_files(path: str, scheme: str = "", *, follow_links: bool = False) -> Fo
             raise UserError(f"'{path}' is a file of another kind; give {sources} (unpack other archives first)")
         return Found(root.parent, [root.name], kind)
     files, links_out = walk(root, EXTENSIONS | {".parquet", ".arrow", ".tar"}, follow_links=follow_links)
-    links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow_links)"
+    links = f"{links_out} symbolic links lead out of the folder and are not followed (--data.follow-links)"
     notes = (links,) if links_out else ()
     by_kind: dict[str, list[str]] = {}
     for file in files:
@@ -174,8 +174,9 @@ def absolute_source(source: str) -> str:
     path = os.path.expanduser(rest)
     if source == MEMORY or scheme not in ("", "folder", "parquet") or not os.path.exists(path):
         return source
-    # not os.path.abspath, because `link/..` need not be the folder that contains the link
-    absolute = str(Path(path).absolute())
+    # `link/..` need not be the folder that contains the link
+    absolute, plain = str(Path(path).absolute()), os.path.abspath(path)
+    absolute = plain if os.path.exists(plain) and os.path.samefile(plain, absolute) else absolute
     return f"{scheme}:{absolute}" if scheme else absolute
 
 

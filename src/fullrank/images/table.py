@@ -84,7 +84,7 @@ def choose_columns(columns: Features, source: str, reading: Reading) -> Columns:
         UserError: a column does not exist or has the wrong type, or there are no or several image columns.
     """
     if reading.labels == "folders":
-        raise UserError(f"data.labels is folders, but {source} is a table; give auto or none, or --data.label_column")
+        raise UserError(f"data.labels is folders, but {source} is a table; give auto or none, or --data.label-column")
     for flag in ("image_column", "label_column", "group_column", "split_column"):
         if (name := getattr(reading, flag)) is None:
             continue
@@ -119,7 +119,7 @@ def _find_images(columns: Features, source: str) -> str:
     if len(found) == 1:
         return found[0]
     count = f"{len(found)} image columns ({', '.join(found)})" if found else "no image column"
-    raise UserError(f"{source} has {count}; its columns are {', '.join(columns)}; name one with --data.image_column")
+    raise UserError(f"{source} has {count}; its columns are {', '.join(columns)}; name one with --data.image-column")
 
 
 def _rows(table: Dataset, column: str, split: str) -> Rows:
@@ -183,7 +183,7 @@ def _read_labels(tables: Mapping[str, Dataset], names: Mapping[str, str | None],
     kinds = {split: tables[split].features[name] for split, name in names.items() if name is not None}
     if not kinds:
         columns, known = ", ".join(next(iter(tables.values())).features), " or ".join((*LABELS, *OTHER_LABELS))
-        note = f"no labels: no column is called {known} (--data.label_column NAME; its columns are {columns})"
+        note = f"no labels: no column is called {known} (--data.label-column NAME; its columns are {columns})"
         return unlabelled(sum(map(len, tables.values())), *([note] if reading.labels == "auto" else []))
     what = f"column '{next(name for name in names.values() if name is not None)}'"
     named = {split: given for split, kind in kinds.items() if (given := class_names(kind))}

@@ -46,9 +46,8 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
         network = timm.create_model(config.name, **arguments)
     except Exception as error:  # timm raises exceptions of many types
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise UserError(
-            f"backbone '{config.name}' cannot be built with {config.arguments} ({reason}); fix backbone.arguments"
-        ) from error
+        failed = f"backbone '{config.name}' cannot be built with {config.arguments} ({reason})"
+        raise UserError(f"{failed}; fix backbone.arguments") from error
     if config.stem == "small":
         use_small_stem(network, config.name)
     if not config.last_residual:
@@ -63,15 +62,13 @@ def check_name(name: str) -> None:
         UserError: timm has none.
     """
     if not timm.is_model(name):
-        raise UserError(
-            f"unknown backbone '{name}'; choose a timm model such as resnet18{suggest(name, timm.list_models())}"
-        )
+        hint = suggest(name, timm.list_models())
+        raise UserError(f"unknown backbone '{name}'; choose a timm model such as resnet18{hint}")
     try:
         timm.get_pretrained_cfg(name)
     except RuntimeError as error:  # an unknown tag: NAME.TAG
-        raise UserError(
-            f"unknown backbone '{name}' ({error}); choose a timm model such as {name.partition('.')[0]}"
-        ) from error
+        remedy = f"choose a timm model such as {name.partition('.')[0]}"
+        raise UserError(f"unknown backbone '{name}' ({error}); {remedy}") from error
 
 
 def use_small_stem(network: nn.Module, name: str) -> None:
@@ -83,9 +80,8 @@ def use_small_stem(network: nn.Module, name: str) -> None:
         UserError: the network is not a timm ResNet, or its stem has three convolutions.
     """
     if not (isinstance(network, ResNet) and isinstance(network.conv1, nn.Conv2d)):
-        raise UserError(
-            f"backbone.stem 'small' needs one of timm's plain ResNets, got backbone '{name}'; use 'standard'"
-        )
+        needed = "needs one of timm's plain ResNets"
+        raise UserError(f"backbone.stem 'small' {needed}, got backbone '{name}'; use 'standard'")
     old = network.conv1
     network.conv1 = nn.Conv2d(old.in_channels, old.out_channels, kernel_size=3, stride=1, padding=1, bias=False)
     nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")  # as in timm
@@ -163,9 +159,8 @@ def last_block(network: nn.Module, name: str) -> BasicBlock | Bottleneck:
     """
     block = list(network.get_submodule("layer4").children())[-1] if isinstance(network, ResNet) else None
     if not isinstance(block, BasicBlock | Bottleneck):
-        raise UserError(
-            f"the last residual block is defined only for timm's ResNets, got backbone '{name}'; choose resnet18"
-        )
+        needed = "the last residual block is defined only for timm's ResNets"
+        raise UserError(f"{needed}, got backbone '{name}'; choose resnet18")
     return block
 
 
@@ -222,7 +217,6 @@ def feature_dim(network: nn.Module) -> int:
     """
     features = getattr(network, "head_hidden_size", None) or getattr(network, "num_features", None)
     if not isinstance(features, int):
-        raise UserError(
-            f"{type(network).__name__} does not say how many features it has; set network.num_features in its function"
-        )
+        remedy = "set network.num_features in its function"
+        raise UserError(f"{type(network).__name__} does not say how many features it has; {remedy}")
     return features

@@ -198,7 +198,7 @@ def build_dino(
     if temperature_warmup:
         last = hyperparameters(objective).get("teacher_temperature")
         if last is None:
-            has_none = "but the objective has no teacher_temperature; give --method.temperature_warmup 0"
+            has_none = "but the objective has no teacher_temperature; give --method.temperature-warmup 0"
             raise UserError(f"method.temperature_warmup is {temperature_warmup}, {has_none}")
         warmup = partial(linear_warmup, length=temperature_warmup, first=first_temperature, last=last)
         method.schedules = {"teacher_temperature": warmup}

@@ -47,7 +47,7 @@ def embed(
         reading: how the source is read, such as the columns of a table.
         device: where the backbone runs, and how images come to it.
         overwrite: replace an existing file.
-        notify: receives a line when a file is complete, and one for each image that cannot be read.
+        notify: receives the progress, a line when a file is complete, and one for each image that cannot be read.
 
     Returns:
         `Features`, with `X` (n, D), `labels`, `names` and `classes`; or the path of the file.
@@ -65,7 +65,7 @@ def embed(
     loaded = load(model)
     images = one_split(loaded, data, split, reading)
     loaded, errors = with_depth(loaded, images), DecodeErrors(max_error_fraction=device.max_error_fraction)
-    batches = embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors)
+    batches = embedded_batches(loaded.backbone, images, loaded.preprocess, device, errors, notify)
     if out is None:
         result: Any = join(batches, images)
     else:

@@ -97,9 +97,8 @@ def export_onnx(model: Model, path: Path | str, *, overwrite: bool = False) -> f
         import onnxruntime
         import onnxscript  # noqa: F401  torch.onnx needs it
     except ModuleNotFoundError as missing:
-        raise UserError(
-            f"export to ONNX needs {missing.name}, which is not installed; run: pip install 'fullrank[onnx]'"
-        ) from missing
+        needed = f"export to ONNX needs {missing.name}, which is not installed"
+        raise UserError(f"{needed}; run: pip install 'fullrank[onnx]'") from missing
     network = copy.deepcopy(model.backbone).cpu().eval()
     C, S = model.preprocess.channels, model.preprocess.size
     images = torch.randn(3, C, S, S, generator=torch.Generator().manual_seed(0))

@@ -1,19 +1,24 @@
 """The features of a frozen backbone, batch by batch; a network is the same after it."""
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int8, Int64
 from torch import Tensor, nn
 
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Preprocess, as_images, iterate_batches
 from fullrank.models.model import resolve_device
 from fullrank.models.weights import hash_weights
+from fullrank.recipes.forecast import duration
 
 CPU = Device(accelerator="cpu", batch_size=512)
+# Seconds of work before its progress is told, and between two lines about it.
+BETWEEN = 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def extract_features(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
+    notify: Notify = silent,
 ) -> Features:
     """Return the float32 features of all readable images, in order; arguments and errors are those of
     `embedded_batches`.
@@ -55,7 +61,7 @@ def extract_features(
     >>> extract_features(nn.Flatten(), digits, Preprocess(1, 8, (0.5,), (0.5,))).X.shape
     torch.Size([1797, 64])
     """
-    return join(embedded_batches(backbone, images, preprocess, device, errors), images)
+    return join(embedded_batches(backbone, images, preprocess, device, errors, notify), images)
 
 
 def join(batches: Iterable[tuple[MemoryImages, Tensor]], images: Images | MemoryImages) -> Features:
@@ -78,6 +84,7 @@ def embedded_batches(
     preprocess: Preprocess,
     device: Device = CPU,
     errors: DecodeErrors | None = None,
+    notify: Notify = silent,
 ) -> Iterator[tuple[MemoryImages, Float[Tensor, "n D"]]]:
     """Yield each batch of readable images with its float32 features, in order.
 
@@ -90,6 +97,7 @@ def embedded_batches(
         preprocess: resizes and normalises the images.
         device: where the backbone runs, and how images come to it.
         errors: records images that cannot be read; by default only their share is limited, as `device` says.
+        notify: receives the progress of work that takes longer than some seconds.
 
     Raises:
         AssertionError: the backbone changed during the extraction.
@@ -97,7 +105,8 @@ def embedded_batches(
     """
     where, empty = resolve_device(device.accelerator), True
     with verify_frozen(backbone.to(where)):
-        for batch in preprocessed_batches(images, preprocess, device, errors):
+        batches = preprocessed_batches(images, preprocess, device, errors)
+        for batch in with_progress(batches, len(images), "images", notify):
             empty = False
             with torch.inference_mode():  # without the yield, or the caller would be in inference mode too
                 X = backbone(preprocess.normalize(batch.pixels.to(where))).float()
@@ -117,6 +126,27 @@ def preprocessed_batches(
         return
     for rows in torch.arange(len(images)).split(device.batch_size):
         yield images.subset(rows.numpy())
+
+
+def with_progress(parts: Iterable[Any], total: int, what: str, notify: Notify) -> Iterator[Any]:
+    """Yield the parts of some work, and tell now and then how much of it is done and how long the rest takes.
+
+    Args:
+        parts: the parts; each counts as its length, or as one.
+        total: the number of everything.
+        what: what is counted, such as "images".
+        notify: receives a line after a part, at most one in `BETWEEN` seconds.
+
+    >>> list(with_progress("ab", 2, "letters", print))
+    ['a', 'b']
+    """
+    done, began = 0, (said := time.perf_counter())
+    for part in parts:
+        yield part
+        done, now = done + (len(part) if hasattr(part, "__len__") else 1), time.perf_counter()
+        if now - said >= BETWEEN and done < total:
+            said = now
+            notify(f"{done:,} of {total:,} {what}, about {duration((now - began) * (total / done - 1))} left")
 
 
 @contextmanager

@@ -135,7 +135,11 @@ def parse_model(text: str) -> ModelName:
     if scheme in SCHEMES and rest:
         return ModelName(scheme, rest)
     path, _, step = text.rpartition("@")
-    for folder in ("", "runs/"):  # where runs are by default
+
+    def is_run(folder: str) -> bool:
+        return any(os.path.isfile(f"{folder}{name}/recipe.json") for name in (text, path))
+
+    for folder in sorted(("", "runs/"), key=is_run, reverse=True):  # a folder that is no run does not hide runs/NAME
         if text and os.path.isdir(folder + text):
             return ModelName("run", folder + text)
         if path and os.path.isdir(folder + path):
@@ -191,10 +195,8 @@ def find_checkpoint(path: Path, step: int | None = None) -> Checkpoint:
     if not found:
         raise UserError(f"{path} has no checkpoint yet; wait for the first checkpoint, or train again")
     if step is not None and step not in found:
-        raise UserError(
-            f"{path} has no checkpoint of step {step}; choose one of the steps {', '.join(map(str, found))} "
-            "(--keep_checkpoints decides how many checkpoints a run keeps)"
-        )
+        remedy = f"choose one of the steps {', '.join(map(str, found))} (--keep-checkpoints: how many a run keeps)"
+        raise UserError(f"{path} has no checkpoint of step {step}; {remedy}")
     return found[max(found) if step is None else step]
 
 
@@ -219,10 +221,9 @@ def load_timm(name: str, *, pretrained: bool) -> Model:
                 _cached(cfg.hf_hub_id)
             network = timm.create_model(name, pretrained=True, num_classes=0)
         except Exception as error:  # the hub raises exceptions of many types
-            raise UserError(
-                f"the weights of timm:{name} are not available ({summarize(error)}); "
-                "connect to the internet once so that they are cached, or give a RUN or file:PATH"
-            ) from error
+            failed = f"the weights of timm:{name} are not available ({summarize(error)})"
+            remedy = "connect to the internet once so that they are cached, or give a RUN or file:PATH"
+            raise UserError(f"{failed}; {remedy}") from error
     preprocess = timm_preprocess(timm.data.resolve_model_data_config(network))
     return Model(f"timm:{name}" if pretrained else f"timm-untrained:{name}", network.eval(), preprocess, spec)
 
@@ -268,10 +269,8 @@ def _hub_files(name: str) -> tuple[Path, Path]:
                 return folder / HUB_CONFIG, weights
         raise FileNotFoundError(f"it has no {HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}, as timm's models have")
     except Exception as error:  # the hub raises exceptions of many types
-        raise UserError(
-            f"hf-hub:{name} is not available ({summarize(error)}); check the name, connect to the internet once "
-            "so that it is cached, or give file:PATH"
-        ) from error
+        remedy = "check the name, connect to the internet once so that it is cached, or give file:PATH"
+        raise UserError(f"hf-hub:{name} is not available ({summarize(error)}); {remedy}") from error
 
 
 def _cached(repository: str, **wanted: Any) -> Path | None:
@@ -297,10 +296,9 @@ def load_file(path: Path, **given: Any) -> Model:
     if not metadata.keys() >= DESCRIPTION:
         if "backbone" in given:
             return load_outside(path, weights, metadata.get("entry", ""), **given)
-        raise UserError(
-            f"{path} does not name its network; expected a file of `fullrank export`, or the name of a timm model: "
-            "--backbone.name resnet50 (backbone='resnet50' in Python)"
-        )
+        expected = "expected a file of `fullrank export`, or the name of a timm model"
+        how = "--backbone.name resnet50 (backbone='resnet50' in Python)"
+        raise UserError(f"{path} does not name its network; {expected}: {how}")
     if given:
         raise UserError(f"{path} describes its own network, so {', '.join(given)} must be left out")
     what = f"metadata of {path}"

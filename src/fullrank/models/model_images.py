@@ -51,10 +51,8 @@ def choose_splits(
     source, config = resolve_source(model, data, reading)
     validation = 0.0 if reading.test else config.validation
     if validation and model.recipe and reading.train not in (None, model.recipe.data.reading.train):
-        raise UserError(
-            f"--train is {reading.train}, but the run's validation images are of its own training split; "
-            "give --test too, or no --train"
-        )
+        received = f"--data.train is {reading.train}, but the run's validation images are of its own training split"
+        raise UserError(f"{received}; give --data.test too, or no --data.train")
     if train_subset and not config.subset:
         raise UserError("--train-subset needs a run with data.subset, and no --data; leave it out to use all images")
     reduction: Any = {"seed": seed, "validation": validation, "subset": config.subset if train_subset else 0}

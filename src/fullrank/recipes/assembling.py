@@ -171,7 +171,7 @@ def check(recipe: Recipe) -> None:
         reason = "--probe.epochs scores the probe on all test images, but a stream keeps only some of them"
         remedy = "give --data.storage disk, or --probe.epochs without a value"
         _refuse(recipe.probe.epochs and not recipe.probe.labelled, f"{reason}; {remedy}")
-    wrong, remedy = f"a batch of {recipe.batch_size} is not divisible", f"give --batch_size a multiple of {devices}"
+    wrong, remedy = f"a batch of {recipe.batch_size} is not divisible", f"give --batch-size a multiple of {devices}"
     _refuse(recipe.batch_size % devices, f"{wrong} by {devices} devices; {remedy}")
 
 
@@ -186,6 +186,6 @@ def check_num_images(recipe: Recipe, num_images: int) -> None:
     Raises:
         UserError: there are fewer images than `batch_size`.
     """
-    remedy = f"set --batch_size {max(num_images // 2, 2)}, or add images"
+    remedy = f"set --batch-size {max(num_images // 2, 2)}, or add images"
     received = f"batch_size is {recipe.batch_size}, but there are only {num_images} training images"
     _refuse(num_images < recipe.batch_size, f"{received}; {remedy}")

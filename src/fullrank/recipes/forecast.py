@@ -21,7 +21,7 @@ def forecast_run(recipe: Recipe, method: Method, num_images: int) -> list[str]:
     return [
         f"networks: {parameters}; {D_b:,} features, embeddings of {recipe.projector.dimensions(D_b):,} dimensions",
         f"length: {num_images:,} images, {epochs}, {steps * recipe.epochs:,} steps; their time is measured; "
-        f"disk: about {disk:,.0f} MB for {kept} checkpoint{'s' * (kept != 1)} (--keep_checkpoints)",
+        f"disk: about {disk:,.0f} MB for {kept} checkpoint{'s' * (kept != 1)} (--keep-checkpoints)",
     ]
 
 

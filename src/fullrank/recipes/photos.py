@@ -72,7 +72,8 @@ def photos_recipe(
 def explain_photos_recipe(recipe: Recipe, dataset_info: DatasetInfo) -> list[str]:
     """Return what was chosen for the images, as the flags that change it; the values are those of `recipe`."""
     (w, h), values = dataset_info.median, flatten(to_dict(recipe))
-    flags = (f"--{name} {round(x, 6) if isinstance(x := values[name], float) else x}" for name in CHOSEN)
+    shown = {name: round(x, 6) if isinstance(x := values[name], float) else x for name in CHOSEN}
+    flags = (f"--{name.replace('_', '-')} {x}" for name, x in shown.items())
     built = "narrow and shallow for a CPU, " if recipe.backbone.arguments == NARROW else ""
     images = f"{dataset_info.count:,} training images, {w}×{h} px, {recipe.data.channels} channels"
     return [f"a general recipe for {images}; the flags that change it:", f"  {built}{' '.join(flags)}"]

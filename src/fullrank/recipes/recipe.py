@@ -91,7 +91,7 @@ class ProbeConfig:
     Its loss is not part of the objective, and its gradient never reaches the backbone. Ours has its own SGD and
     standardised features, so that one learning rate fits backbones of any scale. The online classifier of Skean et al.
     2024 (table 3) is solo-learn's: plain features, the optimizer of the backbone (LARS) with its schedule and weight
-    decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight_decay W`
+    decay, learning rate 0.1. `--probe.no-standardize --probe.lr 0.1 --probe.schedule backbone --probe.weight-decay W`
     is this protocol with SGD in place of LARS.
 
     Attributes:
@@ -309,7 +309,8 @@ def balanced_weights(recipe: Recipe) -> dict[str, float]:
     D = projector.widths[-1]
     match recipe.objective:
         case "frossl":
-            variance = 1.0 if recipe.hyper.get("log", True) else min(D, N - 1) / D**2
+            hyper = user_code.hyperparameters(user_code.find_objective("frossl")) | recipe.hyper
+            variance = 1.0 if hyper["log"] else min(D, N - 1) / D**2
             return {"invariance": 4 * N / D * math.sqrt(2 / (V * (V - 1))), "variance": variance}
         case "barlow_twins":
             return {"redundancy": 0.0051 * 2047 / max(D - 1, 1)}

@@ -151,7 +151,7 @@ def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Not
     entry = None if builder else published_entry(recipe, objective)
     if entry is None:
         kept = f"optimizer, schedule and views are those of {recipe.name}"
-        chosen = f"--method_builder {builder}" if builder else f"--objective {objective} has no published recipe here"
+        chosen = f"--method-builder {builder}" if builder else f"--objective {objective} has no published recipe here"
         notify(f"{chosen}; {kept}")
         return with_objective(recipe, objective, method_builder=builder)
     notify(f"--objective {objective} takes the recipe {entry.name} ({entry.origin})")

@@ -110,10 +110,10 @@ def series(rows: Sequence[AnyRow], value: Callable[[AnyRow], float | None]) -> t
 def short(source: str) -> str:
     """Return a source of images with the name of its folder instead of an absolute path.
 
-    >>> short("folder:/data/photos[test]"), short("hf:owner/name"), short("digits (held out)")
-    ('folder:photos[test]', 'hf:owner/name', 'digits (held out)')
+    >>> short("folder:/data/my photos/new[test]"), short("hf:owner/name"), short("digits (held out)")
+    ('folder:new[test]', 'hf:owner/name', 'digits (held out)')
     """
-    return re.sub(r"(?:^|(?<=:))/(?!/)\S*/(?=[^/\s])", "", source)
+    return re.sub(r"(?:^|(?<=:))/(?!/)[^\n:(\[]*/(?=[^/\s])", "", source)
 
 
 def look_up(tree: Any, name: str) -> Any:

@@ -82,8 +82,8 @@ def explain_busy_cores(share: float, threads: int) -> str:
         share: share of the time in which the main thread computed or waited for batches.
         threads: number of threads of the run.
 
-    >>> explain_busy_cores(0.9, 2), explain_busy_cores(0.2, 1)
-    ('', '')
+    >>> explain_busy_cores(0.9, 2), explain_busy_cores(0.2, 1), explain_busy_cores(0.2, 2)[:65]
+    ('', '', '; warning: other programs use the cores (20% of the time is left)')
     """
     busy = f"other programs use the cores ({share:.0%} of the time is left), and {threads} threads wait for each other"
     return "" if threads == 1 or share >= 0.5 else f"; warning: {busy}; fewer may be faster: OMP_NUM_THREADS=1"

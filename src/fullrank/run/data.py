@@ -145,7 +145,7 @@ def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tupl
     if images is not None:
         raise UserError("data.storage is streaming, but the images were given in memory; give --data.storage auto")
     if spec.num_images < 1:
-        raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num_images")
+        raise UserError(f"{spec.source} has no known length; give the images per epoch with --data.num-images")
     train, test = spec.reading.train or "train", spec.reading.test or "test"
     stream, held_out = (open_stream(spec.source, spec.reading, split=split) for split in (train, test))
     held_out = held_out.take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
@@ -170,7 +170,10 @@ def _open_splits(
     for line in (splits.statement, *depth.notes):
         notify(line)
     recipe = replace(recipe, data=replace(spec, bits=spec.bits or depth.bits))
-    return recipe, _load(recipe, splits.train, decoding, notify), splits.test
+    train = _load(recipe, splits.train, decoding, notify)
+    if lost := len(splits.train) - len(train):
+        notify(f"{lost:,} of {len(splits.train):,} training images cannot be read")
+    return recipe, train, splits.test
 
 
 def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) -> MemoryImages | Images:
@@ -195,7 +198,8 @@ def _load(recipe: Recipe, images: Images, decoding: Decoding, notify: Notify) ->
     (w, h), (W, H) = info.minimum, info.maximum
     on_disk = f"images stay on disk and are decoded when needed: {info.count:,} of {w}×{h} to {W}×{H} px"
     if spec.storage == "disk" or (spec.storage == "auto" and not (small or resized)):
-        notify(f"{on_disk} (--data.storage memory loads them)")
+        if spec.storage == "auto":
+            notify(f"{on_disk} (--data.storage memory loads them)")
         return images
     try:
         decoding = replace(decoding, bits=spec.bits or 16)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import MemoryImages, Preprocess, batch_indices, iterate_batches
-from fullrank.recipes import Recipe, assemble, build_method, check, import_code
+from fullrank.recipes import Recipe, assemble, build_method, check, import_code, with_fields
 from fullrank.run.data import TrainingData, open_data
 from fullrank.run.terminal import stderr
 from fullrank.views import MultiViewTransform
@@ -36,6 +36,8 @@ def preview(
     recipe = import_code(recipe)
     check(recipe)
     with atomic_write(path, overwrite=overwrite) as draft:
+        if recipe.data.storage == "auto" and not recipe.data.size:  # then it shows the same, and decodes few images
+            recipe = with_fields(recipe, {"data.storage": "disk", "spectrum.samples": NUM_IMAGES})
         method = build_method(recipe)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)

@@ -46,10 +46,8 @@ def resumed_recipe(path: Path, given: Recipe, changes: Mapping[str, Any] = Mappi
     if given.fingerprint != recipe.fingerprint:
         lines = differences(recipe, given)
         deciding = [line for line in lines if decides_weights(line.partition(" ")[0])] or lines
-        raise UserError(
-            f"{path} was made with another recipe ({'; '.join(deciding[:4])}); resume without a recipe (another "
-            "number of epochs is --epochs), or start a new run"
-        )
+        remedy = "resume without a recipe (another number of epochs is --epochs), or start a new run"
+        raise UserError(f"{path} was made with another recipe ({'; '.join(deciding[:4])}); {remedy}")
     return with_fields(given, changes)
 
 

@@ -151,7 +151,7 @@ def check_cells(cells: Sequence[Cell], folder: Path) -> None:
                 dry_run(build_method(recipe), recipe)
                 if recipe.data.storage != "streaming":
                     check_num_images(recipe, len(split(recipe.data).train))
-            _check_folder(cell, folder / cell.name)
+            check_folder(cell, folder / cell.name)
         except UserError as error:
             raise UserError(f"{error} (run {cell.name})" if len(cells) > 1 else str(error)) from error
 
@@ -169,8 +169,12 @@ def _check_evaluation(cell: Cell) -> None:
         names.append(name)
 
 
-def _check_folder(cell: Cell, path: Path) -> None:
-    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code."""
+def check_folder(cell: Cell, path: Path) -> None:
+    """Check that the run directory of a cell is free, or holds a run of the same recipe, images and code.
+
+    Raises:
+        UserError: it holds something else.
+    """
     if not is_run(path):
         check_free(path, option=FOLDER)
         return

@@ -15,7 +15,7 @@ from fullrank.models.initial_weights import resolve_with_init
 from fullrank.recipes import Recipe, import_code
 from fullrank.run.directory import as_path
 from fullrank.run.terminal import stderr
-from fullrank.sweep.cell import check_cells, existing_row, new_row
+from fullrank.sweep.cell import check_cells, check_folder, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
 from fullrank.sweep.jobs import Jobs, run_cells
 from fullrank.sweep.row import Row, read_row
@@ -176,14 +176,18 @@ def collect_rows(
 def list_cells(plan: Plan, folder: Path, command: str) -> None:
     """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
 
-    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row) and
-    to run.
+    The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row),
+    occupied (the folder holds another recipe, other images or something else) and to run.
     """
     rows, cells = collect_rows(plan, folder)
     states = {row.cell: row.state for row in rows}
     for number, cell in enumerate(cells):
-        missing = "unfinished" if (folder / cell.name).is_dir() else "to run"
-        print(f"{number}\t{states.get(cell.name, missing)}\t{command} --cell {shlex.quote(cell.name)}")
+        state = states.get(cell.name) or ("unfinished" if (folder / cell.name).is_dir() else "to run")
+        try:
+            check_folder(cell, folder / cell.name)
+        except UserError:
+            state = "occupied"
+        print(f"{number}\t{state}\t{command} --cell {shlex.quote(cell.name)}")
 
 
 def require_success(rows: Sequence[Row], command: str) -> None:

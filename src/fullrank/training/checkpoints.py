@@ -109,9 +109,8 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(
-            f"cannot read the checkpoints in {folder} ({error.strerror}); restore the folder, or fix its permissions"
-        ) from error
+        remedy = "restore the folder, or fix its permissions"
+        raise UserError(f"cannot read the checkpoints in {folder} ({error.strerror}); {remedy}") from error
     steps = {name: int(match[1]) for name in names if (match := re.fullmatch(r"step-([0-9]{1,18})", name))}
     return [Checkpoint(folder / name, step) for name, step in sorted(steps.items(), key=lambda item: item[1])]
 

@@ -22,7 +22,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
         UserError: a micro-batch would be a single image, which BatchNorm cannot normalise.
 
     >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=99)
-    '--machine.micro_batch 99: BatchNorm normalises each of 3 micro-batches and updates its statistics 3 times per step'
+    '--machine.micro-batch 99: BatchNorm normalises each of 3 micro-batches and updates its statistics 3 times per step'
 
     With BatchNorm in the projector only, such as with a ViT, the warning names the flag that makes the gradient exact.
     """
@@ -39,7 +39,7 @@ def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str 
         else ""
     )
     return (
-        f"--machine.micro_batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches "
+        f"--machine.micro-batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches "
         f"and updates its statistics {pieces} times per step{remedy}"
     )
 
@@ -76,13 +76,13 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
     """Return the remedy if `piece` images in one forward pass do not fit into memory.
 
     >>> out_of_memory_remedy(256, batchnorm=False)
-    'give --machine.micro_batch 128, which changes neither loss nor gradient, or a smaller --batch_size'
+    'give --machine.micro-batch 128, which changes neither loss nor gradient, or a smaller --batch-size'
     """
     half = piece // 2
     if half < 1 + batchnorm:
-        return "give a smaller --batch_size, smaller views or a smaller backbone"
+        return "give a smaller --batch-size, smaller views or a smaller backbone"
     effect = "the statistics of BatchNorm" if batchnorm else "neither loss nor gradient"
-    return f"give --machine.micro_batch {half}, which changes {effect}, or a smaller --batch_size"
+    return f"give --machine.micro-batch {half}, which changes {effect}, or a smaller --batch-size"
 
 
 def has_batchnorm(method: nn.Module) -> bool:

@@ -140,20 +140,16 @@ def _layer_rates(module: nn.Module, decay: float) -> dict[int, tuple[str, float]
             if layers[name] < last
         }
     if not models:
-        raise UserError(
-            f"optimizer.layer_decay is {decay}, but no network of the method says which layers it has; "
-            "set optimizer.layer_decay 1, or use a timm model"
-        )
+        received = f"optimizer.layer_decay is {decay}, but no network of the method says which layers it has"
+        raise UserError(f"{received}; set optimizer.layer_decay 1, or use a timm model")
     return rates
 
 
 def _predictor_rates(module: nn.Module, lr: float) -> dict[int, tuple[str, float]]:
     predictors = [submodule for submodule in module.modules() if getattr(submodule, "predicts", False)]
     if not predictors:
-        raise UserError(
-            "optimizer.constant_predictor is set, but the method has no predictor; "
-            "give --optimizer.no-constant-predictor, or an objective with a predictor, such as simsiam"
-        )
+        remedy = "give --optimizer.no-constant-predictor, or an objective with a predictor, such as simsiam"
+        raise UserError(f"optimizer.constant_predictor is set, but the method has no predictor; {remedy}")
     return {id(p): ("constant_lr", lr) for predictor in predictors for p in predictor.parameters()}
 
 
