@@ -18,16 +18,17 @@ import filelock
 
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.score import Evaluation, read_evaluations
-from fullrank.files import read_json
+from fullrank.files import DRAFT, read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints
 
+TRAINING_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", INITIAL)
 RUN_FILES = (
-    *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
-    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints"),
+    *TRAINING_FILES,
+    *("evaluation.json", "neighbours.json", "report.html", "row.json", "checkpoints"),
     *("tensorboard", "wandb", ".lock", ".evaluation.json.lock"),
 )
 # The file that makes a folder a run, and the file that marks a run which a new one replaces.
@@ -214,6 +215,15 @@ def _remove_run(path: Path) -> None:
             file.unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         path.rmdir()
+
+
+def remove_drafts(path: Path) -> None:
+    """Remove the drafts that killed processes left of the files which training writes; the caller has locked the
+    run.
+    """
+    for name in (RECIPE, *TRAINING_FILES):
+        for draft in path.glob(f".{name}.*{DRAFT}"):
+            draft.unlink(missing_ok=True)
 
 
 def check_free(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:
