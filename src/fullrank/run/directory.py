@@ -119,7 +119,8 @@ def is_run(path: Path) -> bool:
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Lock the run directory for this process; the lock is also released when the process is killed.
+    """Lock the run directory for this process, and remove the drafts that a killed process left of its files; the lock
+    is also released when the process is killed.
 
     Raises:
         UserError: another process has locked the directory, or the directory cannot be written.
@@ -132,6 +133,9 @@ def run_lock(path: Path) -> Iterator[None]:
         raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
     except OSError as error:
         raise _not_writable(path, error) from error
+    for name in (RECIPE, *TRAINING_FILES):
+        for draft in path.glob(f".{name}.*{DRAFT}"):
+            draft.unlink(missing_ok=True)
     try:
         yield
     finally:
@@ -215,15 +219,6 @@ def _remove_run(path: Path) -> None:
             file.unlink(missing_ok=True)
     with suppress(OSError):  # not empty
         path.rmdir()
-
-
-def remove_drafts(path: Path) -> None:
-    """Remove the drafts that killed processes left of the files which training writes; the caller has locked the
-    run.
-    """
-    for name in (RECIPE, *TRAINING_FILES):
-        for draft in path.glob(f".{name}.*{DRAFT}"):
-            draft.unlink(missing_ok=True)
 
 
 def check_free(path: Path, *, overwrite: bool = False, option: str = "--out") -> None:

@@ -30,7 +30,7 @@ from fullrank.recipes.forecast import forecast_run
 from fullrank.recipes.rules import plain_fields, with_fields
 from fullrank.run.cost import choose_epochs, measure_step, plan_evaluations
 from fullrank.run.data import TrainingData, open_data, open_labelled
-from fullrank.run.directory import Run, as_path, check_free, create_run, is_run, remove_drafts, resume_command, run_lock
+from fullrank.run.directory import Run, as_path, check_free, create_run, is_run, resume_command, run_lock
 from fullrank.run.environment import describe_environment
 from fullrank.run.logger import NullLogger, RunLogger
 from fullrank.run.metrics import Metrics, WandbOptions, check_wandb
@@ -252,7 +252,6 @@ def _fit_into(
 def _write_files(run: TrainingRun, *, weights: bool, start: list[str]) -> None:
     """Write the files of a run that do not change; `recipe.json`, the first, makes the folder a run."""
     path, recipe = run.path, run.recipe
-    remove_drafts(path)
     write_json(path / "recipe.json", to_dict(with_absolute_source(recipe)))
     if not (path / "environment.json").exists():
         write_json(path / "environment.json", describe_environment(recipe) | ({"init": start} if start else {}))
