@@ -39,7 +39,7 @@ def test_a_leak_is_seen(tmp_path, monkeypatch):
     verdicts = endurance.long_run(tmp_path / "run", 44)["verdicts"]
     for _, handle in kept:
         os.close(handle)
-    assert verdicts == {"memory": False, "open_files": False, "checkpoints": True, "log": True}
+    assert (verdicts["memory"], verdicts["open_files"]) == (False, False)
 
 
 def test_a_row_that_is_logged_twice_and_a_file_that_is_left_are_seen(run, copy):

@@ -110,7 +110,7 @@ def test_a_folder_that_vanishes_is_one_line_and_the_run_goes_on_when_it_is_back(
         assert main(["pretrain", str(tmp_path / "recipe.json"), "--out", str(path)]) == 2
     out, err = capsys.readouterr()
     *_, line = err.splitlines()
-    assert re.fullmatch(r"fullrank: 100 consecutive images of \S+/photos\S* cannot be read; .*--resume", line)
+    assert re.fullmatch(r"fullrank: 100 consecutive images of \S+/photos\S* cannot be read, .*--resume", line)
     assert "Traceback" not in out + err
     assert Run(path).checkpoint().step in (3, 6), "a worker may have read the next batches before"
     assert main(["pretrain", "--resume", str(path)]) == 2, "the folder is still away"
