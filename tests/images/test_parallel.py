@@ -1,8 +1,10 @@
+import itertools
 import operator
 import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 
 import pytest
@@ -33,6 +35,14 @@ def test_a_worker_that_the_kernel_kills_is_one_line():
     assert "\n" not in str(caught.value)
 
 
+def test_a_worker_that_is_killed_between_two_results_does_not_interrupt_other_code():
+    results = parallel_map(operator.call, itertools.repeat(os.getpid, 100), workers=1)
+    os.kill(next(results), signal.SIGKILL)
+    time.sleep(0.5)  # here torch's handler would raise its own exception if this process was the parent of the worker
+    with pytest.raises(UserError, match="was killed"):
+        list(results)
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -54,8 +64,8 @@ print(sum(len(batch.labels) for batch in batches))
 """
 
 
-def run_script(tmp_path, argument):
-    (tmp_path / "script.py").write_text(SCRIPT)
+def run_script(tmp_path, argument="", script=SCRIPT):
+    (tmp_path / "script.py").write_text(script)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, tmp_path / "script.py", argument]
     return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=environment)
@@ -75,3 +85,18 @@ def test_a_script_whose_own_class_needs_a_guard_says_so(tmp_path):
 def test_what_workers_cannot_receive_is_one_line():
     with pytest.raises(UserError, match=r"cannot be sent to worker processes.*data\.workers to 0"):
         next(parallel_map(lambda task: task, [1], workers=1))
+
+
+UNFINISHED = """
+import operator
+from fullrank.images.parallel import parallel_map
+
+results = parallel_map(operator.neg, range(100), workers=1)
+next(results)
+raise ValueError("an error of the user")
+"""
+
+
+def test_a_script_that_fails_while_workers_wait_ends(tmp_path):
+    result = run_script(tmp_path, script=UNFINISHED)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (1, "ValueError: an error of the user")

@@ -17,7 +17,7 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig
-from fullrank.recipes import DataConfig, Recipe, with_fields, with_objective
+from fullrank.recipes import DataConfig, Recipe, to_dict, with_fields, with_objective
 from fullrank.run import Run
 from fullrank.run.logger import RunLogger
 from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
@@ -89,6 +89,34 @@ def test_a_run_from_disk_is_bitwise_equal_for_any_number_of_workers(on_disk, tra
     resume(tmp_path / "run")
     assert Run(tmp_path / "run").recipe.data.workers == 1
     assert_same(train(on_disk).path, tmp_path / "run")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_folder_that_vanishes_is_one_line_and_the_run_goes_on_when_it_is_back(
+    workers, on_disk, photos, train, tmp_path, monkeypatch, capsys, assert_same
+):
+    folder, away, path = Path(shutil.copytree(photos, tmp_path / "photos")), tmp_path / "away", tmp_path / "run"
+    recipe = replace(on_disk, data=replace(on_disk.data, source=str(folder), workers=workers))
+    (tmp_path / "recipe.json").write_text(json.dumps(to_dict(recipe)))
+    after_step = RunLogger.after_step
+
+    def vanish(self, step):
+        after_step(self, step)
+        if step.step == 5:
+            folder.rename(away)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLogger, "after_step", vanish)
+        assert main(["pretrain", str(tmp_path / "recipe.json"), "--out", str(path)]) == 2
+    out, err = capsys.readouterr()
+    *_, line = err.splitlines()
+    assert re.fullmatch(r"fullrank: 100 consecutive images of \S+/photos\S* cannot be read, .*--resume", line)
+    assert "Traceback" not in out + err
+    assert Run(path).checkpoint().step in (3, 6), "a worker may have read the next batches before"
+    assert main(["pretrain", "--resume", str(path)]) == 2, "the folder is still away"
+    away.rename(folder)
+    assert main(["pretrain", "--resume", str(path)]) == 0
+    assert_same(train(recipe).path, path)
 
 
 def test_a_signal_stops_between_two_steps(run, recipe_json, tmp_path, monkeypatch, capsys, assert_same):

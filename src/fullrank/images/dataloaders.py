@@ -223,6 +223,7 @@ class _CropBatch:
                 except ImageDecodeError as error:
                     errors.append(error)
             else:
-                raise UserError(f"{MAX_ATTEMPTS} consecutive images cannot be read; the last error is '{errors[-1]}'")
+                found = f"{MAX_ATTEMPTS} consecutive images of {images} cannot be read, the last: '{errors[-1]}'"
+                raise UserError(f"{found}; restore the images, then continue with --resume")
         sizes = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
         return sizes, torch.tensor(labels), errors

@@ -1,5 +1,6 @@
 """Map a function over tasks in order, in this process or in worker processes."""
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -124,6 +125,16 @@ def _exit_with_parent(worker: int) -> None:
     # the batches.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+@atexit.register
+def _kill_workers() -> None:
+    """Kill the workers that are alive at the exit, such as those of a loader in the traceback of an error:
+    multiprocessing sends SIGTERM, which they ignore, and then waits for them without end.
+    """
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def process_context() -> Any:

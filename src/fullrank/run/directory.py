@@ -18,16 +18,17 @@ import filelock
 
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.score import Evaluation, read_evaluations
-from fullrank.files import read_json
+from fullrank.files import DRAFT, read_json
 from fullrank.models.loading import INITIAL, find_checkpoint
 from fullrank.recipes import Recipe, code_names, read_recipe
 from fullrank.run.metrics import Metrics
 from fullrank.run.spectrum_history import SpectrumHistory
 from fullrank.training import Checkpoint, list_checkpoints
 
+TRAINING_FILES = ("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", INITIAL)
 RUN_FILES = (
-    *("environment.json", "metrics.jsonl", "spectrum.npz", "views.png", "decode_errors.jsonl", "evaluation.json"),
-    *("neighbours.json", "report.html", "row.json", INITIAL, "checkpoints"),
+    *TRAINING_FILES,
+    *("evaluation.json", "neighbours.json", "report.html", "row.json", "checkpoints"),
     *("tensorboard", "wandb", ".lock", ".evaluation.json.lock"),
 )
 # The file that makes a folder a run, and the file that marks a run which a new one replaces.
@@ -118,7 +119,8 @@ def is_run(path: Path) -> bool:
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Lock the run directory for this process; the lock is also released when the process is killed.
+    """Lock the run directory for this process, and remove the drafts that a killed process left of its files; the lock
+    is also released when the process is killed.
 
     Raises:
         UserError: another process has locked the directory, or the directory cannot be written.
@@ -131,6 +133,9 @@ def run_lock(path: Path) -> Iterator[None]:
         raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
     except OSError as error:
         raise _not_writable(path, error) from error
+    for name in (RECIPE, *TRAINING_FILES):
+        for draft in path.glob(f".{name}.*{DRAFT}"):
+            draft.unlink(missing_ok=True)
     try:
         yield
     finally:
