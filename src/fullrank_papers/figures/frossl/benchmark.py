@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 from scipy.stats import dunnett
 
-from fullrank.recipes import RECIPES, DataConfig, ProbeConfig, Recipe, balanced_weights
+from fullrank.recipes import RECIPES, DataConfig, ProbeConfig, Recipe, balanced_weights, resolve
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank.training.config import ScheduleConfig
 from fullrank.views import JitterConfig
@@ -72,6 +72,7 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     batch = int(g.choice(BATCHES)) if size.recipe.batch_size > min(BATCHES) else size.recipe.batch_size
     recipe = replace(size.recipe, batch_size=batch, optimizer=replace(size.recipe.optimizer, lr=rate))
     recipe = common_recipe(replace(recipe, hyper={"invariance": 1.0}), objective)
+    recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")
     if key == "momentum":  # the share of the student in the teacher is drawn
