@@ -4,6 +4,7 @@ groups of views.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from fullrank.views.config import BlurConfig, CropConfig, JitterConfig, SolarizeConfig, ViewConfig
 
@@ -42,6 +43,17 @@ def group(
     )
 
 
+def dino(size: int, *, split: float) -> Views:
+    """Return the views of DINO's authors: 2 of 224 px, and 8 of 96 px that show less than the share `split` of the area
+    (Caron et al. 2021, public code).
+    """
+    return (
+        group(1, size, BYOL, scale=(split, 1.0), blur=1.0),
+        group(1, size, BYOL, scale=(split, 1.0), blur=0.1, solarize=0.2),
+        group(8, round(size * 96 / 224), BYOL, scale=(0.05, split), blur=0.5),
+    )
+
+
 # The sets of solo-learn's configurations for CIFAR, 32 px.
 SMALL_IMAGES: AugmentationSets = {
     "symmetric": lambda size: (group(2, size, STRONG, blur=0.5),),
@@ -62,9 +74,15 @@ SMALL_IMAGES: AugmentationSets = {
             flip=0.0,
         ),
     ),
+    # The views of SimSiam without blur: lightly's CIFAR-10 benchmark, and the authors of the spectral contrastive loss
+    "simsiam": lambda size: (group(2, size, WEAK, scale=(0.2, 1.0)),),
+    # lightly's CIFAR-10 benchmark, which does not blur. Its set for BYOL and Barlow Twins is "asymmetric".
+    "lightly": lambda size: (group(2, size, WEAK),),
+    "lightly-swav": lambda size: (group(2, size, WEAK, scale=(0.14, 1.0)),),
+    "lightly-dino": lambda size: tuple(group(1, size, BYOL, scale=(0.4, 1.0), solarize=p) for p in (0.0, 0.2)),
 }
 
-# The sets of solo-learn's configurations for ImageNet, 224 px, and that of DINO's authors.
+# The sets of solo-learn's configurations for ImageNet, 224 px, and those of the authors of methods.
 LARGE_IMAGES: AugmentationSets = {
     "symmetric": SMALL_IMAGES["symmetric"],
     "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
@@ -77,16 +95,16 @@ LARGE_IMAGES: AugmentationSets = {
         group(2, size, STRONG, scale=(0.14, 1.0), blur=0.5),
         group(6, round(size * 96 / 224), STRONG, scale=(0.05, 0.14), blur=0.5),
     ),
-    # Caron et al. 2021, DINO, public code: 2 views of 224 px and 8 of 96 px
-    "dino": lambda size: (
-        group(1, size, BYOL, scale=(0.4, 1.0), blur=1.0),
-        group(1, size, BYOL, scale=(0.4, 1.0), blur=0.1, solarize=0.2),
-        group(8, round(size * 96 / 224), BYOL, scale=(0.05, 0.4), blur=0.5),
-    ),
+    "dino": partial(dino, split=0.4),
+    # Its README, for a ResNet-50
+    "dino-resnet": partial(dino, split=0.14),
+    # Chen et al. 2020, MoCo v2, and SimSiam, public code
+    "mocov2": lambda size: (group(2, size, WEAK, scale=(0.2, 1.0), blur=0.5),),
 }
 
-# The sets of the FroSSL authors' fork for STL-10, 96 px. One version of its symmetric set draws eight views.
+# The sets of the FroSSL authors' fork for STL-10, 96 px. Its symmetric set has drawn eight views since 2024.
 FORK_STL10: AugmentationSets = {
+    "eight": lambda size: (group(8, size, STRONG),),
     "symmetric": lambda size: (group(2, size, STRONG),),
     "symmetric_weak": SMALL_IMAGES["symmetric_weak"],
     "asymmetric": SMALL_IMAGES["asymmetric"],

@@ -30,6 +30,8 @@ FAMILIES = {
     "imagenet": "ImageNet",
 }
 PROBE = "linear probe"
+# Protocol → the mark of its accuracies in the listing.
+MARKS = {PROBE: "", "online classifier": "*", "kNN": " kNN"}
 HEADER = ("", "network", "optimizer", "projector", "views", "batch", "epochs", "published", "source")
 
 
@@ -42,7 +44,7 @@ def list_recipes() -> Iterator[str]:
         for row in (HEADER, *(rows[name] for name, entry in ENTRIES.items() if entry.family == family)):
             yield "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip()
         yield ""
-    yield "optimizer: name, learning rate, weight decay. published: top-1, linear probe (*: online classifier)."
+    yield "optimizer: name, learning rate, weight decay. published: top-1, linear probe (*: online classifier; kNN)."
     yield "fullrank recipes NAME prints a recipe as JSON. fullrank pretrain NAME [--objective OBJECTIVE] trains it."
 
 
@@ -66,7 +68,7 @@ def summarize(entry: Entry) -> tuple[str, ...]:
         ", ".join(views),
         str(recipe.batch_size),
         str(recipe.epochs),
-        f"{100 * score.accuracy:.1f} %{'' if score.protocol == PROBE else '*'}" if score else "",
+        f"{100 * score.accuracy:.1f} %{MARKS[score.protocol]}" if score else "",
         entry.origin,
     )
 
@@ -79,7 +81,7 @@ class PublishedScore:
         accuracy: Share of the test images whose class was predicted.
         epochs: Epochs of pretraining after which it was measured.
         protocol: "linear probe": a classifier trained on the frozen backbone; "online classifier": trained along with
-            the backbone.
+            the backbone; "kNN": the 200 nearest training images, the best epoch.
         source: Paper and table, or file.
         top5: Share of the test images with the class among the five best predictions, if it was published.
         same_recipe: Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and
@@ -117,8 +119,8 @@ PUBLISHED: Mapping[str, tuple[PublishedScore, ...]] = {
 
 
 def final_score(name: str) -> PublishedScore | None:
-    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of the
-    online classifier, else None.
+    """Return the accuracy of a recipe after the largest published number of epochs: of the linear probe, else of
+    another protocol, else None.
 
     >>> final_score("stl10").accuracy, final_score("cifar10-wmse").accuracy, final_score("cifar10-ivne")
     (0.873, 0.8867, None)

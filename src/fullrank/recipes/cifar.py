@@ -3,10 +3,12 @@ public configuration.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from fullrank.images.reading import Reading
+from fullrank.methods.config import ProjectorConfig
 from fullrank.recipes.augmentations import FORK_STL10, LARGE_IMAGES, SMALL_IMAGES
-from fullrank.recipes.published import FORK, Entry, adam, entries, lars, method, mlp, resnet, sgd
+from fullrank.recipes.published import FORK, Entry, Method, adam, entries, lars, method, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, MachineConfig, Recipe
 from fullrank.training.config import ScheduleConfig
 
@@ -53,6 +55,23 @@ METHODS = {
                          forgetting=0.01, machine=FLOAT32),
     "ivne": method(lars(0.3), mlp(2048, 2048, 1024), "symmetric", FORK, alignment=4.16, entropy=1.0),
 }
+
+
+def of_corinfomax(lr: float, batch_size: int, head: ProjectorConfig, *, end: float = 1e-6, **others: Any) -> Method:
+    """Return the configuration of CorInfoMax's authors (the commands of their README).
+
+    Args:
+        lr: the learning rate of the whole batch.
+        batch_size: images per step.
+        head: the projector.
+        end: the last learning rate.
+        **others: the other fields of `method`.
+    """
+    schedule = ScheduleConfig(warmup=10.0, warmup_start=3e-3 / lr, min_lr_ratio=end / lr)
+    numbers = {"epsilon": 1e-8, "forgetting": 0.01, "batch_size": batch_size, "schedule": schedule, **others}
+    return method(sgd(lr * 256 / batch_size, 1e-4), head, "asymmetric", "the code of CorInfoMax's authors", **numbers)
+
+
 # The crops of solo-learn's multi-crop configuration of SwAV; its cosine ends at a thousandth of the peak. Those of DINO
 # are ours.
 SWAV_CROPS = {"views": "multicrop", "source": "solo-learn's multi-crop configuration"}
@@ -72,6 +91,44 @@ FORK_METHODS = {
 # fmt: on
 WIDER_CORINFOMAX = METHODS["corinfomax"] | {"projector": mlp(4096, 4096, 128), "invariance": 1000.0}
 CIFAR100_METHODS = METHODS | {"corinfomax": WIDER_CORINFOMAX}
+
+
+# Source: the code of CorInfoMax's authors, with the views of ImageNet at 32 px and a projector without BatchNorm.
+RESNET18 = resnet("resnet18", stem="small", zero_last=True)
+CORINFOMAX10 = of_corinfomax(0.5, 512, mlp(2048, 2048, 64, batchnorm=False), invariance=250.0, backbone=RESNET18)
+CORINFOMAX100 = CORINFOMAX10 | {"projector": mlp(4096, 4096, 128, batchnorm=False), "invariance": 1000.0}
+
+# Methods on images that are normalised by the mean and the deviation of ImageNet.
+# Source: lightly's CIFAR-10 benchmark, in the version of 2023, with its larger batch: 200 epochs, batch 512, SGD with
+# learning rate 0.06 for 128 images and weight decay 5e-4, cosine without warm-up, one seed, kNN with k = 200. FroSSL
+# came in 2026; its views here are those of SimCLR.
+# fmt: off
+LIGHTLY = "lightly's CIFAR-10 benchmark"
+LIGHTLY_SGD = sgd(0.12, 5e-4)
+WITH_STATISTICS = {
+    "frossl-lightly": method(LIGHTLY_SGD, mlp(2048, 2048), "lightly", LIGHTLY, invariance=1.0, center=False),
+    "simclr-lightly": method(LIGHTLY_SGD, mlp(512, 128, output_batchnorm=True), "lightly", LIGHTLY, temperature=0.5),
+    "moco-lightly": method(LIGHTLY_SGD, mlp(512, 128, batchnorm=False), "lightly", LIGHTLY, temperature=0.1,
+                           queue=8192, momentum=(0.99, 0.99)),
+    # 0.06 for any batch
+    "simsiam-lightly": method(sgd(0.03, 5e-4), mlp(2048, 2048, output_batchnorm=True), "simsiam", LIGHTLY,
+                              predictor=512),
+    # Our loss is four times theirs, so that a quarter of the rate and four times the decay make the same steps.
+    "byol-lightly": method(sgd(0.03, 2e-3), mlp(1024, 256), "asymmetric", LIGHTLY, predictor=1024,
+                           momentum=(0.99, 0.99)),
+    "barlow_twins-lightly": method(LIGHTLY_SGD, mlp(2048, 2048), "asymmetric", LIGHTLY, redundancy=5e-3),
+    "swav-lightly": method(adam(2e-3, 1e-6), mlp(512, 128), "lightly-swav", LIGHTLY, temperature=0.1, epsilon=0.05,
+                           iterations=3, prototypes=512, freeze=0.0),
+    "dino-lightly": method(LIGHTLY_SGD, mlp(2048, 256, activation="gelu"), "lightly-dino", LIGHTLY, prototypes=2048,
+                           freeze=0.0, student_temperature=0.1, teacher_temperature=0.04, momentum=(0.99, 0.99)),
+    # Source: the code of HaoChen et al. 2021, with μ = 1.
+    "spectral_contrastive": method(sgd(0.03, 5e-4), mlp(2048, 1000, output_batchnorm=True), "simsiam",
+                                   "the code of its authors", epochs=800, schedule=ScheduleConfig(warmup=10.0)),
+}
+# fmt: on
+NO_WARMUP = ScheduleConfig(warmup=0.0)
+STATISTICS = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+NORMALIZED = replace(CIFAR10, data=replace(CIFAR10.data, **STATISTICS), epochs=200, batch_size=512, schedule=NO_WARMUP)
 
 
 def without_logarithms(recipe: Recipe) -> Recipe:
@@ -110,7 +167,6 @@ STL10 = replace(
 
 # The LARS of files that state none of its arguments: no clip, and all parameters are decayed and adapted.
 PLAIN_LARS = {"trust_coefficient": 0.001, "trust_clip": False, "decay_all": True}
-NO_WARMUP = ScheduleConfig(warmup=0.0)
 IN_FLOAT32 = {"views": "symmetric", "source": FORK, "machine": FLOAT32}
 FROZEN_TEACHER = {"optimizer": lars(0.3, **PLAIN_LARS), "momentum": (1.0, 1.0),
                   "source": f"{FORK}, where the momentum encoder never moves"}  # fmt: skip
@@ -131,6 +187,8 @@ STL10_FORK_METHODS = {
     "moco-fork": METHODS["moco"] | FROZEN_TEACHER,
     "ivne": METHODS["ivne"] | {"views": "symmetric_weak"},
 }
+# The other objectives of its symmetric set take two views.
+EIGHT_VIEWS = {f"{name}-8views": STL10_FORK_METHODS[f"{name}-fork"] | {"views": "eight"} for name in ("simclr", "wmse")}
 
 # Source: the same fork, scripts/pretrain/tiny-imagenet: ResNet-18 with its standard stem, 800 epochs, batch 512, and
 # the asymmetric set of ImageNet for every method. The paper has no results on it.
@@ -146,6 +204,8 @@ TINY_METHODS = {
     # The momentum of the fork's MoCo is 1, so that its momentum encoder never moves.
     "moco": OF_CIFAR["moco"] | {"source": "solo-learn's configuration for CIFAR, with the views of FroSSL's authors"},
     "moco-fork": OF_CIFAR["moco"] | FROZEN_TEACHER,
+    "corinfomax-authors": of_corinfomax(0.5, 1024, CORINFOMAX100["projector"], invariance=500.0, forgetting=0.1,
+                                        backbone=resnet("resnet50", zero_last=True)),
 }
 # fmt: on
 TINY_IMAGENET = replace(
@@ -165,14 +225,17 @@ ENTRIES = (
     Entry(CIFAR10, PAPER, "cifar10"),
     no_logs_entry(CIFAR10),
     *entries(CIFAR10, METHODS | FORK_METHODS, SMALL_IMAGES),
+    *entries(CIFAR10, {"corinfomax-authors": CORINFOMAX10}, LARGE_IMAGES),
+    *entries(NORMALIZED, WITH_STATISTICS, SMALL_IMAGES),
     Entry(CIFAR100, PAPER, "cifar100"),
     no_logs_entry(CIFAR100),
     *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
+    *entries(CIFAR100, {"corinfomax-authors": CORINFOMAX100}, LARGE_IMAGES),
     Entry(STL10, "FroSSL's paper; views and projector of CIFAR-10", "stl10"),
     no_logs_entry(STL10),
     *entries(STL10, AS_COMPARED, SMALL_IMAGES, remark="{source} for CIFAR-100, as in FroSSL's paper, Sec. 6.1"),
     *entries(STL10, MULTICROP, SMALL_IMAGES, remark="{source} for CIFAR"),
-    *entries(STL10, STL10_FORK_METHODS, FORK_STL10),
+    *entries(STL10, STL10_FORK_METHODS | EIGHT_VIEWS, FORK_STL10),
     Entry(TINY_IMAGENET, FORK, "tiny-imagenet"),
     *entries(TINY_IMAGENET, TINY_METHODS, LARGE_IMAGES),
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fullrank.methods.config import BackboneConfig
 from fullrank.recipes.augmentations import LARGE_IMAGES
 from fullrank.recipes.cifar import METHODS as CIFAR_METHODS
+from fullrank.recipes.cifar import NO_WARMUP, PLAIN_LARS, STATISTICS, of_corinfomax
 from fullrank.recipes.published import FORK, Entry, entries, lars, method, mlp, resnet, sgd
 from fullrank.recipes.recipe import DataConfig, Recipe
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
@@ -44,6 +45,8 @@ METHODS100 = {
     # I-VNE+ on one.
     "corinfomax": method(lars(0.5), mlp(4096, 4096, 256), "symmetric", FORK, invariance=500.0, epsilon=1e-6,
                          forgetting=0.01, batch_size=512),
+    "corinfomax-authors": of_corinfomax(1.0, 1024, mlp(4096, 4096, 128, batchnorm=False), end=5e-3, invariance=500.0,
+                                        backbone=resnet("resnet18", zero_last=True)),
     "swav-multicrop": CIFAR_METHODS["swav"] | WITH_CROPS,
     "dino-multicrop": CIFAR_METHODS["dino"] | WITH_CROPS,
 }
@@ -85,19 +88,50 @@ METHODS = {
     # 2 × 64 × 16 steps
     "byol": CIFAR_METHODS["byol"] | {"optimizer": lars(0.45, 1e-6, **NO_CLIP), "backbone": RESNET50,
                                      "batch_size": 2048},
-    "moco": METHODS100["moco"] | {"optimizer": MOCO_SGD, "backbone": RESNET50, "batch_size": 128},
+    # 400 epochs there; the accuracy in its README is of 100.
+    "moco": METHODS100["moco"] | {"optimizer": MOCO_SGD, "backbone": RESNET50, "batch_size": 128,
+                                  "source": "solo-learn's configuration, with the 100 epochs of its README"},
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet: ResNet-18, batch 256 on each of two devices.
     "frossl-fork": method(lars(0.3), mlp(2048, 2048, 1024), "vicreg", FORK, invariance=2.0, batch_size=512),
-    "vicreg": CIFAR_METHODS["vicreg"] | {"source": FORK, "batch_size": 512},
+    "vicreg-fork": CIFAR_METHODS["vicreg"] | {"source": FORK, "batch_size": 512},
 }
 # fmt: on
-# The others are published on ImageNet-100 only. SwAV's queue and DINO's temperature wait for an eighth of the run, as
-# there.
-FROM_IMAGENET100 = {
-    **{name: METHODS100[name] for name in ("simsiam", "wmse", "corinfomax", "ivne")},
-    "swav": METHODS100["swav"] | {"queue_start": 12.5},
-    "dino": METHODS100["dino"] | {"temperature_warmup": 12.5},
+# The others are published on ImageNet-100 only.
+FROM_IMAGENET100 = {name: METHODS100[name] for name in ("wmse", "ivne")}
+
+# Source: the public code of the authors of each method, with a ResNet-50. The learning rates are those of 256 images.
+TO_A_THOUSANDTH = ScheduleConfig(warmup=10.0, min_lr_ratio=0.001)
+IDENTITY50 = resnet("resnet50", zero_last=True)
+# fmt: off
+AUTHORS = {
+    "simsiam": method(sgd(0.05, 1e-4, constant_predictor=True), CIFAR_METHODS["simsiam"]["projector"], "mocov2",
+                      "the code of SimSiam's authors", predictor=512, backbone=IDENTITY50, batch_size=512,
+                      schedule=NO_WARMUP),
+    # 2 × 224 px and 6 × 96 px, the script of 100 epochs on 64 GPUs: 4.8 at 4096, from 0.3, to 0.0048; the prototypes
+    # are frozen for 313 steps.
+    "swav": method(lars(0.3, 1e-6, **PLAIN_LARS), mlp(2048, 128), "multicrop", "the code of SwAV's authors",
+                   temperature=0.1, epsilon=0.05, iterations=3, prototypes=3000, freeze=1.0, backbone=RESNET50,
+                   batch_size=4096, schedule=ScheduleConfig(warmup=10.0, warmup_start=0.0625, min_lr_ratio=0.001)),
+    # The command for a ResNet-50 on 8 GPUs, which ends at 1e-6
+    "dino": method(OptimizerConfig(name="sgd", lr=0.03, weight_decay=1e-4, clip_norm=3.0), DINO_HEAD, "dino-resnet",
+                   "the code of DINO's authors", student_temperature=0.1, teacher_temperature=0.04, prototypes=65536,
+                   freeze=1.0, momentum=(0.996, 1.0), backbone=RESNET50, batch_size=512,
+                   schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=1e-6 / 0.06)),
+    # The command for one node
+    "vicreg": method(lars(0.3, 1e-6, **NO_CLIP), mlp(8192, 8192, 8192, bias=False), "asymmetric",
+                     "the code of VICReg's authors", invariance=25.0, variance=25.0, covariance=1.0,
+                     backbone=IDENTITY50, batch_size=512, schedule=TO_A_THOUSANDTH),
+    "corinfomax": of_corinfomax(0.2, 1536, mlp(8192, 8192, 512, bias=False), invariance=2000.0, forgetting=0.1,
+                                backbone=IDENTITY50),
+    "byol-authors": method(lars(0.2, 1.5e-6, **NO_CLIP), mlp(4096, 256), "asymmetric", "the code of BYOL's authors",
+                           predictor=4096, momentum=(0.996, 1.0), backbone=RESNET50, batch_size=4096, epochs=1000),
+    "moco-authors": method(sgd(0.03, 1e-4), mlp(2048, 128, batchnorm=False), "mocov2", "the code of MoCo's authors",
+                           temperature=0.2, queue=65536, momentum=(0.999, 0.999), backbone=RESNET50, batch_size=256,
+                           epochs=200, schedule=NO_WARMUP),
+    "tico": method(lars(0.2, 1.5e-6, **NO_CLIP), mlp(4096, 256), "asymmetric", "lightly's ImageNet benchmark",
+                   covariance=8.0, forgetting=0.9, momentum=(0.99, 1.0), backbone=RESNET50, batch_size=256),
 }
+# fmt: on
 
 # Source: DirectCLR's paper, App. D, and its public code: ResNet-50 with residual blocks initialised as the identity,
 # LARS with learning rate 4.8 for any batch size, here at 4096, and SimCLR's projector of two layers, without biases and
@@ -105,9 +139,8 @@ FROM_IMAGENET100 = {
 # those of both views, as in SimCLR's paper.
 # fmt: off
 SIMCLR = method(lars(0.3, 1e-6, **NO_CLIP), mlp(2048, 128, output_batchnorm=True, bias=False), "asymmetric",
-                "DirectCLR's paper and its public code", temperature=0.1,
-                backbone=BackboneConfig(name="resnet50", arguments={"zero_init_last": True}), batch_size=4096,
-                schedule=ScheduleConfig(warmup=10.0, min_lr_ratio=0.001))
+                "DirectCLR's paper and its public code", temperature=0.1, backbone=IDENTITY50, batch_size=4096,
+                schedule=TO_A_THOUSANDTH)
 VIT_SMALL = BackboneConfig(name="vit_small_patch16_224")
 WITH_STATISTICS = {
     "simclr": SIMCLR,
@@ -132,7 +165,7 @@ WITH_STATISTICS = {
                          backbone=VIT_SMALL, schedule=ScheduleConfig(warmup=40.0), epochs=300, batch_size=1024),
 }
 # fmt: on
-NORMALIZED = replace(IMAGENET.data, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+NORMALIZED = replace(IMAGENET.data, **STATISTICS)
 
 ENTRIES = (
     Entry(IMAGENET100, FORK, "imagenet100"),
@@ -141,5 +174,5 @@ ENTRIES = (
     Entry(BARLOW_TWINS, "FroSSL's paper, Fig. 4, with the projector of CIFAR-10", "imagenet"),
     *entries(BASE, METHODS, LARGE_IMAGES),
     *entries(BASE, FROM_IMAGENET100, LARGE_IMAGES, remark="{source} for ImageNet-100; 100 epochs"),
-    *entries(replace(BASE, data=NORMALIZED), WITH_STATISTICS, LARGE_IMAGES),
+    *entries(replace(BASE, data=NORMALIZED), AUTHORS | WITH_STATISTICS, LARGE_IMAGES),
 )

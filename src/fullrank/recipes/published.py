@@ -74,11 +74,15 @@ def adam(lr: float, weight_decay: float) -> OptimizerConfig:
     return OptimizerConfig(name="adam", lr=lr, weight_decay=weight_decay, decay_all=True)
 
 
-def resnet(name: str, stem: Literal["standard", "small"] = "standard") -> BackboneConfig:
-    """Return a ResNet with the initial weights of torchvision's, which solo-learn trains: timm's sets the last scale of
-    each block to 0.
+def resnet(name: str, stem: Literal["standard", "small"] = "standard", *, zero_last: bool = False) -> BackboneConfig:
+    """Return a ResNet with the initial weights of torchvision's, which solo-learn trains.
+
+    Args:
+        name: the name of the network.
+        stem: its stem.
+        zero_last: whether the last scale of each block starts at 0, so that the block is the identity.
     """
-    return BackboneConfig(name=name, arguments={"zero_init_last": False}, stem=stem)
+    return BackboneConfig(name=name, arguments={"zero_init_last": zero_last}, stem=stem)
 
 
 def mlp(*widths: int, **others: Any) -> ProjectorConfig:
