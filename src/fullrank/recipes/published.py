@@ -8,7 +8,7 @@ the rate times batch size / 256. Their LARS has the clip of LARC and leaves out 
 What differs from the public configurations on purpose, in every recipe:
 
 - The small stem is a 3×3 convolution with padding 1, which keeps 32 pixels. solo-learn's has padding 2, which makes 34.
-- The warm-up starts at 0. solo-learn's starts at 3e-5; `schedule.warmup_start` sets another start.
+- The warm-up of solo-learn's recipes starts at 0. Its own starts at 3e-5; `schedule.warmup_start` sets another start.
 - MoCo has one queue for the keys of both views. solo-learn's has one for each view.
 - The online classifier has its own SGD and standardised features (`probe`). solo-learn's has the optimizer of the
   backbone, also LARS.
