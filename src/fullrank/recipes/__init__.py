@@ -4,6 +4,7 @@ and from a recipe to the parts of a run (`assemble`).
 
 from fullrank.recipes.assembling import Assembly, assemble, build_encoder, build_method, build_preprocess, check
 from fullrank.recipes.assembling import check_num_images as check_num_images
+from fullrank.recipes.balance import balanced_weights
 from fullrank.recipes.catalog import PUBLISHED, RECIPES, PublishedScore
 from fullrank.recipes.dry_running import dry_run
 from fullrank.recipes.photos import photos_recipe
@@ -13,7 +14,6 @@ from fullrank.recipes.recipe import (
     ProbeConfig,
     Recipe,
     SpectrumConfig,
-    balanced_weights,
     code_names,
     decides_weights,
     from_dict,

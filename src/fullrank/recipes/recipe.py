@@ -4,7 +4,6 @@ directory.
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Collection
 from dataclasses import asdict, field, replace
@@ -21,6 +20,7 @@ from fullrank.files import read_text
 from fullrank.images.reading import Reading
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
 from fullrank.recipes import user_code
+from fullrank.recipes.balance import balanced_weights
 from fullrank.training.config import OptimizerConfig, ScheduleConfig
 from fullrank.views.config import ViewConfig
 
@@ -283,44 +283,6 @@ def is_below(name: str, parents: Collection[str]) -> bool:
 def is_folder_name(name: str) -> bool:
     """Return whether a name is that of one folder on every system, not a path."""
     return bool(re.fullmatch(FOLDER_NAME, name)) and len(name.encode(errors="replace")) <= 200
-
-
-def balanced_weights(recipe: Recipe) -> dict[str, float]:
-    """Return the weights that keep the balance of an objective's terms: that of its reference, for other N, D and V.
-
-    | objective | weight | reference |
-    |---|---|---|
-    | frossl | invariance 4N/D · √(2/(V(V − 1))) | 1 at N = 256, D = 1024, V = 2, of the paper |
-    | | variance 1; without logarithms min(D, N − 1)/D², whose gradient is that with them at the optimum | |
-    | barlow_twins | redundancy 0.0051 · 2047/(D − 1) | D = 2048, of solo-learn on CIFAR |
-    | vicreg | covariance 2047/(D − 1) | D = 2048, of solo-learn on CIFAR |
-    | simclr | temperature 1/(5 + log((N − 1)/255)), at most 1 | 0.2 at N = 256, of solo-learn on CIFAR |
-    | ivne | alignment log N | its authors' rule; does not keep the balance of the gradients |
-
-    Empty for another objective, and where D is not the last width of an MLP. A weight "balanced" in `hyper` becomes
-    this number. Source: docs/derivations/balance.md.
-
-    >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]
-    [{'invariance': 1.0, 'variance': 1.0}, {'invariance': 0.25, 'variance': 1.0}, {'covariance': 2.0009775171065494}]
-    """
-    N, V, projector = recipe.batch_size, sum(view.count for view in recipe.views), recipe.projector
-    if V < 2 or projector.kind != "mlp" or projector.absent:
-        return {}
-    D = projector.widths[-1]
-    match recipe.objective:
-        case "frossl":
-            hyper = user_code.hyperparameters(user_code.find_objective("frossl")) | recipe.hyper
-            variance = 1.0 if hyper["log"] else min(D, N - 1) / D**2
-            return {"invariance": 4 * N / D * math.sqrt(2 / (V * (V - 1))), "variance": variance}
-        case "barlow_twins":
-            return {"redundancy": 0.0051 * 2047 / max(D - 1, 1)}
-        case "vicreg":
-            return {"covariance": 2047 / max(D - 1, 1)}
-        case "simclr":
-            return {"temperature": 1 / max(5 + math.log(max(N - 1, 1) / 255), 1)}
-        case "ivne":
-            return {"alignment": math.log(max(N, 2))}
-    return {}
 
 
 def view_sizes(recipe: Recipe) -> dict[int, int]:

@@ -14,7 +14,8 @@ from fullrank.errors import UserError, suggest
 from fullrank.images.reading import Reading
 from fullrank.methods.backbones import build_backbone, check_name, feature_dim, has_plain_stem
 from fullrank.methods.config import BackboneConfig
-from fullrank.recipes.recipe import Recipe, balanced_weights, flatten, from_dict, is_below, to_dict
+from fullrank.recipes.balance import balanced_weights
+from fullrank.recipes.recipe import Recipe, flatten, from_dict, is_below, to_dict
 from fullrank.recipes.user_code import is_imported
 from fullrank.training.config import OptimizerConfig
 

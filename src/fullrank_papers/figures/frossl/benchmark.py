@@ -264,7 +264,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     return found
 
 
-# The views of lightly's CIFAR-10 benchmark, which its twelve methods share: not chosen for any of them.
+# The views of SimCLR in lightly's CIFAR-10 benchmark: not chosen with FroSSL in mind.
 VIEW = replace(
     SMALL.views[0],
     crop=replace(SMALL.views[0].crop, scale=(0.08, 1.0)),
