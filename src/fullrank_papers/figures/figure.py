@@ -133,7 +133,7 @@ def summarize_claims(claims: Sequence[Claim]) -> str:
     return "; ".join(parts)
 
 
-# Skean et al. 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
+# Skean et al. 2023 and 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
 PAPERS = ("frossl", "stepwise", "dynamics", "directclr")
 FIGURES: dict[str, dict[str, Any]] = {
     f"{paper}/{figure}": texts
