@@ -231,6 +231,7 @@ def summarize_spectra(Zs: list[Float[Tensor, "n D"]]) -> dict[str, Any]:
 
 
 def plot(rows: Rows) -> MplFigure:
+    """Draw the eigenvalues of the first seed, its step of saturation, and the range of this step over stored seeds."""
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     *panels, sweep = axes.flat
     for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
@@ -244,12 +245,12 @@ def plot(rows: Rows) -> MplFigure:
         axis.axvline(steps[0], color="black", linestyle=":", linewidth=0.9)
         axis.axvspan(min(steps), max(steps), color="black", alpha=0.1, linewidth=0)
         end = f"λ₁/λ₁₄ = {format_number(final['condition'])}, entropy {final['entropy']:.2f},"
-        end += f"\nλ₁₄ saturates at {steps[0]:g} (dotted; band: {len(steps)} of {rows['seeds']} seeds)"
+        end += f"\nλ₁₄ saturates at {steps[0]:g} (dotted)"
         axis.set(title=f"{settings.label}, rate {row['learning_rate']:g}", xlabel=f"step\n{end}", yscale="log")
         percentages = [math.nan if accuracy is None else 100 * accuracy for accuracy in row["sweep"].values()]
         sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=settings.label)
     for axis in axes[:, 0]:
-        axis.set_ylabel("λ₁ (dark) to λ₁₄ (light), first seed,\nembeddings as the objective normalises them")
+        axis.set_ylabel("λ₁ (dark) to λ₁₄ (light),\nnormalised embeddings")
     epochs = f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ""
     sweep.set(xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %")
     sweep.set_title(f"Sweep, first seed{epochs}")
