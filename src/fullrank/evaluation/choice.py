@@ -182,6 +182,7 @@ class Choice:
         else:
             tied = ", ".join(self.names[i] for i in others if not self.better(DECISIVE, first, i))
             text = f"Not significant: by {what}, {self.names[first]} does not differ from {tied}; more images may help."
+        text += " The intervals are over images, not over seeds of training."
         if found := self.labelled:
             text += f" By the labels, the best are {', '.join(found.best)}; Kendall's τ is {found.tau:.2f}"
             text += f"; of random orders, {found.chance:.0%} are as good."

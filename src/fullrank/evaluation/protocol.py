@@ -73,7 +73,7 @@ class GradientProtocol:
 class SgdProtocol(GradientProtocol):
     """The probe of FroSSL's paper on CIFAR and STL-10, and of most papers: SGD with momentum.
 
-    Source: Skean et al. 2024 (FroSSL), Section 6.1: lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch
+    Source: Skean et al. 2023 (FroSSL), Section 6.1: lr 0.3, no weight decay, × 0.1 at epochs 60 and 80 of 100, batch
     256. Momentum 0.9, crop and flip: the public configurations of solo-learn, from which the paper's experiments come.
 
     Attributes:
@@ -99,7 +99,7 @@ class SgdProtocol(GradientProtocol):
 class AdamProtocol(GradientProtocol):
     """The probe of FroSSL's paper on ImageNet: Adam on the features as they are.
 
-    Source: Skean et al. 2024 (FroSSL), Section 6.2: lr 5e-3, no weight decay, a step every 10 of 100 epochs. The paper
+    Source: Skean et al. 2023 (FroSSL), Section 6.2: lr 5e-3, no weight decay, a step every 10 of 100 epochs. The paper
     does not give the factor of the steps and the batch size; 0.1 is the default of the step schedules of PyTorch and
     solo-learn, and 256 is the paper's batch on CIFAR.
 

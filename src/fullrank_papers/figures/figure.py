@@ -2,7 +2,9 @@
 
 Its texts are in the paper's `claims.toml`: the title (number and paper), the main claim, the data set to give as `data`
 (`images`; without it, the figure uses no images), and each claim with the kind, the statement and what is expected.
-These may name in braces the `rows`, constants of the module (`figure.NAME`), and the values of the verdict.
+These may name in braces the `rows`, constants of the module (`figure.NAME`), and the values of the verdict. A claim
+with a `size`, that of the paper's runs, is inconclusive at other sizes, and a comparison says what the runs show. The
+`severity` of a claim that does not hold is one of `SEVERITIES`.
 
 The module has `SIZES` (name → settings: smoke takes seconds and needs no data, small are the stored results, paper the
 paper's values), `plot(rows)`, and `evaluate_claims(rows)`, which returns the verdict on each claim. Rows are values as
@@ -40,6 +42,8 @@ LABELS: dict[Kind, tuple[str, str]] = {
     "comparison": ("our comparison", "our comparisons"),
 }
 MARKS = {True: "✓", False: "✗", None: "?"}
+# What is wrong: a printed sign or factor; the scale of a quantity; the claim, on a set of measure zero; the claim.
+SEVERITIES = ("misprint", "normalisation", "measure zero", "fails in general")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Claim:
             text we did not have at hand. correction: a check of our own statement, from a derivation or a control, on a
             point on which the paper is silent or misprinted. comparison: a statement about our own runs, whatever the
             paper's runs were.
+        severity: One of `SEVERITIES`, of a claim that does not hold; empty if it was not classified.
 
     >>> Claim("FroSSL is faster than Barlow Twins at equal learning rate", "> 1", "1.8", True).line()
     '✓ Claim, holds: FroSSL is faster than Barlow Twins at equal learning rate (expected: > 1; measured: 1.8)'
@@ -63,11 +68,13 @@ class Claim:
     measured: str
     holds: bool | None
     kind: Kind = "claim"
+    severity: str = ""
 
     @property
     def verdict(self) -> str:
-        """One of holds, does not hold, inconclusive at this size."""
-        return {True: "holds", False: "does not hold", None: "inconclusive at this size"}[self.holds]
+        """One of holds, does not hold (with the severity), inconclusive at this size."""
+        wrong = f"does not hold ({self.severity})" if self.severity else "does not hold"
+        return {True: "holds", False: wrong, None: "inconclusive at this size"}[self.holds]
 
     def line(self) -> str:
         """Return the claim and its verdict in one line, for the caption of the figure."""
@@ -92,34 +99,41 @@ def verdict(measured: str, holds: bool | None, **values: Any) -> Verdict:
     return Verdict(measured, holds, values)
 
 
-def evaluate(name: str, rows: Rows) -> list[Claim]:
-    """Return the claims of a figure, with their verdicts on `rows`."""
+def evaluate(name: str, rows: Rows, size: str = "small") -> list[Claim]:
+    """Return the claims of a figure, with their verdicts on `rows`, which were computed at a size."""
     module, claims = load_figure(name), []
     for key, (measured, holds, values) in module.evaluate_claims(rows).items():
         text = FIGURES[name][key.partition(":")[0]]
         statement, expected = (text[k].format(**values, rows=rows, figure=module) for k in ("statement", "expected"))
-        claims.append(Claim(statement, expected, measured, holds, text["kind"]))
+        kind, severity = text["kind"], text.get("severity", "") if holds is False else ""
+        if "size" in text and size != "paper":
+            limit = f"{expected}; decidable only at the paper's size, {text['size']}"
+            claims.append(Claim(statement, limit, measured, None, kind))
+            statement, kind = f"in these runs, {statement}", "comparison"
+        claims.append(Claim(statement, expected, measured, holds, kind, severity))
     return claims
 
 
 def summarize_claims(claims: Sequence[Claim]) -> str:
     """Return how many claims hold: those of the paper's text, those that we recall, the checks of our
-    corrections, and our comparisons, apart.
+    corrections, and our comparisons, apart; and how severe the claims fail that do not.
 
-    >>> one = Claim("Training follows (18)", "0", "0.9", False)
+    >>> one = Claim("Training follows (18)", "0", "0.9", False, severity="misprint")
     >>> two = Claim("Training follows the corrected form", "0", "1e-9", True, "correction")
     >>> summarize_claims([one]), summarize_claims([one, two])
-    ('claims: 0 of 1 hold', 'claims: 0 of 1 hold; checks of the corrections: 1 of 1 hold')
+    ('claims: 0 of 1 hold, ✗ misprint: 1', 'claims: 0 of 1 hold, ✗ misprint: 1; checks of the corrections: 1 of 1 hold')
     """
     parts = []
     for kind, (_, plural) in LABELS.items():
         if holds := [claim.holds for claim in claims if claim.kind == kind]:
             inconclusive = f", {n} inconclusive at this size" if (n := holds.count(None)) else ""
-            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} hold{inconclusive}")
+            severities = [claim.severity for claim in claims if claim.kind == kind]
+            wrong = "".join(f", ✗ {each}: {n}" for each in SEVERITIES if (n := severities.count(each)))
+            parts.append(f"{plural}: {holds.count(True)} of {len(holds)} hold{wrong}{inconclusive}")
     return "; ".join(parts)
 
 
-# Skean et al. 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
+# Skean et al. 2023 and 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
 PAPERS = ("frossl", "stepwise", "dynamics", "directclr")
 FIGURES: dict[str, dict[str, Any]] = {
     f"{paper}/{figure}": texts

@@ -44,7 +44,7 @@ class Result:
     @property
     def claims(self) -> list[Claim]:
         """The paper's claims, with their verdicts on these rows."""
-        return evaluate(self.name, self.rows)
+        return evaluate(self.name, self.rows, self.size)
 
     @property
     def runs(self) -> str:

@@ -6,10 +6,11 @@ from copy import deepcopy
 import pytest
 import torch
 
-from fullrank_papers.figures import FIGURES, load_figure
+from fullrank_papers.figures import FIGURES, load_committed, load_figure
 from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.dynamics import fig4, remark3
-from fullrank_papers.figures.figure import evaluate, is_campaign
+from fullrank_papers.figures.figure import SEVERITIES, evaluate, is_campaign
+from fullrank_papers.figures.frossl.fig3 import saturation_step
 
 TIMED = {"frossl/cost": ("corinfomax", "ivne"), "dynamics/fig4": ("time_11", "time_12", "cheaper")}
 REFUTED = {
@@ -54,6 +55,14 @@ def test_smoke_rows_have_the_verdicts_of_the_theory_and_a_drawing(name, smoke_ro
     if name not in INCONCLUSIVE:
         certain = {key: holds for key, holds in found.items() if key not in TIMED.get(name, ())}
         assert [key for key, holds in certain.items() if not holds] == REFUTED.get(name, [])
+
+
+def test_each_refuted_claim_of_theory_has_a_severity_and_no_other_claim_has_one():
+    for name, keys in REFUTED.items():
+        result = load_committed(name)
+        claims = dict(zip(verdicts(name, result.rows), result.claims, strict=True))
+        assert {key for key, claim in claims.items() if claim.severity in SEVERITIES} == set(keys)
+        assert not any(claim.severity for key, claim in claims.items() if key not in keys)
 
 
 # Paths into the rows whose change refutes a claim: figure, claim, keys, and the new value as a function of the old.
@@ -125,6 +134,23 @@ def test_paired_seeds_decide_about_projectors():
     reverse = dict(zip(paper, sorted(paper.values(), reverse=True), strict=True)) | {"dropout": 70.0}
     found = verdicts("directclr/table2", with_accuracies(reverse, spread=5e-4))
     assert {holds for key, holds in found.items() if key.startswith("better")} == {False}
+
+
+def test_a_claim_about_the_papers_size_is_decided_only_there_and_its_comparison_anywhere():
+    rows = with_accuracies(load_figure("directclr/table2").PAPER, spread=5e-4)
+    small, paper = (evaluate("directclr/table2", rows, size) for size in ("small", "paper"))
+    assert {claim.holds for claim in small if claim.kind == "claim"} == {None}
+    assert [claim.holds for claim in small if claim.kind == "comparison"] == [True] * 7
+    assert [claim.holds for claim in paper if claim.kind == "claim"] == [True] * 7
+    assert {claim.kind for claim in paper} == {"claim", "correction"}
+
+
+def test_a_late_fluctuation_does_not_move_the_step_of_saturation():
+    curve = torch.cat([torch.linspace(0, 1, 10), torch.ones(90)])
+    noisy = curve.clone()
+    noisy[85] = 0.7
+    assert saturation_step(range(100), curve.tolist()) == saturation_step(range(100), noisy.tolist()) == 9
+    assert saturation_step(range(100), (3 - curve).tolist()) == 9
 
 
 def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_rows, monkeypatch):

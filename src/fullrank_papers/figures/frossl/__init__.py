@@ -1,1 +1,1 @@
-"""Figures of Skean et al. 2024, FroSSL."""
+"""Figures of FroSSL: Skean et al. 2023 (the preprint: Tables 2 and 3, Fig. 4) and 2024 (ECCV)."""

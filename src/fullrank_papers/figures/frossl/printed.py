@@ -6,7 +6,7 @@ from fullrank.recipes.catalog import SCORES
 def printed_in(table: str) -> dict[str, dict[tuple[str, int], float]]:
     """Return what a table prints, also where it took it from others: method → (data set, epochs) → accuracy in percent.
 
-    >>> printed_in("Skean et al. 2024, Table 3")["frossl"][("stl10", 3)]
+    >>> printed_in("Skean et al. 2023, Table 3")["frossl"][("stl10", 3)]
     44.8
     """
     found: dict[str, dict[tuple[str, int], float]] = {}

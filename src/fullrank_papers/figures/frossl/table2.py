@@ -24,12 +24,12 @@ DATASETS = {
     "cifar100": ("CIFAR-100", 50_000, 1000),
     "stl10": ("STL-10", 105_000, 500),
 }
-# Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2024, Table 2; no
+# Top-1 accuracy of a linear probe in %, after 1000 epochs on CIFAR and 500 on STL-10 (Skean et al. 2023, Table 2; no
 # spread is given).  On CIFAR, the numbers of the methods but FroSSL and CorInfoMax are those of da Costa et al. 2022
 # and Ermolov et al. 2021.
 PAPER = {
     method: {data_set: number for (data_set, _), number in numbers.items()}
-    for method, numbers in printed_in("Skean et al. 2024, Table 2").items()
+    for method, numbers in printed_in("Skean et al. 2023, Table 2").items()
 }
 # Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the
 # best method.

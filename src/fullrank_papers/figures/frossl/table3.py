@@ -23,9 +23,9 @@ from fullrank_papers.plot_style import COLORS, label_ends, plot_band, subplots
 
 SIZES = {name: size for name, size in sizes.SIZES.items() if not name.startswith("paper")} | {"paper": sizes.STL10_SIZE}
 METHODS = tuple(CONTENDERS)
-# PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2024,
+# PAPER has the top-1 accuracy of the online classifier on STL-10 in % after `PAPER_MARKS` epochs (Skean et al. 2023,
 # Table 3; no spread is given).
-PRINTED = printed_in("Skean et al. 2024, Table 3")
+PRINTED = printed_in("Skean et al. 2023, Table 3")
 PAPER = {method: tuple(numbers.values()) for method, numbers in PRINTED.items()}
 PAPER_MARKS = tuple(epochs for _, epochs in PRINTED["frossl"])
 OTHERS = tuple(name for name in PAPER if name != "frossl")
