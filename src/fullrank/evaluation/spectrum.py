@@ -148,7 +148,7 @@ def effective_ranks(history: Any, part: str) -> Float[np.ndarray, " T"]:
 
 
 def saturation_step(history: Any, part: str, j: int) -> int | None:
-    """Return the step from which the j-th eigenvalue stays at or above 95 % of its last value; or None.
+    """Return the step at which the j-th eigenvalue is first within 5 % of the mean of its last fifth; or None.
 
     The step is defined only if the eigenvalue rose: it started below 95 % of its last value and never exceeded twice
     that value.
@@ -157,7 +157,7 @@ def saturation_step(history: Any, part: str, j: int) -> int | None:
     >>> values = np.array([[9.0, 0.1, 1.0], [1e6, 1.2, 1.0], [9.0, 1.0, 0.0]])
     >>> history = SimpleNamespace(steps=np.array([0, 5, 9]), eigenvalues={"backbone": values})
     >>> [saturation_step(history, "backbone", j) for j in (1, 2, 3)]
-    [None, 5, None]
+    [None, 9, None]
     """
     curve = history.eigenvalues[part][:, j - 1]
     rose = curve[0] < 0.95 * curve[-1] and curve.max() <= 2 * curve[-1]
@@ -176,7 +176,7 @@ def _history_table(history: Any, part: str) -> Table:
         table.add_row(f"{history.steps[t]:,}", f"{ranks[t]:.3g}", str(int(collapsed)), *cells)
     table.add_section()
     steps = (saturation_step(history, part, j) for j in shown)
-    table.add_row("95 % at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
+    table.add_row("saturated at", "", "", *("–" if step is None else f"{step:,}" for step in steps))
     return table
 
 

@@ -10,7 +10,6 @@ from fullrank_papers.figures import FIGURES, load_committed, load_figure
 from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.dynamics import fig4, remark3
 from fullrank_papers.figures.figure import SEVERITIES, evaluate, is_campaign
-from fullrank_papers.figures.frossl.fig3 import saturation_step
 
 TIMED = {"frossl/cost": ("corinfomax", "ivne"), "dynamics/fig4": ("time_11", "time_12", "cheaper")}
 REFUTED = {
@@ -143,14 +142,6 @@ def test_a_claim_about_the_papers_size_is_decided_only_there_and_its_comparison_
     assert [claim.holds for claim in small if claim.kind == "comparison"] == [True] * 7
     assert [claim.holds for claim in paper if claim.kind == "claim"] == [True] * 7
     assert {claim.kind for claim in paper} == {"claim", "correction"}
-
-
-def test_a_late_fluctuation_does_not_move_the_step_of_saturation():
-    curve = torch.cat([torch.linspace(0, 1, 10), torch.ones(90)])
-    noisy = curve.clone()
-    noisy[85] = 0.7
-    assert saturation_step(range(100), curve.tolist()) == saturation_step(range(100), noisy.tolist()) == 9
-    assert saturation_step(range(100), (3 - curve).tolist()) == 9
 
 
 def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_rows, monkeypatch):

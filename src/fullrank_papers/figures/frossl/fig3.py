@@ -38,7 +38,7 @@ from fullrank.models.model_images import LabelledSplits
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run.processes import launch_fabric
-from fullrank.spectrum import Spectrum
+from fullrank.spectrum import Spectrum, saturation
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.sizes import narrow
@@ -284,13 +284,12 @@ def evaluate_claims(rows: Rows) -> Verdicts:
 
 
 def saturation_step(steps: Sequence[int], curve: Sequence[float]) -> float:
-    """Return the first step at which a curve is within 5 % of the mean of its last fifth, or the last step.
+    """Return the step at which a curve saturates (`fullrank.spectrum.saturation`).
 
     >>> saturation_step(range(10), [0.0, 0.5, 0.97, 1.2, 0.8, 1.0, 1.0, 1.0, 1.1, 0.9])
     2.0
     """
-    last = statistics.fmean(curve[-max(1, len(curve) // 5) :])
-    return float(next((t for t, now in zip(steps, curve, strict=True) if abs(now - last) <= 0.05 * last), steps[-1]))
+    return float(steps[int(saturation(torch.tensor(curve, dtype=torch.float64)))])
 
 
 def metric_values(rows: Rows, kind: str, key: str, name: str) -> list[float]:
