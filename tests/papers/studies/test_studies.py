@@ -2,16 +2,18 @@
 
 import json
 import sys
-from itertools import product
+from functools import partial
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from fullrank import load
 from fullrank_papers import studies
 from fullrank_papers.figures import load_committed
-from fullrank_papers.studies import alarm, comparison, photos, selection, spectra
+from fullrank_papers.studies import alarm, comparison, defaults, photos, selection, spectra
 
 ROOT = Path(__file__).parents[3]
 
@@ -93,3 +95,29 @@ def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
     assert len(list((tmp_path / "photos").iterdir())) == 30
     lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert (lines[0], len(lines)) == ("path,label,split", 31)
+
+
+def test_defaults_are_measured_cell_by_cell_and_only_once(monkeypatch, tmp_path):
+    small = {"IMAGES": 170, "TEST": 30, "POOL": 30, "COPIES": 5, "LABELS": (40,), "EPOCHS": 1, "CONTINUED": 1}
+    small |= {"CONTINUATIONS": [(0.1, 0.025)], "SUPERVISED": {40: [(1, 1e-3)]}}
+    for name, value in small.items():
+        monkeypatch.setattr(defaults, name, value)
+    monkeypatch.setattr(defaults, "PARTS", {name: defaults.PARTS[name] for name in ("init", "duplicates")})
+    defaults.PARTS["supervised"] = partial(defaults.supervised, labels=40)
+    monkeypatch.setattr(defaults, "at_imagenet", lambda images, runs, factor: load(defaults.source_run(images, runs)))
+    rng, data = np.random.default_rng(0), tmp_path / "data"
+    for split, name in product(("train", "test"), ("a", "b")):
+        (data / split / name).mkdir(parents=True)
+        for k in range(100 if split == "train" else 15):
+            image = Image.fromarray(rng.integers(256, size=(8, 8, 3), dtype=np.uint8))
+            image.resize((32, 32), Image.Resampling.BICUBIC).save(data / split / name / f"{k}.png")
+    call = {"cifar10": str(data), "cifar100": str(data), "seeds": (0,), "runs": tmp_path / "runs"}
+    assert defaults.measure(**call, minutes=0.0) == {"rows": []}
+    rows = defaults.measure(**call)["rows"]
+    assert [row["part"] for row in rows] == ["init"] * 3 + ["duplicates"] * 3 + ["supervised"]
+    for row in rows[3:6]:  # a stricter threshold finds no more pairs, and a copy by JPEG is closer than a mirror image
+        recalls = [found["recall"] for found in row["found"]]
+        assert all(a[kind] >= b[kind] for a, b in pairwise(recalls) for kind in a)
+        assert recalls[0]["JPEG 75"] > recalls[0]["flip"]
+    monkeypatch.delattr(defaults, "probe")
+    assert defaults.measure(**call)["rows"] == rows
