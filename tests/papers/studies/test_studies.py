@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fullrank import load
 from fullrank_papers import studies
 from fullrank_papers.figures import load_committed
 from fullrank_papers.studies import alarm, comparison, defaults, photos, selection, spectra
@@ -98,13 +97,12 @@ def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
 
 
 def test_defaults_are_measured_cell_by_cell_and_only_once(monkeypatch, tmp_path):
-    small = {"IMAGES": 170, "TEST": 30, "POOL": 30, "COPIES": 5, "LABELS": (40,), "EPOCHS": 1, "CONTINUED": 1}
-    small |= {"CONTINUATIONS": [(0.1, 0.025)], "SUPERVISED": {40: [(1, 1e-3)]}}
+    small = {"IMAGES": 160, "TEST": 30, "POOL": 30, "COPIES": 5, "LABELS": (40,), "EPOCHS": 1}
+    parts = {"duplicates": defaults.duplicates, "supervised": partial(defaults.supervised, labels=40)}
+    small |= {"SUPERVISED": {40: (1,)}, "LR": (1e-3,), "PARTS": parts}
     for name, value in small.items():
         monkeypatch.setattr(defaults, name, value)
-    monkeypatch.setattr(defaults, "PARTS", {name: defaults.PARTS[name] for name in ("init", "duplicates")})
-    defaults.PARTS["supervised"] = partial(defaults.supervised, labels=40)
-    monkeypatch.setattr(defaults, "at_imagenet", lambda images, runs, factor: load(defaults.source_run(images, runs)))
+    monkeypatch.setattr(defaults.Seed, "imagenet", lambda seed, factor: seed.source())
     rng, data = np.random.default_rng(0), tmp_path / "data"
     for split, name in product(("train", "test"), ("a", "b")):
         (data / split / name).mkdir(parents=True)
@@ -114,10 +112,10 @@ def test_defaults_are_measured_cell_by_cell_and_only_once(monkeypatch, tmp_path)
     call = {"cifar10": str(data), "cifar100": str(data), "seeds": (0,), "runs": tmp_path / "runs"}
     assert defaults.measure(**call, minutes=0.0) == {"rows": []}
     rows = defaults.measure(**call)["rows"]
-    assert [row["part"] for row in rows] == ["init"] * 3 + ["duplicates"] * 3 + ["supervised"]
-    for row in rows[3:6]:  # a stricter threshold finds no more pairs, and a copy by JPEG is closer than a mirror image
+    assert [row["part"] for row in rows] == ["duplicates"] * 3 + ["supervised"]
+    for row in rows[:3]:  # a stricter threshold finds no more pairs, and a copy by JPEG is closer than a mirror image
         recalls = [found["recall"] for found in row["found"]]
         assert all(a[kind] >= b[kind] for a, b in pairwise(recalls) for kind in a)
         assert recalls[0]["JPEG 75"] > recalls[0]["flip"]
-    monkeypatch.delattr(defaults, "probe")
-    assert defaults.measure(**call)["rows"] == rows
+    monkeypatch.delattr(defaults, "pretrain")  # a second call trains nothing
+    assert defaults.measure(**call, parts=("supervised", "duplicates"))["rows"] == rows
