@@ -124,10 +124,10 @@ class Seed:
 
     def train(self, name: str, data: str, epochs: int, **changes: Any) -> Model:
         """Return the run of recipe cifar10-small with this name; it is trained if it is not finished."""
-        out, settings = self.runs / f"{name}-{self.number}", {"epochs": epochs, "seed": self.number, "checkpoints": 1}
+        out, about = self.runs / f"{name}-{self.number}", {"epochs": epochs, "seed": self.number, "checkpoints": 1}
         if not Run(out).checkpoints:  # the only one is at the end
-            quiet = Console(quiet=True)
-            pretrain(RECIPE, self.images(data)[0], out, overwrite=out.exists(), console=quiet, **settings | changes)
+            changes |= about | {"console": Console(quiet=True)}
+            pretrain(RECIPE, self.images(data)[0], out, overwrite=out.exists(), **changes)
         return load(out)
 
     def source(self) -> Model:
