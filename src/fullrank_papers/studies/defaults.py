@@ -62,7 +62,6 @@ SIDE, IMAGENET_SIDE = 16, 48
 NARROW = BackboneConfig(name="resnet18", arguments={"channels": [8, 16, 32, 64], "layers": [1] * 4}, stem="small")
 NETWORK = {"views.0.size": SIDE, "backbone": NARROW}
 CONTINUATIONS = [(1.0, 0.025), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]  # rate, warm-up
-RATES = (0.0, 0.1, 1.0)  # of ImageNet's weights
 FINETUNING = {400: 6, 4000: 2}  # labels → epochs
 SUPERVISED = {400: (100, 30), 4000: (10, 30)}  # labels → epochs
 LR = (1e-3, 3e-4, 3e-3)
@@ -130,22 +129,24 @@ class Seed:
             pretrain(RECIPE, self.images(data)[0], out, overwrite=out.exists(), **changes)
         return load(out)
 
-    def source(self) -> Model:
-        """Return the run on CIFAR-100, with which others begin."""
-        return self.train("source", "CIFAR-100", EPOCHS, **NETWORK)
+    def source(self, *, trained: bool = True) -> Model:
+        """Return the run on CIFAR-100, with which others begin, or its network with random weights."""
+        model = self.train("source", "CIFAR-100", EPOCHS, **NETWORK)
+        return model if trained else replace(model, backbone=model.untrained(self.number).eval())
 
     def go_on(self, name: str, factor: float, warmup: float, epochs: int, **changes: Any) -> Model:
         """Return the run that continues on CIFAR-10 with a share of the learning rate and of its epochs as warm-up."""
         schedule = {"optimizer.lr": factor * RECIPES[RECIPE].optimizer.lr, "schedule.warmup": warmup * epochs}
         return self.train(f"{name}-{factor:g}-{warmup:g}", "CIFAR-10", epochs, **schedule, **changes)
 
-    def imagenet(self, factor: float) -> Model:
-        """Return ImageNet's weights, continued with this factor of the learning rate; 0: as they are."""
+    def imagenet(self, factor: float | None) -> Model:
+        """Return ImageNet's weights, continued with this factor of the learning rate; 0: as they are; None: random."""
+        changes = {"init": imagenet_file(self.runs), "backbone": LITE, "views.0.size": IMAGENET_SIDE}
         if factor:
-            changes = {"init": imagenet_file(self.runs), "backbone": LITE, "views.0.size": IMAGENET_SIDE}
             return self.go_on("imagenet", factor, 0.025, 1, **changes)
         model = load(imagenet_file(self.runs), backbone=LITE)
-        return replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
+        model = replace(model, preprocess=replace(model.preprocess, size=IMAGENET_SIDE))
+        return model if factor == 0 else replace(model, backbone=model.untrained(self.number))
 
     def probe(self, model: Model, data: str, labels: Iterable[int]) -> dict[str, float]:
         """Return the accuracies of a linear probe and of kNN, with the first n labels."""
@@ -157,13 +158,12 @@ class Seed:
             scores |= {f"{data}, {name}, {n}": accuracy(p.logits, X_test.labels) for name, p in predictions.items()}
         return scores
 
-    def fit(self, model: Model, n: int, protocol: SupervisedProtocol, *, scratch: bool) -> float:
-        """Return the accuracy after training with n labels, from the weights of the model or from random ones."""
-        train, test = self.images("CIFAR-10")
-        task = Task(LabelledSplits(train.subset(range(n)), test, "CIFAR-10", ""))
+    def fit(self, start: Callable[[], Model], n: int, protocol: SupervisedProtocol) -> float:
+        """Return the accuracy after training all weights with n labels."""
+        (images, test), model = self.images("CIFAR-10"), start()
+        task = Task(LabelledSplits(images.subset(range(n)), test, "CIFAR-10", ""))
         training = SupervisedTraining.of(task, model, protocol)
-        network = model.untrained(self.number) if scratch else model.backbone
-        return accuracy(training.run(network, seed=self.number)[1].logits, training.test.labels)
+        return accuracy(training.run(model.backbone, seed=self.number)[1].logits, training.test.labels)
 
 
 def imagenet_file(folder: Path) -> str:
@@ -194,37 +194,33 @@ def init(seed: Seed) -> Iterator[Cell]:
 
 def imagenet(seed: Seed) -> Iterator[Cell]:
     """Yield the probes of ImageNet's weights."""
-    for factor in RATES:
+    for factor in (0.0, 0.1, 1.0):
         yield {"factor": factor}, lambda factor=factor: seed.probe(seed.imagenet(factor), "CIFAR-10", FINETUNING)
 
 
 def finetuning(seed: Seed, *, labels: int) -> Iterator[Cell]:
     """Yield the accuracies after fine-tuning; `factor` None is the network from random weights."""
-    protocol = FinetuneProtocol(epochs=FINETUNING[labels])
     for factor in (0.0, 0.1, None):
-        yield (
-            {"factor": factor},
-            lambda f=factor: seed.fit(seed.imagenet(f or 0.0), labels, protocol, scratch=f is None),
-        )
+        protocol = FinetuneProtocol(epochs=FINETUNING[labels])
+        yield {"factor": factor}, partial(seed.fit, partial(seed.imagenet, factor), labels, protocol)
 
 
 def supervised(seed: Seed, *, labels: int) -> Iterator[Cell]:
     """Yield the accuracies of the supervised baseline."""
     for epochs, lr in product(SUPERVISED[labels], LR):
         protocol = SupervisedProtocol(epochs=epochs, lr=lr)
-        yield {"epochs": epochs, "lr": lr}, lambda p=protocol: seed.fit(seed.source(), labels, p, scratch=True)
+        yield {"epochs": epochs, "lr": lr}, partial(seed.fit, partial(seed.source, trained=False), labels, protocol)
 
 
 def duplicates(seed: Seed) -> Iterator[Cell]:
     """Yield the pairs that are found, by network and threshold."""
-    for network in ("CIFAR-100", "untrained", "ImageNet"):
-        yield {"network": network}, partial(find, seed, network)
+    yield {"network": "CIFAR-100"}, lambda: find(seed, seed.source())
+    yield {"network": "untrained"}, lambda: find(seed, seed.source(trained=False))
+    yield {"network": "ImageNet"}, lambda: find(seed, seed.imagenet(0.0))
 
 
-def find(seed: Seed, network: str) -> list[dict[str, Any]]:
-    """Return for each threshold the recall of each kind of changed copy, and the numbers of planted and other pairs."""
-    model = seed.imagenet(0.0) if network == "ImageNet" else seed.source()
-    model = replace(model, backbone=model.untrained().eval()) if network == "untrained" else model
+def find(seed: Seed, model: Model) -> list[dict[str, Any]]:
+    """Return for each threshold the recall of each kind of changed copy, and the number of other pairs."""
     pixels, kinds = seed.images("pool")[0].pixels, [name for name in CHANGES for _ in range(COPIES)]
     copies = torch.stack([CHANGES[kind](pixels[row]) for row, kind in enumerate(kinds)])
     pairs = neighbours(model, torch.cat([pixels, copies]), duplicates=THRESHOLDS[0]).duplicates
@@ -232,9 +228,8 @@ def find(seed: Seed, network: str) -> list[dict[str, Any]]:
     for threshold in THRESHOLDS:
         found = [pair for pair in pairs if pair.correlation >= threshold]
         planted = [kinds[pair.first] for pair in found if pair.second - pair.first == len(pixels)]
-        others = sum(pair.second < len(pixels) for pair in found)
         recall = {kind: planted.count(kind) / COPIES for kind in CHANGES}
-        rows.append({"threshold": threshold, "recall": recall, "others": others})
+        rows.append({"threshold": threshold, "recall": recall, "others": sum(p.second < len(pixels) for p in found)})
     return rows
 
 

@@ -96,7 +96,7 @@ def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
     assert (lines[0], len(lines)) == ("path,label,split", 31)
 
 
-def test_defaults_are_measured_cell_by_cell_and_only_once(monkeypatch, tmp_path):
+def test_defaults_are_measured_once(monkeypatch, tmp_path):
     small = {"IMAGES": 160, "TEST": 30, "POOL": 30, "COPIES": 5, "LABELS": (40,), "EPOCHS": 1}
     parts = {"duplicates": defaults.duplicates, "supervised": partial(defaults.supervised, labels=40)}
     small |= {"SUPERVISED": {40: (1,)}, "LR": (1e-3,), "PARTS": parts}
