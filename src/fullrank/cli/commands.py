@@ -284,7 +284,7 @@ def neighbours(
     query: tuple[Path, ...] = (),
     split: str | None = None,
     k: Annotated[int, tyro.conf.arg(aliases=["-k"])] = 10,
-    duplicates: float = 0.98,
+    duplicates: float = 0.95,
     reading: ReadingFlags = USUAL,
     device: DeviceFlags = ANYWHERE,
     network: NetworkFlags = NO_NETWORK,

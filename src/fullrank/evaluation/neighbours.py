@@ -230,7 +230,7 @@ def neighbours(
     query: Any = None,
     split: str | None = None,
     k: int = 10,
-    duplicates: float = 0.98,
+    duplicates: float = 0.95,
     reading: Reading | None = None,
     device: Device | None = None,
     notify: Notify = silent,

@@ -75,7 +75,7 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")
-    if key == "momentum":  # the share of the student in the teacher is drawn
+    if key == "momentum" and centre:  # the share of the student in the teacher is drawn
         settings[key] = 1 - (1 - centre) * factor
         recipe = replace(recipe, method=recipe.method | {key: (settings[key], 1.0)})
     elif part:
@@ -128,7 +128,7 @@ def searched(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row.settings.get("stage") == "search" and row.is_final:
-            found.setdefault(row.settings["method"], {})[row.settings["draw"]] = late(row) or 0.0
+            found.setdefault(str(row.settings["method"]), {})[int(row.settings["draw"])] = late(row) or 0.0
     return found
 
 
@@ -162,7 +162,7 @@ def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | Non
         if row.settings.get("images") == images and row.is_final:
             number = 0.0 if row.diverged else value(row)
             if number is not None:
-                found.setdefault(row.settings["method"], {})[row.seed] = number
+                found.setdefault(str(row.settings["method"]), {})[row.seed] = number
     return {name: found[name] for name in METHODS if name in found}
 
 
@@ -197,17 +197,21 @@ def describe_lead(lead: tuple[float, float, float] | None) -> str:
 def markdown(rows: Rows) -> str:
     """Return the tables: what the search found, and the compared runs on each data set."""
     every = read_rows(rows)
-    scores, settings = searched(every), {(r.settings["method"], r.settings.get("draw")): r.settings for r in every}
+    scores, settings = (
+        searched(every),
+        {(str(r.settings["method"]), int(r.settings["draw"])): r.settings for r in every},
+    )
     lines = []
     for name, found in scores.items():
-        chosen = settings[name, max(found, key=lambda k: (found[k], -k))]
+        best = max(found, key=lambda k, found=found: (found[k], -k))
+        chosen = settings[name, best]
         numbers = {key: f"{x:.3g}" for key, x in chosen.items() if key not in ("method", "draw", "stage", "images")}
         budgets = (1, math.ceil(len(found) / 4), len(found))
         curve = [f"{100 * expected_best(list(found.values()), k):.1f}" for k in budgets]
         lines.append([LABELS[name], str(len(found)), *curve, ", ".join(f"{key} {x}" for key, x in numbers.items())])
     header = ["search", "draws", *(f"best of {k}, %" for k in ("1", "a quarter", "all")), "best draw"]
     tables = [markdown_table(header, lines)]
-    for images in sorted({row.settings["images"] for row in every if "images" in row.settings}):
+    for images in sorted({int(row.settings["images"]) for row in every if "images" in row.settings}):
         runs = [row for row in every if row.settings.get("images") == images]
         data, other = runs[0].data, next((key for key in runs[0].scores if key != runs[0].data), "")
         columns = {
