@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -18,6 +19,7 @@ from fullrank.errors import UserError, exception_line
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+WORKERS = WeakSet[Any]()  # the processes of all loaders
 
 
 def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int = 0) -> Iterator[Result]:
@@ -49,8 +51,10 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         multiprocessing_context=process_context(),
         generator=torch.Generator(),  # otherwise the loader draws a number from the global generator
     )
+    others = {*multiprocessing.active_children()}
     with nullcontext() if b"__main__" in pickled else hidden_main():
         results = iter(loader)
+    WORKERS.update({*multiprocessing.active_children()} - others)
     try:
         for result in results:
             if isinstance(result, UserError):
@@ -132,9 +136,8 @@ def _kill_workers() -> None:
     """Kill the workers that are alive at the exit, such as those of a loader in the traceback of an error:
     multiprocessing sends SIGTERM, which they ignore, and then waits for them without end.
     """
-    for process in multiprocessing.active_children():
-        if process.daemon:
-            process.kill()
+    for process in WORKERS:
+        process.kill()
 
 
 def process_context() -> Any:
