@@ -148,6 +148,7 @@ def reproduce_campaign(runs: CampaignRuns, flags: CampaignFlags, out: Path, *, o
     command, rows = shlex.join(["fullrank", "reproduce", runs.name, *words]), []
     if not overwrite and (path := result_path(out, runs.name, runs.size)).exists():
         runs = replace(runs, stored=[from_json(Row, row, f"{path}") for row in Result.read(path).rows["rows"]])
+        stderr().print(f"runs of {path} with the same recipes and images are not trained again; --overwrite trains all")
     if flags.cell is not None:
         run_sweep(runs.plan(), runs.folder, Jobs(cluster="debug"), only=flags.cell, console=stderr())
     elif flags.list:

@@ -137,7 +137,7 @@ def parse_model(text: str) -> ModelName:
     path, _, step = text.rpartition("@")
 
     def is_run(folder: str) -> bool:
-        return any(os.path.isfile(f"{folder}{name}/recipe.json") for name in (text, path))
+        return any(os.path.isfile(f"{folder}{name}/recipe.json") for name in (text, path) if name)
 
     for folder in sorted(("", "runs/"), key=is_run, reverse=True):  # a folder that is no run does not hide runs/NAME
         if text and os.path.isdir(folder + text):

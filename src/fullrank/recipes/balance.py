@@ -21,8 +21,8 @@ def balanced_weights(recipe: "Recipe") -> dict[str, float]:
     | simclr | temperature 1/(5 + log((N − 1)/255)), at most 1 | 0.2 at N = 256, of solo-learn on CIFAR |
     | ivne | alignment log N | its authors' rule; does not keep the balance of the gradients |
 
-    Empty for another objective, and where D is not the last width of an MLP. A weight "balanced" in `hyper` becomes
-    this number. Source: docs/derivations/balance.md.
+    SimCLR's rule is for two views. Empty for another objective, and where D is not the last width of an MLP. A weight
+    "balanced" in `hyper` becomes this number. Source: docs/derivations/balance.md.
 
     >>> from fullrank.recipes import Recipe
     >>> [balanced_weights(recipe) for recipe in (Recipe(), Recipe(batch_size=64), Recipe(objective="vicreg"))]

@@ -237,7 +237,7 @@ class Recipe:
     @property
     def split_seed(self) -> int:
         """Seed of the held-out fifth of a source without a test split: that of the run; 0 with `data.subset` or
-        `data.validation`, whose images are the same for every run.
+        `data.validation`, whose images depend on `data.subset_seed` only.
         """
         return 0 if self.data.subset or self.data.validation else self.seed
 

@@ -133,10 +133,10 @@ def run_lock(path: Path) -> Iterator[None]:
         raise UserError(f"run directory {path} is in use by another process; {remedy}") from None
     except OSError as error:
         raise _not_writable(path, error) from error
-    for name in (RECIPE, *TRAINING_FILES):
-        for draft in path.glob(f".{name}.*{DRAFT}"):
-            draft.unlink(missing_ok=True)
     try:
+        for name in (RECIPE, *TRAINING_FILES):
+            for draft in path.glob(f".{name}.*{DRAFT}"):
+                draft.unlink(missing_ok=True)
         yield
     finally:
         lock.release()

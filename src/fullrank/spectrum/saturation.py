@@ -12,8 +12,8 @@ def saturation(curves: Float[Tensor, "T ..."], *, tolerance: float = 0.05) -> In
     """Return the first index at which each curve is near its end: the mean m of its last fifth.
 
     min {t : |c(t) − m| ≤ tolerance · m}, or the last index if there is none. Noise late in a run does not move it, as
-    it moves the index from which a curve stays near its last value. A curve that still grows at the end saturates late.
-    A collapsed eigenvalue also has an index; check its final value too.
+    it moves the index from which a curve stays near its last value. A curve that still grows at the end saturates late,
+    and one that overshoots may pass near m on its way. A collapsed eigenvalue also has an index; check its final value.
 
     Args:
         curves: eigenvalues ≥ 0 during training, one evaluation per row.

@@ -238,6 +238,6 @@ def descending_eigenvalues(C: Float64[Tensor, "m m"], *, n: int, noise: float) -
     In addition to the noise of the embeddings, the sums and the decomposition have an error of about max(n, m) ε λ₁.
     """
     check_finite(C, "the covariance of the embeddings, whose squares overflow above about 1e150,")
-    descending = torch.linalg.eigvalsh(C.cpu()).flip(0)  # at these sizes LAPACK is faster than a GPU
+    descending = torch.linalg.eigvalsh(C.cpu()).flip(0)
     rounding = max(n, len(C)) * torch.finfo(C.dtype).eps * descending[0] + noise
     return torch.where(descending > rounding, descending, 0)

@@ -116,7 +116,8 @@ def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> d
     own, scores, test_images = cell.recipe.data, {}, 0
     subset = 0 if plan.all_images else own.subset
     for data in plan.data_sets(own):
-        other = None if data is own else replace(data, subset=min(subset, len(split(data).train)))
+        other = replace(data, subset=min(subset, len(split(data).train)), subset_seed=own.subset_seed)
+        other = None if data is own else other
         options: dict[str, Any] = {"probes": plan.probes, "baselines": False, "train_subset": bool(subset)}
         evaluation = evaluate(path, other, **options, notify=console.print)
         found = [s for s in evaluation.scores if s.features == "backbone" and s.metric == "accuracy"]

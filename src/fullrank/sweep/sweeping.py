@@ -122,7 +122,8 @@ def run_sweep(
         folder: the run directory of a cell is FOLDER/CELL.
         jobs: where the cells run, and how many at the same time.
         only: run the known cell with this name or number, counted from 0, and no other.
-        stored: rows of earlier runs whose folders are gone; those of the same recipe, images and code count as done.
+        stored: rows of earlier runs whose folders are gone, of any version of the library; those of the same recipe,
+            images and code of the user count as done.
         console: where to print; None: standard error.
 
     Returns:
@@ -184,7 +185,8 @@ def list_cells(plan: Plan, folder: Path, command: str) -> None:
     for number, cell in enumerate(cells):
         state = states.get(cell.name) or ("unfinished" if (folder / cell.name).is_dir() else "to run")
         try:
-            check_folder(cell, folder / cell.name)
+            if cell.name not in states:
+                check_folder(cell, folder / cell.name)
         except UserError:
             state = "occupied"
         print(f"{number}\t{state}\t{command} --cell {shlex.quote(cell.name)}")

@@ -238,7 +238,8 @@ class CampaignRuns:
             UserError: the rows are of different images.
         """
         rows = [row for row in rows if row.is_final]
-        require_same_images(rows, "the result")
+        for images in {row.settings.get("images") for row in rows}:  # a campaign may have several data sets
+            require_same_images([row for row in rows if row.settings.get("images") == images], "the result")
         data, seconds = rows[0].data if rows else None, round(sum(row.seconds for row in rows), 1)
         settings = asdict(load_figure(self.name).SIZES[self.size])
         environment = platform_info() | merge([row.environment for row in rows]) | libraries()
