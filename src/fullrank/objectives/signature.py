@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, TypeVar, get_args
 
 from torch import Tensor
@@ -49,7 +49,7 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     >>> hyperparameters(partial(vicreg, covariance=4.0))
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
-    keyword_only = (p for p in _parameters(objective).values() if p.kind is p.KEYWORD_ONLY)
+    keyword_only = (p for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY)
     return {p.name: p.default for p in keyword_only if p.name != GENERATOR}
 
 
@@ -61,7 +61,7 @@ def takes_generator(function: Callable[..., Any]) -> bool:
     >>> takes_generator(sliced), hyperparameters(sliced)
     (True, {})
     """
-    parameter = _parameters(function).get(GENERATOR)
+    parameter = inspect.signature(function).parameters.get(GENERATOR)
     return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
 
 
@@ -76,13 +76,8 @@ def required_views(objective: Callable[..., Any]) -> int | None:
     return 2 if _axes(_positional(objective)[0])[:1] == ("2",) else None
 
 
-@lru_cache(maxsize=256)
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
-
-
 def _positional(objective: Callable[..., Any]) -> list[inspect.Parameter]:
-    parameters = _parameters(objective).values()
+    parameters = inspect.signature(objective).parameters.values()
     return [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
