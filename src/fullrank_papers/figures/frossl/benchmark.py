@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import dunnett
 
 from fullrank.recipes import DataConfig, ProbeConfig, Recipe, balanced_weights, resolve
+from fullrank.recipes.cifar import FLOAT32
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank.training.config import ScheduleConfig
 from fullrank.views import JitterConfig
@@ -295,6 +296,7 @@ VIEW = replace(
 )
 SCHEDULE = ScheduleConfig(name="steps", warmup=1.0, milestones=(15.0, 18.0))
 FAIR = replace(short_run(SMALL, epochs=20, warmup=1.0), name="cifar-benchmark", views=(VIEW,), schedule=SCHEDULE)
+FAIR = replace(FAIR, machine=FLOAT32)  # the same arithmetic on every machine that takes part
 SIZES = {
     "smoke": Size(
         replace(TINY, name="digits-benchmark"), draws=2, seeds=2, validation=0.2, methods=("frossl", "simclr")
