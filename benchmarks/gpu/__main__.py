@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu                                  # all pieces, in order of worth, for about nine minutes
     python -m benchmarks.gpu accuracy --data FOLDER           # one piece; CIFAR-10 as Parquet files
+    python -m benchmarks.gpu accuracy --data FOLDER --only byol --shared --out byol.json    # beside other processes
     python -m benchmarks.gpu --smoke                          # every piece on the CPU, tiny, in minutes
     python -m benchmarks.gpu --table                          # only print what was measured so far
 
@@ -38,6 +39,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="no part begins later")
     parser.add_argument("--out", type=Path, help="the JSON file; of a smoke test, by default, a temporary file")
     parser.add_argument("--data", type=Path, help="folder with CIFAR-10 as Parquet files, for the piece accuracy")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the parts whose name contains the text")
+    parser.add_argument("--shared", action="store_true", help="other processes use the GPU: accuracies, no times")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the table of all results")
     options = parser.parse_args()
     if unknown := set(options.pieces) - set(PIECES):
@@ -48,13 +51,13 @@ def main() -> int:
         out = options.out or (Path(folder) / "gpu.json" if options.smoke else RESULTS / "gpu.json")
         name = SMOKE if options.smoke else torch.cuda.get_device_name() if torch.cuda.is_available() else ""
         results, complete = Results(out, name), True
-        chosen = Options(options.smoke, options.data, torch.device("cpu" if options.smoke else "cuda"))
+        chosen = Options(options.smoke, options.data, torch.device("cpu" if options.smoke else "cuda"), options.shared)
         deadline = time.monotonic() + 60 * options.minutes
         for piece in () if options.table else options.pieces or PIECES:
             if piece == "accuracy" and not options.smoke and options.data is None:
                 print("accuracy: left out; give --data FOLDER with CIFAR-10 as Parquet files")
                 continue
-            parts = PIECES[piece].parts(chosen, results)
+            parts = (part for part in PIECES[piece].parts(chosen, results) if options.only in part.name)
             complete &= run(piece, parts, results, deadline=deadline, notify=lambda line: print(line, flush=True))
         for device in sorted(results.all):
             print_table(device, Results(out, device))

@@ -1,5 +1,5 @@
 """Time to accuracy: how long FroSSL trains a ResNet-18 on CIFAR-10 until a linear probe, or kNN, reaches 80, 85 and 90
-%.
+%, and what other objectives reach in the same number of epochs, each with its published recipe.
 
 Each part is one run of `fullrank.pretrain` with the settings of a candidate and a seed. A quarter, half, three quarters
 and the whole of a run are judged, with its weights frozen. The time is that of the training loop with its log, its
@@ -30,6 +30,8 @@ from fullrank.models import load
 from fullrank.recipes import Recipe, resolve
 from fullrank.run import Run
 from fullrank.run.rows import TrainRow
+from fullrank.spectrum import Spectrum
+from fullrank.spectrum.functional import effective_rank
 from fullrank.views import JitterConfig
 
 MILD_JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
@@ -43,14 +45,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "batch 256": {},
     "batch 1024, mild views": {"batch_size": 1024} | MILD,
     "batch 1024, 4 views": {"batch_size": 1024, "views.0.count": 4},
-}
+} | {name: {"objective": name} for name in ("simclr", "barlow_twins", "vicreg", "byol")}
 """Name → what differs from the recipe `cifar10`; learning rate and invariance weight follow, as for any recipe."""
 PLAN = (
-    ("batch 1024", 100),
     ("batch 1024", 20),
+    ("batch 1024", 100),
+    ("batch 256", 20),
+    ("simclr", 20),
+    ("barlow_twins", 20),
+    ("vicreg", 20),
+    ("byol", 20),
     ("batch 1024, mild views", 20),
     ("batch 1024, 4 views", 10),
-    ("batch 256", 20),
     ("batch 1024", 200),
 )
 """Settings and epochs of the runs, each with all seeds."""
@@ -59,7 +65,7 @@ PLAN = (
 def parts(options: Options, results: Results) -> Iterator[Part]:
     """Yield the parts of this piece, seed by seed."""
     for seed in (0, 1) if options.smoke else SEEDS:
-        for name, epochs in (("batch 256", 1),) if options.smoke else PLAN:
+        for name, epochs in (("batch 256", 1), ("simclr", 1)) if options.smoke else PLAN:
             part = f"{name}, {epochs} epochs, seed {seed}"
             yield Part(part, lambda each=(name, epochs, seed): train(options, results, *each))
 
@@ -81,7 +87,7 @@ def train(options: Options, results: Results, name: str, epochs: int, seed: int)
         startup, seconds = clock(run)
         steps = [checkpoint.step for checkpoint in run.checkpoints]
         found = [{"step": k, "seconds": round(seconds(k), 2)} | judge(options, run, k, seed) for k in steps]
-        settings = {"name": name, "epochs": epochs, "seed": seed, "batch": recipe.batch_size}
+        settings = {"name": name, "epochs": epochs, "seed": seed, "batch": recipe.batch_size, "shared": options.shared}
         machine = {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
         times = {"startup_seconds": round(startup, 2), "training_seconds": found[-1]["seconds"]}
         times |= {name: run.environment[name] for name in ("duration_seconds", "spectrum_share")}
@@ -121,7 +127,8 @@ def images_of(source: str, channels: int) -> tuple[MemoryImages, MemoryImages]:
 
 
 def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
-    """Return the accuracies of the probes on the frozen backbone of a checkpoint."""
+    """Return the accuracies of the probes on the frozen backbone of a checkpoint, and the effective rank of the test
+    images."""
     model = load(f"{run.path}@{step}")
     images = images_of("digits" if options.smoke else str(options.data), run.recipe.data.channels)
     train, test = (extract_features(model.backbone, each, model.preprocess, Device()) for each in images)
@@ -129,15 +136,16 @@ def judge(options: Options, run: Run, step: int, seed: int) -> dict[str, float]:
     standardized = standardize(X, X_test)
     protocol = SgdProtocol(epochs=2) if options.smoke else SgdProtocol()
     linear = gradient_probe(standardized[0], y, standardized[1], protocol, seed=seed)
-    return {"linear": accuracy(linear.logits, y_test), "kNN": accuracy(knn(X, y, X_test).logits, y_test)}
+    found = {"linear": accuracy(linear.logits, y_test), "kNN": accuracy(knn(X, y, X_test).logits, y_test)}
+    return found | {"effective_rank": effective_rank(Spectrum.from_embeddings(X_test).eigenvalues).item()}
 
 
 def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str, list[float]] | None:
     """Return the settings that reach a level with all of their seeds in the shortest median time, with the seconds of
-    each seed."""
+    each seed; runs that shared the GPU have no times."""
     groups: dict[str, list[float | None]] = {}
     for result in results.values():
-        if "accuracies" in result:
+        if "accuracies" in result and not result.get("shared"):
             reached = min((row["seconds"] for row in result["accuracies"] if row[probe] >= level), default=None)
             groups.setdefault(f"{result['name']}, {result['epochs']} epochs", []).append(reached)
     complete = {name: [t for t in times if t is not None] for name, times in groups.items() if None not in times}
@@ -149,7 +157,8 @@ def times_to(results: dict[str, Result], probe: str, level: float) -> tuple[str,
 def row(result: Result) -> str:
     """Return the text of a result."""
     scores = ", ".join(f"{probe} {result['accuracies'][-1][probe]:.1%}" for probe in PROBES)
-    return f"{scores}; {result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"
+    times = f"{result['training_seconds']:.0f} s, before {result['startup_seconds']:.0f} s"
+    return f"{scores}; {'the GPU was shared' if result.get('shared') else times}"
 
 
 def summary(results: dict[str, Result]) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ class Options:
     smoke: bool
     data: Path | None
     device: torch.device
+    shared: bool = False  # other processes use the GPU, so times mean nothing
 
 
 @dataclass(frozen=True)
