@@ -32,19 +32,14 @@ from fullrank.run import Run
 from fullrank.run.rows import TrainRow
 from fullrank.spectrum import Spectrum
 from fullrank.spectrum.functional import effective_rank
-from fullrank.views import JitterConfig
 
-MILD_JITTER = JitterConfig(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
 LEVELS = (0.80, 0.85, 0.90)
 PROBES = ("linear", "kNN")
 SEEDS = (0, 1, 2)
 CHECKPOINTS = 4
-MILD = {"views.0.crop.scale": (0.2, 1.0), "views.0.jitter": MILD_JITTER, "views.0.blur.probability": 0.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "batch 1024": {"batch_size": 1024},
     "batch 256": {},
-    "batch 1024, mild views": {"batch_size": 1024} | MILD,
-    "batch 1024, 4 views": {"batch_size": 1024, "views.0.count": 4},
 } | {name: {"objective": name} for name in ("simclr", "barlow_twins", "vicreg", "byol")}
 """Name → what differs from the recipe `cifar10`; learning rate and invariance weight follow, as for any recipe."""
 PLAN = (
@@ -55,8 +50,6 @@ PLAN = (
     ("barlow_twins", 20),
     ("vicreg", 20),
     ("byol", 20),
-    ("batch 1024, mild views", 20),
-    ("batch 1024, 4 views", 10),
     ("batch 1024", 200),
 )
 """Settings and epochs of the runs, each with all seeds."""
@@ -88,10 +81,10 @@ def train(options: Options, results: Results, name: str, epochs: int, seed: int)
         steps = [checkpoint.step for checkpoint in run.checkpoints]
         found = [{"step": k, "seconds": round(seconds(k), 2)} | judge(options, run, k, seed) for k in steps]
         settings = {"name": name, "epochs": epochs, "seed": seed, "batch": recipe.batch_size, "shared": options.shared}
-        machine = {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
+        settings |= {"compiled": recipe.machine.compile, "precision": recipe.machine.precision}
         times = {"startup_seconds": round(startup, 2), "training_seconds": found[-1]["seconds"]}
         times |= {name: run.environment[name] for name in ("duration_seconds", "spectrum_share")}
-        return settings | machine | times | {"accuracies": found}
+        return settings | times | {"accuracies": found}
 
 
 def compiled_is_faster(results: Results) -> bool:

@@ -44,8 +44,8 @@ def test_large_files_are_read_through_the_cache_with_the_same_result(parquet, tm
     large = open_images(path)["train"]
     assert large.labels.tolist() == small.labels.tolist()
     assert large.open(3).tobytes() == small.open(3).tobytes()
-    assert large.rows.items.source.cache_files
-    assert not small.rows.items.source.cache_files
+    assert large.rows.items.cache_files
+    assert not small.rows.items.cache_files
     sent = pickle.dumps(large)  # as to a worker process, which maps the file again
     assert len(sent) < len(pickle.dumps(small))
     assert pickle.loads(sent).open(3).tobytes() == small.open(3).tobytes()
@@ -84,7 +84,7 @@ def test_a_file_that_expands_is_refused_by_what_it_expands_to(tmp_path, monkeypa
     monkeypatch.setattr(parquet_module, "CACHE", tmp_path / "cache")
     images = open_images(tmp_path / "x.parquet", Reading(max_expansion=10**6))["all"]
     assert len(images) == 64
-    assert images.rows.items.source.cache_files  # 16 MiB are more than the memory allows here
+    assert images.rows.items.cache_files  # 16 MiB are more than the memory allows here
 
 
 def test_a_stream_that_expands_beyond_what_its_metadata_say_is_refused(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from fullrank.images.labels import (
 )
 from fullrank.images.parquet import CACHE, parquet_columns, read_parquet, read_saved, readable
 from fullrank.images.reading import USUAL, Reading
-from fullrank.images.source import FileRows, Images, ItemRows, Rows
+from fullrank.images.source import IMAGE_KEYS, FileRows, Images, ItemRows, Rows
 
 LABELS = ("label", "labels", "fine_label")
 # Names of label columns that count less than the type ClassLabel.
@@ -129,7 +129,8 @@ def _rows(table: Dataset, column: str, split: str) -> Rows:
     cells = table.select_columns([column]).with_format(None)
     if isinstance(table.features[column], datasets.Image):
         cells = cells.cast_column(column, datasets.Image(decode=False))
-    return ItemRows(cells[column], what=split)
+    # a table, not its column: datasets selects the column anew for each cell, which takes longer than to decode it
+    return ItemRows(cells.rename_columns({column: IMAGE_KEYS[0]}), what=split)
 
 
 def _values(table: Dataset, column: str | None) -> list[Any]:
