@@ -211,6 +211,7 @@ def test_the_next_command_can_be_pasted(copy, tmp_path):
 def test_a_preview_is_written_to_out(fullrank, tmp_path):
     status, _, err = fullrank("pretrain", "digits", "--preview", "--out", tmp_path / "look.png")
     assert (status, err.splitlines()[-1]) == (0, f"views: {tmp_path / 'look.png'}")
+    assert "length: 1,438 images" in err  # what the run would be, too
     assert (tmp_path / "look.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -67,10 +67,12 @@ def test_a_small_dataset_of_one_size_is_loaded_into_memory(even):
     assert parts.preprocess.mean == complete.data.mean
 
 
-def test_unreadable_training_images_are_counted_before_the_run(even, tmp_path):
-    (tmp_path / "even" / "train" / "cat" / "002.png").write_bytes(b"no image")
+def test_unreadable_images_are_counted_before_the_run(even, tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / "even" / split / "cat" / "002.png").write_bytes(b"no image")
     _, _, data, lines = opened(even)
-    assert (data.num_images, "1 of 12 training images cannot be read" in lines) == (11, True)
+    assert data.num_images == 11
+    assert {f"1 of 12 {kind} images cannot be read" for kind in ("training", "held-out")} <= {*lines}
 
 
 def test_statistics_are_measured_on_the_training_images_and_written_into_the_recipe(even):

@@ -1,6 +1,5 @@
 """Test the messages about memory and micro-batches."""
 
-import io
 import re
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from torch import nn
 
 from fullrank import pretrain
 from fullrank.errors import UserError
-from fullrank.training.memory import is_out_of_memory, micro_batch_warning
+from fullrank.training.memory import check_micro_batch, is_out_of_memory
 
 
 @pytest.fixture
@@ -43,9 +42,8 @@ def room(monkeypatch):
 
 
 def train(recipe, path, micro_batch):
-    console = Console(file=io.StringIO(), width=1000)
-    run = pretrain(replace(recipe, machine=replace(recipe.machine, micro_batch=micro_batch)), out=path, console=console)
-    return run, console.file.getvalue()
+    machine = replace(recipe.machine, micro_batch=micro_batch, ghost_batchnorm=True)
+    return pretrain(replace(recipe, machine=machine), out=path, console=Console(quiet=True))
 
 
 def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_path):
@@ -54,19 +52,29 @@ def test_following_the_remedy_leads_to_a_micro_batch_that_fits(tiny, room, tmp_p
         words = f"^out of memory with {tried} images in one forward pass; give "
         with pytest.raises(UserError, match=words) as failure:
             train(tiny, tmp_path / str(tried), micro_batch)
-        micro_batch = int(re.search(r"--machine\.micro-batch (\d+)", str(failure.value))[1])
+        micro_batch = int(re.search(r"--machine\.micro-batch (\d+) --machine.ghost-batchnorm", str(failure.value))[1])
         assert micro_batch == half
-    run, output = train(tiny, tmp_path / "run", micro_batch)
+    run = train(tiny, tmp_path / "run", micro_batch)
     assert set(sizes) == {64}
     assert run.checkpoint().step == 5
-    assert output.count("BatchNorm normalises each of 4 micro-batches and updates its statistics 4 times per step") == 1
 
 
 @pytest.mark.parametrize(("share", "micro_batch"), [(64, 1), (3, 2)])
 def test_batchnorm_with_a_single_image_is_an_error(share, micro_batch):
     words = f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change"
     with pytest.raises(UserError, match=words):
-        micro_batch_warning(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch)
+        check_micro_batch(nn.BatchNorm1d(2), share=share, micro_batch=micro_batch, ghost=True)
+
+
+def test_micro_batches_that_would_change_batchnorm_are_an_error_that_names_the_choices(tiny, tmp_path):
+    words = r"into 4, and BatchNorm .* accept it with --machine.ghost-batchnorm, or use a network without BatchNorm"
+    with pytest.raises(UserError, match=words):
+        pretrain(tiny, out=tmp_path, console=Console(quiet=True), **{"machine.micro_batch": 64})
+    assert not list(tmp_path.iterdir())
+    method = nn.Module()
+    method.backbone, method.projector = nn.LayerNorm(3), nn.BatchNorm1d(3)
+    with pytest.raises(UserError, match=r"or use --projector\.no-batchnorm"):
+        check_micro_batch(method, 256, 64, ghost=False)
 
 
 def test_an_error_of_the_cpu_allocator_is_recognised():

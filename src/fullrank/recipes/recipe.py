@@ -144,8 +144,10 @@ class MachineConfig:
     Attributes:
         accelerator: auto, cpu, cuda or mps; auto uses a GPU if there is one.
         devices: Number of devices, with one process each.
-        micro_batch: Images per forward pass on a device, to save memory. Loss and gradient stay the same, except with
-            BatchNorm, which normalises each micro-batch. 0: the whole share of the batch at once.
+        micro_batch: Images per forward pass on a device, to save memory; loss and gradient stay the same. 0: the whole
+            share of the batch at once.
+        ghost_batchnorm: With BatchNorm, whose statistics need the whole batch, micro-batches are an error unless this
+            is set: each micro-batch is then normalised by itself (ghost batch normalisation).
         precision: auto: bf16-mixed on GPUs that support it, and on CPUs with AMX for networks that pass a test; else
             32-true. The run's recipe has the choice. The objective is always computed in float32 or better.
         compile: Compile the method with torch.compile.
@@ -155,6 +157,7 @@ class MachineConfig:
     accelerator: Text = "auto"
     devices: Annotated[int, Field(ge=1, le=4096)] = 1
     micro_batch: Count = 0
+    ghost_batchnorm: bool = False
     precision: Literal["auto", "32-true", "bf16-mixed", "64-true"] = "auto"
     compile: bool = False
     channels_last: bool = True
@@ -256,7 +259,8 @@ FREE_FIELDS = (
     *("name", "init", "checkpoints", "keep_checkpoints", "log_every", "spectrum", "probe.epochs", "probe.labelled"),
     *("data.source", "data.storage", "data.workers", "data.max_error_fraction"),
     *("data.reading.follow_links", "data.reading.max_pixels", "data.reading.max_expansion"),
-    *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.compile", "machine.channels_last"),
+    *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.ghost_batchnorm", "machine.compile"),
+    "machine.channels_last",
 )
 
 

@@ -117,6 +117,8 @@ def open_data(
         held_out = _preprocess(recipe, _some(test, plan.samples, recipe.seed), decoding)
         if recipe.spectrum.samples or len(held_out) == held_out_before or not held_out_before:
             break
+    if lost := plan.samples - len(held_out):
+        notify(f"{lost:,} of {plan.samples:,} held-out images cannot be read")
     wanted = SAMPLES_PER_DIMENSION * numbers["dimensions"]
     more = 0 if isinstance(train, StreamedImages) else max(wanted - len(test), 0)
     full = tuple(_some(images, n, recipe.seed) for images, n in ((test, wanted), (sample, more)) if n)

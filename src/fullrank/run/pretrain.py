@@ -43,7 +43,7 @@ from fullrank.run.steps import TrainingRun, explain_full_disk, global_state
 from fullrank.run.terminal import stderr
 from fullrank.training import build_optimizer
 from fullrank.training.checkpoints import to_safetensors
-from fullrank.training.memory import explain_out_of_memory, micro_batch_warning
+from fullrank.training.memory import check_micro_batch, explain_out_of_memory
 
 # The fields that may change with the run directory of `resume`.
 MAY_CHANGE = ("epochs", "data.source", "probe.labelled", "machine.devices")
@@ -172,7 +172,8 @@ def pretrain(
         if old and fabric.is_global_zero:
             stack.enter_context(run_lock(old))
         build_optimizer(recipe.optimizer, method)  # an error in its groups is reported before an image is read
-        for line in (*lines, dry_run(method, recipe), micro_batch_warning(method, share, micro_batch)):
+        check_micro_batch(method, share, micro_batch, ghost=recipe.machine.ghost_batchnorm)
+        for line in (*lines, dry_run(method, recipe)):
             if line:
                 console.print(line)
 

