@@ -3,7 +3,7 @@
 import torch
 
 from fullrank.distributed import rank
-from fullrank.spectrum import Moments, Spectrum
+from fullrank.spectrum import Moments, Spectrum, StreamingSpectrum
 
 CUTS = (0, 41, 47, 150, 200)
 
@@ -19,4 +19,7 @@ def main(fabric):
     moments = Moments.from_batches(part.split(7)).all_reduce()
     spectrum = Spectrum.from_moments(moments)
     values = {"eigenvalues": spectrum.eigenvalues, "singular_values": spectrum.singular_values}
+    streaming = StreamingSpectrum()
+    streaming.update(part)
+    values["streamed"] = streaming.compute().eigenvalues
     return values | {"n": spectrum.n, "rounding": moments.rounding}

@@ -16,7 +16,7 @@ class L2Normalize(nn.Module):
     tensor([[0.6000, 0.8000]])
     """
 
-    def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    def forward(self, Z: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Normalise each row; a row of zeros stays zero."""
         return unit(at_least_float32(Z), dim=-1)
 
@@ -29,7 +29,7 @@ class ClipToUnitBall(nn.Module):
             [0.3000, 0.4000]])
     """
 
-    def forward(self, Z: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+    def forward(self, Z: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Normalise each row that is longer than 1."""
         Z = at_least_float32(Z)
         return Z / torch.linalg.vector_norm(Z, dim=-1, keepdim=True).clamp_min(1)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fullrank.distributed import all_gather_object, world_size
 from fullrank.errors import UserError
 from fullrank.spectrum import functional
 from fullrank.spectrum.functional import check_finite, check_floats
@@ -170,7 +171,7 @@ class StreamingSpectrum:
     matrix.
 
     The object stores the embeddings as long as n < D, and then only their moments: at most about D × D numbers for any
-    n. This class supports a single process; for DDP, merge `Moments` with `all_reduce`.
+    n. With several processes, each adds its own batches, and `compute` merges them exactly.
 
     >>> streaming = StreamingSpectrum()
     >>> for Z in torch.eye(3, 8).split(1):
@@ -200,17 +201,23 @@ class StreamingSpectrum:
             moments = Moments.from_batches(self._embeddings)
             self._moments, self._embeddings = self._moments.merge(moments) if self._moments else moments, []
 
-    def compute(self) -> Spectrum:
+    def compute(self, *, synchronize: bool = True) -> Spectrum:
         """Return the spectrum of all embeddings so far.
 
+        Args:
+            synchronize: with several processes, return the spectrum of the embeddings of all; each must call this
+                method.
+
         Raises:
-            UserError: there are no embeddings, or an embedding is NaN or infinite.
+            UserError: a process has no embeddings, or an embedding is NaN or infinite; every process raises this error.
         """
-        if self._moments is not None:
-            return Spectrum.from_moments(self._moments)
-        if not self._embeddings:
-            raise UserError("there are no embeddings, expected at least one batch; call `update` first")
-        return Spectrum.from_embeddings(torch.cat(self._embeddings))
+        alone, empty = not synchronize or world_size() == 1, not (self._moments or self._embeddings)
+        if empty if alone else any(all_gather_object(empty)):
+            raise UserError("there are no embeddings, expected at least one batch on each process; call `update` first")
+        if alone and self._moments is None:
+            return Spectrum.from_embeddings(torch.cat(self._embeddings))
+        moments = self._moments or Moments.from_batches(self._embeddings)
+        return Spectrum.from_moments(moments if alone else moments.all_reduce())
 
 
 def rounding_bound(

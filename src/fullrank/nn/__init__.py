@@ -1,0 +1,17 @@
+"""Parts for a training loop of your own: every objective as a module, and the modules around it.
+
+`Loss("vicreg")(z0, z1)` is called like the losses of other libraries. It gathers the embeddings of all processes and
+carries the state of the objective in its buffers. The objectives themselves are pure functions
+(`fullrank.objectives`).
+"""
+
+from fullrank.distributed import SyncBatchNorm, convert_sync_batchnorm
+from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
+from fullrank.methods.projectors import ProjectorConfig, build_projector
+from fullrank.methods.teacher_student import EMA
+from fullrank.nn.loss import Loss
+
+__all__ = [
+    "EMA", "ClipToUnitBall", "L2Normalize", "Loss", "ProjectorConfig", "Prototypes", "SyncBatchNorm",
+    "build_predictor", "build_projector", "convert_sync_batchnorm",
+]  # fmt: skip

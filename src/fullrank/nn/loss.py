@@ -1,0 +1,124 @@
+"""Every objective as a module."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullrank.distributed import gather, require_equal_shapes
+from fullrank.errors import UserError, pick
+from fullrank.methods.heads import ClipToUnitBall, L2Normalize
+from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_float32
+from fullrank.objectives import OBJECTIVES, Objective, find_state, total
+from fullrank.objectives.balance import balance
+from fullrank.objectives.signature import GENERATOR, hyperparameters, takes_generator, tensor_names
+from fullrank.training.seeding import mix
+
+# Objective → what its authors do with the embeddings before it. Without it, the first is not bounded below.
+BEFORE: dict[str, type[nn.Module]] = {"spectral_contrastive": ClipToUnitBall, "corinfomax": L2Normalize}
+Views = Tensor | Sequence[Tensor]
+
+
+class Loss(nn.Module):
+    """An objective as a module, for a training loop of your own.
+
+        criterion = Loss("vicreg")
+        loss = criterion(z0, z1)                        # embeddings (n, D) of two views; of more where it takes them
+
+    An objective of student and teacher takes the views of each: `Loss("byol")((p0, p1), (t0, t1))`, with predictions P
+    and targets T. `docs/own-loop.md` lists the tensors of each objective.
+
+    With several processes, n is the share of a process: the loss is that of the whole batch, and after the average of
+    DistributedDataParallel so is its gradient. The embeddings are computed with in float32 or better, under any
+    autocast. A state, such as MoCo's queue, is in the buffers; a call in train mode updates it.
+
+    Attributes:
+        terms: The weighted terms of the last call by name, without gradient, to log them.
+
+    Args:
+        objective: a name in `fullrank.objectives.OBJECTIVES`, or a function of this form.
+        seed: of the random numbers of an objective that draws some.
+        settings: hyperparameters of the objective; "balanced" is the number of `fullrank.objectives.balance`. For a
+            state, also the sizes of its axes: D, K prototypes, or the `size` of a queue.
+
+    Raises:
+        UserError: the objective or a setting is unknown, or the size of an axis of the state is missing; at a call:
+            tensors of another number or shape.
+
+    >>> z0, z1 = torch.randn(2, 8, 4)
+    >>> criterion = Loss("frossl", invariance="balanced")
+    >>> loss = criterion(z0, z1)
+    >>> sorted(criterion.terms), bool(loss == sum(criterion.terms.values()))
+    (['invariance', 'variance'], True)
+    """
+
+    def __init__(self, objective: str | Objective, *, seed: int = 0, **settings: Any) -> None:
+        super().__init__()
+        function = pick(objective, OBJECTIVES, "objective") if isinstance(objective, str) else objective
+        self.name = getattr(function, "__name__", "objective")
+        state, hyper = find_state(function), hyperparameters(function)
+        axes = {axis for names, _ in state.tensors.values() for axis in names.split()} if state else set()
+        for name in settings:
+            pick(name, dict.fromkeys([*hyper, *axes]), f"setting of {self.name}")
+        self.hyper = {name: value for name, value in settings.items() if name in hyper}
+        self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
+        sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
+        self.state = StateBuffers(state, self.objective, **sizes) if state else None
+        self.before = BEFORE[self.name]() if self.name in BEFORE else nn.Identity()
+        self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
+        self.terms: dict[str, Tensor] = {}
+        self._seed, self._calls = seed, 0
+
+    def forward(self, *views: Views, **named: Views) -> Tensor:
+        """Return the loss.
+
+        Args:
+            views: the views (n, D) of an objective of one kind of embedding, or one sequence or tensor (V, n, D) for
+                each kind.
+            named: these by name, and the `labels` (n,) of an objective that takes them.
+        """
+        kinds = [name for name in self.inputs if name not in named]
+        if len(kinds) == 1 and not (len(views) == 1 and _is_stack(views[0])):
+            views = (views,)  # pyright: ignore[reportAssignmentType]
+        if len(views) != len(kinds):
+            expected = f"({', '.join(self.inputs)}), with the views of each in a sequence"
+            raise UserError(f"Loss({self.name!r}) got {len(views)} arguments, expected {expected}")
+        given = named | dict(zip(kinds, views, strict=True))
+        tensors = {name: x if isinstance(x, Tensor) else torch.stack([*x]) for name, x in given.items()}
+        with torch.autocast(tensors[self.inputs[0]].device.type, enabled=False):
+            require_equal_shapes(*tensors.values())
+            for name, x in tensors.items():
+                x = x if name == "labels" else self.before(at_least_float32(x))
+                tensors[name] = gather(x, dim=0 if name == "labels" else 1, checked=True)
+            state = {name: x.clone() for name, x in self.state.tensors().items()} if self.state else {}
+            arguments = tensors | state  # a clone, because the update comes before the backward pass
+            terms = self.objective(*(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors))
+        if self.training:
+            self._calls += 1
+            if self.state:
+                self.state.update({name: x.detach() for name, x in tensors.items()})
+        self.terms = {name: x.detach() for name, x in terms.items()}
+        return total(terms)
+
+    def _numbers(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
+        """Return the hyperparameters that depend on the batch, and the random numbers, which are those of all
+        processes.
+        """
+        V, N, D = tensors[self.inputs[0]].shape
+        if numbers := {name: x for name, x in self.hyper.items() if x == "balanced"}:
+            known = balance(self.name, N=N, D=D, V=V, log=self.hyper.get("log", True))
+            numbers = {name: pick(name, known, f"balanced setting of {self.name}") for name in numbers}
+        if takes_generator(self.objective):
+            numbers[GENERATOR] = torch.Generator().manual_seed(mix(self._seed, self._calls, OBJECTIVE_STREAM))
+        return numbers
+
+    def extra_repr(self) -> str:
+        """Return the objective and its settings."""
+        return ", ".join([self.name, *(f"{name}={value}" for name, value in self.hyper.items())])
+
+
+def _is_stack(views: Views) -> bool:
+    """Return whether an argument holds all views, and not one view (n, D)."""
+    return not isinstance(views, Tensor) or views.ndim == 3

@@ -1,0 +1,60 @@
+"""The table "beside lightly" of docs/own-loop.md: the losses of lightly that have our value and gradient, and those that
+differ."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("lightly")
+from benchmarks.contenders import IN_LIGHTLY, gradients, inputs, losses
+from lightly.loss import FroSSLLoss
+
+from fullrank.nn import Loss
+
+PAGE = Path(__file__).parents[2].joinpath("docs", "own-loop.md").read_text()
+# Objective → factor of our value and gradient.
+EQUAL = dict.fromkeys(("simclr", "swav", "simsiam", "dino", "vicreg", "wmse"), 1.0) | {"byol": 4.0}
+# Objective → least and largest cosine of the gradients.
+DIFFERENT = {
+    "barlow_twins": (1 - 1e-8, 1.0),
+    "moco": (0.999, 1 - 1e-6),
+    "tico": (0.99, 0.999),
+    "frossl": (0.9, 0.99),
+    "directclr": (0.9, 0.99),
+}
+
+
+def both(name):
+    """Return value and gradient of ours and of lightly's."""
+    tensors = inputs(name, 24, 8, dtype=torch.float64)
+    for who in ("fullrank", "lightly"):
+        loss = losses(name, tensors)[who]  # anew: lightly's classes keep a state
+        yield loss(**tensors).detach(), torch.cat([g.flatten() for g in gradients(losses(name, tensors)[who], tensors)])
+
+
+def test_the_table_has_every_loss_of_lightly():
+    assert {*EQUAL, *DIFFERENT} == {*IN_LIGHTLY}
+    assert all(f"| `{name}` |" in PAGE for name in IN_LIGHTLY)
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_value_and_gradient_are_those_of_lightly(name):
+    (value, gradient), (theirs, its_gradient) = both(name)
+    torch.testing.assert_close(gradient, EQUAL[name] * its_gradient, rtol=1e-6, atol=1e-9)
+    if name != "byol":  # 4 + 4 ℒ
+        assert value.item() == pytest.approx(theirs.item(), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_the_gradient_differs_as_the_table_says(name):
+    (_, gradient), (_, theirs) = both(name)
+    low, high = DIFFERENT[name]
+    assert low <= torch.cosine_similarity(gradient, theirs, dim=0) <= high
+
+
+def test_the_loss_of_lightlys_frossl_is_ours_without_centring_up_to_a_constant():
+    z0, z1 = torch.randn(2, 24, 8, dtype=torch.float64, requires_grad=True)
+    ours, theirs = Loss("frossl", center=False)(z0, z1), FroSSLLoss()([z0, z1])
+    gradients = (torch.stack(torch.autograd.grad(loss, (z0, z1))) for loss in (ours, theirs))
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
