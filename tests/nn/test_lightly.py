@@ -1,4 +1,4 @@
-"""The table "beside lightly" of docs/own-loop.md: the losses of lightly that have our value and gradient, and those that
+"""The table of docs/own-loop.md: the losses of lightly that have our value and gradient, and those that
 differ."""
 
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 import torch
 
 pytest.importorskip("lightly")
-from benchmarks.contenders import IN_LIGHTLY, gradients, inputs, losses
 from lightly.loss import FroSSLLoss
 
+from benchmarks.contenders import IN_LIGHTLY, gradients, inputs, losses
 from fullrank.nn import Loss
 
 PAGE = Path(__file__).parents[2].joinpath("docs", "own-loop.md").read_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from process_group import in_float64
 from torch import nn
 
 from fullrank.errors import UserError
 from fullrank.methods import METHODS, Encoder
 from fullrank.nn import EMA, Loss, Prototypes, build_predictor
 from fullrank.objectives import OBJECTIVES, total
+from process_group import in_float64
 
 WORKER = Path(__file__).with_name("loss_worker.py")
 N, D, K, QUEUE = 24, 6, 8, 40

@@ -94,7 +94,9 @@ class Loss(nn.Module):
                 tensors[name] = gather(x, dim=0 if name == "labels" else 1, checked=True)
             state = {name: x.clone() for name, x in self.state.tensors().items()} if self.state else {}
             arguments = tensors | state  # a clone, because the update comes before the backward pass
-            terms = self.objective(*(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors))
+            terms = self.objective(
+                *(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors)
+            )
         if self.training:
             self._calls += 1
             if self.state:
@@ -107,7 +109,8 @@ class Loss(nn.Module):
         processes.
         """
         V, N, D = tensors[self.inputs[0]].shape
-        if numbers := {name: x for name, x in self.hyper.items() if x == "balanced"}:
+        numbers: dict[str, Any] = {name: x for name, x in self.hyper.items() if x == "balanced"}
+        if numbers:
             known = balance(self.name, N=N, D=D, V=V, log=self.hyper.get("log", True))
             numbers = {name: pick(name, known, f"balanced setting of {self.name}") for name in numbers}
         if takes_generator(self.objective):

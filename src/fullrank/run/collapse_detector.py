@@ -85,6 +85,7 @@ class CollapseDetector:
     Attributes:
         burn_in_end: The first step at which a spectrum can raise an alarm.
         recipe: The recipe as a JSON object; causes and remedies name its settings.
+        images: What the spectra are measured on, for messages.
         first_row: The first row of training.
         no_projector: True as long as backbone and projector had identical metrics in every row. After a collapse they
             may be identical by chance, and a diagonal projector is the identity at step 0, so one row is not enough to
@@ -96,6 +97,7 @@ class CollapseDetector:
 
     burn_in_end: int
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    images: str = "held-out images"
     first_row: TrainRow | None = None
     no_projector: bool = True
     highest_rank: dict[str, float] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class CollapseDetector:
             parts = {"backbone": row.backbone, "projector": row.projector}
             enough = {where: part for where, part in parts.items() if part.samples >= 2 * MIN_DIMENSIONS}
             variance = {where: part.relative_variance for where, part in enough.items()}
-            yield from self.evaluate_variance(row, variance, "held-out images")
+            yield from self.evaluate_variance(row, variance, self.images)
 
     def evaluate_loss(self, row: TrainRow, first: TrainRow) -> Iterator[AlarmRow]:
         """Yield an alarm if the loss exceeds 10 Σ|terms| of the first row; a sum below 1 counts as 1."""
@@ -175,7 +177,7 @@ class CollapseDetector:
         cause = self.find_cause(uncorrelated=uncorrelated)
         for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[: 2 - self.no_projector]:
             self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
-            if found := find_collapse(metrics, where, highest_rank=self.highest_rank[where]):
+            if found := find_collapse(metrics, where, self.images, highest_rank=self.highest_rank[where]):
                 yield _alarm(row, where, found, cause)
         if uncorrelated:
             share = f"views of one image share {max(correlation, 0):.1%} of the variance"
@@ -211,10 +213,12 @@ class CollapseDetector:
         """Return the cause that no other explains, with the values of the learning rate and of the EMA momentum."""
         lr, momentum = self.recipe.get("optimizer", {}).get("lr"), self.recipe.get("method", {}).get("momentum")
         reasons = ["the steps are too large"]
-        changes = ["lower --optimizer.lr" + (f" (now {lr:g})" if lr else ""), "lengthen --schedule.warmup"]
+        rate = "lower the learning rate (--optimizer.lr" + (f", now {lr:g})" if lr else ")")
+        changes = [rate, "lengthen the warm-up (--schedule.warmup)"]
         if momentum:
             reasons.append("the EMA momentum of the teacher is too low")
-            changes.append(f"raise --method.momentum (now {' '.join(f'{value:g}' for value in momentum)})")
+            now = " ".join(f"{value:g}" for value in momentum)
+            changes.append(f"raise the momentum (--method.momentum, now {now})")
         if no_projector:
             reasons.append("there is no projector")
             changes.append(ADD_PROJECTOR)
@@ -306,13 +310,16 @@ def compute_burn_in_end(*, steps: int, warmup: int) -> int:
     return max(min(max(3 * warmup, math.ceil(steps / 20)), math.ceil(steps / 4)), MIN_BURN_IN)
 
 
-def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float = 0.0) -> Finding | None:
+def find_collapse(
+    metrics: SpectrumMetrics, where: str, images: str = "held-out images", *, highest_rank: float = 0.0
+) -> Finding | None:
     """Return the most severe collapse of one spectrum, or None.
 
     Args:
         metrics: the metrics of the spectrum; the relative variance may be None.
         where: "backbone" or "projector"; collapsed dimensions of a projector raise no alarm, because healthy runs have
             them too.
+        images: what the spectrum is measured on.
         highest_rank: the highest effective rank since the end of burn-in.
 
     >>> numbers = dict(dimensions=128, samples=1280, condition_number=None, entropy=3.0)
@@ -323,14 +330,14 @@ def find_collapse(metrics: SpectrumMetrics, where: str, *, highest_rank: float =
     if n < 2 * MIN_DIMENSIONS:
         return None
     if variance is not None and variance < MIN_RELATIVE_VARIANCE:
-        text = f"relative variance {variance:.2g} on {n} held-out images, expected {MIN_RELATIVE_VARIANCE:g} or more"
+        text = f"relative variance {variance:.2g} on {n} {images}, expected {MIN_RELATIVE_VARIANCE:g} or more"
         return Finding("complete collapse", "relative_variance", variance, MIN_RELATIVE_VARIANCE, text)
     for least, expected in (
         (MIN_EFFECTIVE_RANK, f"{MIN_EFFECTIVE_RANK:g}"),
         (MIN_RANK_SHARE * highest_rank, f"{MIN_RANK_SHARE:.0%} of its maximum {highest_rank:.3f}"),
     ):
         if rank < least and D >= MIN_DIMENSIONS:
-            text = f"effective rank {rank:.3f} of {D} dimensions on {n} held-out images, expected {expected} or more"
+            text = f"effective rank {rank:.3f} of {D} dimensions on {n} {images}, expected {expected} or more"
             return Finding("dimensional collapse", "effective_rank", rank, least, text)
     share, most = collapsed_share(metrics.collapsed_dimensions, D, n), MAX_COLLAPSED_SHARE
     if where == "backbone" and share > most:

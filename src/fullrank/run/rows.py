@@ -33,8 +33,8 @@ class TrainRow:
     epoch: float
     loss: float
     terms: dict[str, float]
-    lr: float
-    images_per_second: float
+    lr: float | None = None
+    images_per_second: float | None = None
     probe_loss: float | None = None
     probe_train_accuracy: float | None = None
     effective_rank: float | None = None

@@ -1,0 +1,9 @@
+"""The collapse monitor of `fullrank pretrain`, for a training loop of your own.
+
+`CollapseMonitor` observes a backbone and a projector by forward hooks. `fullrank.monitor.lightning`,
+`fullrank.monitor.transformers` and `fullrank.monitor.torchmetrics` fit it into these libraries.
+"""
+
+from fullrank.monitor.collapse_monitor import CollapseMonitor
+
+__all__ = ["CollapseMonitor"]
