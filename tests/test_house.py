@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 # fmt: off
 ROOMS = ["root", "objectives", "spectrum", "training", "views", "methods", "nn", "images", "recipes", "models",
-         "evaluation", "run", "report", "sweep", "testing", "cli"]
+         "evaluation", "run", "monitor", "report", "sweep", "testing", "cli"]
 # fmt: on
 """A room imports only those before it. The first six are the heart; root: the files of no room."""
 UPWARDS: set[tuple[str, str]] = set()
