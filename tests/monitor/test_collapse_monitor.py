@@ -46,7 +46,7 @@ def healthy(z0, z1, step, criterion=Loss("vicreg")):  # noqa: B008
 
 
 def collapsing(z0, z1, step):
-    return healthy(z0, z1, step) if step <= 150 else torch.cat([z0, z1])[:, 1:].square().mean()
+    return healthy(z0, z1, step) if step <= 150 else 1e3 * torch.cat([z0, z1])[:, 1:].square().mean()
 
 
 def test_a_healthy_training_raises_no_alarm_and_a_planted_collapse_does(capsys):
