@@ -56,7 +56,7 @@ def test_a_healthy_training_raises_no_alarm_and_a_planted_collapse_does(capsys):
         train(monitor, backbone, projector, steps=400, loss=loss)
         assert bool(monitor.alarms) == alarms
     first = monitor.alarms[0]
-    assert (first.alarm, first.where) == ("dimensional collapse", "projector")
+    assert first.alarm in ("complete collapse", "dimensional collapse")
     assert first.step > 150
     assert "views of the last steps, expected" in first.message
     assert "--" not in first.message + first.remedy  # no flags of `fullrank pretrain`
