@@ -38,6 +38,7 @@ def train(monitor, backbone, projector, *, steps, loss, start=0):
         value.backward()
         optimizer.step()
         monitor.step(value, lr=RATE)
+    monitor.close()
     return X
 
 
@@ -116,9 +117,7 @@ def test_the_folder_is_a_run_that_the_report_shows(tmp_path):
 def test_a_continued_training_continues_the_log(tmp_path):
     backbone, projector = networks()
     options = {"steps": 100, "every": 20, "out": tmp_path / "run"}
-    first = CollapseMonitor(backbone, projector, **options)
-    train(first, backbone, projector, steps=70, loss=healthy)
-    first.close()
+    train(CollapseMonitor(backbone, projector, **options), backbone, projector, steps=70, loss=healthy)
     monitor = CollapseMonitor(backbone, projector, start=40, **options)
     train(monitor, backbone, projector, start=40, steps=100, loss=healthy)
     assert [row.step for row in Run(tmp_path / "run").metrics.spectrum] == [20, 40, 60, 80, 100]
@@ -132,6 +131,7 @@ def test_numbers_that_are_not_finite_are_one_alarm(where, tmp_path):
     for step in range(60):
         projector(backbone(torch.full((N, 12), float("nan")) if where == "embeddings" else torch.randn(N, 12)))
         monitor.step(float("nan") if where == "loss" and step == 7 else 1.0)
+    monitor.close()
     assert [(alarm.alarm, alarm.where) for alarm in monitor.alarms] == [("not finite", where)]
     assert monitor.alarms[0].step == (8 if where == "loss" else 1)
     assert all(map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()))

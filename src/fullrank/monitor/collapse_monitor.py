@@ -57,6 +57,7 @@ class CollapseMonitor:
         for step in range(10_000):
             ...                                          # forward, backward, optimizer.step()
             monitor.step(loss)                           # prints an alarm where there is one, and returns it
+        monitor.close()
 
     Forward hooks read the outputs of the networks; the networks stay as they are. In train mode the first view of each
     step counts: the last steps before an evaluation, until there are ten embeddings per dimension. The weights change a
@@ -170,8 +171,6 @@ class CollapseMonitor:
             R = at_least_float32(gather(torch.stack(views))) if len(views) > 1 else None
             correlation = None if R is None else intraclass_correlation(R)
             self._evaluate("views of the last steps", intraclass_correlation=correlation)
-        if last:
-            self.close()
         return self.alarms[before:]
 
     @contextmanager
@@ -252,7 +251,7 @@ class CollapseMonitor:
             stderr().print(f"warning at step {alarm.step}: {alarm.message}; {alarm.remedy}", style="yellow")
 
     def close(self) -> None:
-        """Remove the hooks and close the log; the last step does it too."""
+        """Remove the hooks and close the log."""
         for hook in self._hooks:
             hook.remove()
         if self._writer:

@@ -65,7 +65,7 @@ NETWORK = {"views.0.size": SIDE, "backbone": NARROW}
 CONTINUATIONS = [(1.0, 0.025), (1.0, 0.1), (0.3, 0.025), (0.1, 0.025), (0.03, 0.025), (0.1, 0.0), (0.1, 0.1)]
 FINETUNING = {400: 6, 4000: 2}  # labels → epochs
 SUPERVISED = {400: (100, 30), 4000: (10, 30)}  # labels → epochs
-LR = (1e-3, 3e-4, 3e-3)
+LR = (1e-3, 3e-4, 3e-3, 1e-2)
 THRESHOLDS = (0.85, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 LITE = BackboneConfig(name="tf_efficientnet_lite0")
 Cell = tuple[dict[str, Any], Callable[[], Any]]
