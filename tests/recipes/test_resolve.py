@@ -190,27 +190,19 @@ RESNET = BackboneConfig(name="resnet50")
 START = Start(model="timm:resnet50", hash="abc", backbone=RESNET, channels=3, size=224, mean=(), std=())
 
 
-def test_a_model_to_start_with_gives_network_channels_and_a_tenth_of_the_rate(photos):
+def test_a_model_to_start_with_gives_network_and_channels(photos):
     recipe = resolve("digits", {}, start=START)
     assert (recipe.init, recipe.init_hash, recipe.backbone) == ("timm:resnet50", "abc", START.backbone)
-    assert (recipe.data.channels, recipe.optimizer.lr, recipe.schedule.warmup) == (3, 5e-4, 1.0)
+    assert (recipe.data.channels, recipe.optimizer, recipe.schedule) == (3, DIGITS.optimizer, DIGITS.schedule)
     assert resolve("digits", {"optimizer.lr": 0.3, "data.channels": 1}, start=START).data.channels == 1
-    assert resolve("digits", {"optimizer.lr": 0.3}, start=START).optimizer.lr == 0.3
     assert resolve(photos, {}, start=START).views[0].size == 224
-    assert resolve(recipe, {"epochs": 400}).schedule.warmup == 1.0
-    assert resolve(recipe, {"epochs": 20}).schedule.warmup == 0.5
-    lr = resolve(recipe, {"optimizer.name": "lars"}).optimizer.lr
-    assert lr == pytest.approx(0.1 * 0.3 * recipe.batch_size / 256)
 
 
-def test_a_start_with_untrained_weights_is_no_continued_training():
+def test_a_start_with_untrained_weights_leaves_the_statistics_of_the_images():
     start = replace(START, model="timm-untrained:resnet50", mean=(0.5,) * 3, std=(0.2,) * 3)
     recipe = resolve("digits", {}, start=start)
     assert (recipe.init, recipe.backbone, recipe.data.channels) == (start.model, RESNET, 3)
-    assert (recipe.optimizer, recipe.schedule) == (DIGITS.optimizer, DIGITS.schedule)
     assert (recipe.data.mean, recipe.data.std) == ((), ())
-    assert resolve(recipe, {"epochs": 20}) == with_fields(recipe, {"epochs": 20})
-    assert resolve(recipe, {}, start=START).optimizer.lr == pytest.approx(0.1 * DIGITS.optimizer.lr)
 
 
 def test_the_weights_of_frossl_keep_their_balance_also_without_logarithms():

@@ -66,8 +66,8 @@ class Options:
         data: Short for --data.source: the source of the images; with --resume, if they have moved.
         split: Short for --data.train: the name of the split to train on.
         init: MODEL whose weights the backbone starts with: timm:NAME, hf-hub:OWNER/NAME, RUN, RUN@STEP or file:PATH.
-            The network, its channels and its normalisation are those of the model, and the learning rate is a tenth.
-            timm-untrained:NAME gives the network only.
+            The network, its channels and its normalisation are those of the model. timm-untrained:NAME gives the
+            network only.
         labelled: Short for --probe.labelled: source of labelled images. A linear probe is trained and scored on them
             during training; no label reaches the backbone.
         hours: Time of training in hours, instead of --epochs: a few steps are measured, and the epochs that fit are

@@ -23,8 +23,6 @@ from fullrank.training.config import OptimizerConfig
 LARGEST_SMALL_STEM = 64
 # A run is at least this many times as long as its warm-up.
 WARMUPS = 5
-# The same for a run that starts with given weights. Our choice: the peak is lower, so that it is reached sooner.
-WARMUPS_WITH_INIT = 40
 # Optimizer → its values at a batch of 256. LARS as in SimCLR (Chen et al. 2020, App. B), SGD as in SimSiam (Chen and He
 # 2021), Adam as for W-MSE (Ermolov et al. 2021).
 OPTIMIZERS = {
@@ -43,9 +41,6 @@ BATCH_EXPONENTS = {"adam": 0.5, "adamw": 0.5, "lars": 1.0, "sgd": 1.0}
 WAITS = ("freeze", "queue_start", "temperature_warmup")
 # Recipes whose authors use one learning rate for any batch size (the public code of DirectCLR).
 SAME_RATE_FOR_ANY_BATCH = ("imagenet-simclr", "imagenet-directclr")
-# Factor of the learning rate with `init`. Our choice: at the rate for random weights, a run would soon lose what the
-# weights hold.
-RATE_WITH_INIT = 0.1
 # Numbers of channels between which images are converted; images of any other number stay as they are.
 CONVERTED = (1, 3)
 # Short name → the field that it means: `devices=2`; of a part of the recipe, with a plain value: `backbone="resnet50"`.
@@ -189,15 +184,13 @@ def following(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     wanted, found = with_fields(recipe, given), {}
     optimizer, ratio = wanted.optimizer.name, wanted.batch_size / recipe.batch_size
     if optimizer != recipe.optimizer.name:
-        rate = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
-        found["optimizer.lr"] = rate * (RATE_WITH_INIT if is_trained(recipe.init) else 1.0)
+        found["optimizer.lr"] = scaled(OPTIMIZERS[optimizer], wanted.batch_size / 256)
         for name in ("weight_decay", "last_weight_decay", "decay_all"):
             found[f"optimizer.{name}"] = getattr(OPTIMIZERS[optimizer], name)
     elif ratio != 1 and recipe.name not in SAME_RATE_FOR_ANY_BATCH:
         found["optimizer.lr"] = scaled(recipe.optimizer, ratio)
     if "epochs" in given:
-        longest = wanted.epochs / (WARMUPS_WITH_INIT if is_trained(recipe.init) else WARMUPS)
-        found["schedule.warmup"] = min(recipe.schedule.warmup, longest)
+        found["schedule.warmup"] = min(recipe.schedule.warmup, wanted.epochs / WARMUPS)
         waits = () if recipe.method_builder else [name for name in WAITS if name in recipe.method]
         found |= {f"method.{name}": min(recipe.method[name], wanted.epochs / WARMUPS) for name in waits}
     before, after = (max(view.size for view in each.views) for each in (recipe, wanted))
@@ -278,11 +271,9 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
     | backbone | that of the model |
     | channels | those of the model, if model and images are gray or RGB; else those of the images |
     | mean, std | those of the model; for gray images and an RGB model, their means; for other channels, the images' |
-    | learning rate | a tenth |
-    | warm-up | at most a fortieth of the epochs |
 
-    A recipe that has a trained `init` already keeps its learning rate and its warm-up, and so does a run whose model
-    was not trained (`timm-untrained:NAME`), with the mean and std of the images.
+    Learning rate and warm-up are those of the recipe: docs/start-from-weights.md has what a lower rate did. A model
+    that was not trained (`timm-untrained:NAME`) leaves the mean and std of the images.
 
     Args:
         recipe: the recipe, with the choices of the user but for single flags.
@@ -291,17 +282,11 @@ def with_start(recipe: Recipe, start: Start, *, channels: int | None = None) -> 
 
     >>> of_imagenet = {"channels": 3, "size": 224, "mean": (), "std": ()}
     >>> start = Start(model="timm:resnet50", hash="", backbone=BackboneConfig(name="resnet50"), **of_imagenet)
-    >>> continued = with_start(Recipe(epochs=100), start)
-    >>> continued.backbone.name, continued.optimizer.lr, continued.schedule.warmup
-    ('resnet50', 0.03, 2.5)
+    >>> with_start(Recipe(epochs=100), start).backbone.name
+    'resnet50'
     """
     channels = channels or start.channels_for(recipe.data.channels)
     mean, std = start.normalization(channels)
-    if is_trained(start.model) and not is_trained(recipe.init):
-        warmup = min(recipe.schedule.warmup, recipe.epochs / WARMUPS_WITH_INIT)
-        lr = float(f"{recipe.optimizer.lr * RATE_WITH_INIT:.6g}")  # 0.03, not 0.030000000000000002
-        optimizer, schedule = replace(recipe.optimizer, lr=lr), replace(recipe.schedule, warmup=warmup)
-        recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     data = replace(recipe.data, channels=channels, mean=mean, std=std)
     return replace(recipe, init=start.model, init_hash=start.hash, backbone=start.backbone, data=data)
 
@@ -314,5 +299,3 @@ def explain_start(recipe: Recipe, start: Start) -> Iterator[str]:
     adapted = "" if data.channels == start.channels else f" instead of its {start.channels}"
     sizes = "" if size == start.size else f", views of {size} px (--views.0.size), its images have {start.size}"
     yield f"the backbone starts with the weights of {start.model}: {data.channels} channels{adapted}{sizes}"
-    rate, warmup = f"{recipe.optimizer.lr:.3g}", f"{recipe.schedule.warmup:.3g}"
-    yield f"learning rate {rate}, warm-up over {warmup} epochs (--optimizer.lr, --schedule.warmup)"

@@ -91,9 +91,8 @@ def pretrain(
 
             - epochs: with the run directory of `resume`, the schedules are those of the new number from there on;
             - init: a MODEL whose weights the backbone starts with, see `fullrank.load`. The network, its channels and
-              its normalisation are those of the model, the learning rate is a tenth
-              (`fullrank.recipes.rules.with_start`). A file of another library needs the network too:
-              `backbone="resnet50"`;
+              its normalisation are those of the model (`fullrank.recipes.rules.with_start`). A file of another library
+              needs the network too: `backbone="resnet50"`;
             - labelled: source of labelled images from another place. A linear probe is trained and scored on them
               during training; no label reaches the backbone;
             - devices: the number of processes, one per device.
