@@ -8,7 +8,7 @@ constant columns, or more than two views.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, log_softmax, normalize, softmax
+from torch.nn.functional import cosine_similarity, cross_entropy, log_softmax, normalize, softmax
 
 EPSILON = 1e-4  # of VICReg's variance
 
@@ -158,6 +158,29 @@ def simmer(Z: Tensor, *, invariance: float, entropy: float) -> Tensor:
     far = 4 * torch.eye(len(z1), dtype=Z.dtype, device=Z.device)  # more than any distance on the sphere
     distances = [(torch.cdist(z, z) + far).min(-1).values for z in (z1, z2)]
     return invariance * (z1 - z2).square().sum(-1).mean() - entropy * sum(d.log().mean() for d in distances) / 2
+
+
+def lejepa(Z: Tensor, *, trade_off: float, slices: int, flatten: bool) -> Tensor:
+    A = normalize(torch.randn(Z.shape[-1], slices, dtype=torch.float64), dim=0).to(Z)
+    t = torch.linspace(0, 3, 17, dtype=torch.float64).to(Z)
+    samples = [torch.cat([*Z])] if flatten else [*Z]
+    angles = [(z @ A)[..., None] * t for z in samples]
+    target = (-(t**2) / 2).exp()
+    errors = [((a.cos().mean(0) - target) ** 2 + a.sin().mean(0) ** 2) * target for a in angles]
+    statistic = sum(2 * len(a) * torch.trapezoid(e, t, dim=-1).mean() for a, e in zip(angles, errors, strict=True))
+    return (1 - trade_off) * (Z - Z.mean(0)).square().mean() + trade_off * statistic / len(samples)
+
+
+def mmcr(Z: Tensor) -> Tensor:
+    _, N, D = Z.shape
+    return -torch.linalg.matrix_norm(normalize(Z, dim=-1).mean(0), ord="nuc") / (N * min(N, D)) ** 0.5
+
+
+def emp_ssl(Z: Tensor, *, invariance: float, epsilon: float) -> Tensor:
+    _, N, D = Z.shape
+    Z = normalize(Z, dim=-1)
+    rates = [torch.logdet(torch.eye(D).to(Z) + D / (N * epsilon) * z.T @ z) / 2 for z in Z]
+    return invariance * (1 - cosine_similarity(Z, Z.mean(0)[None], dim=-1)).mean() - sum(rates) / len(rates)
 
 
 def directclr(R: Tensor, *, d0: int, temperature: float) -> Tensor:

@@ -38,6 +38,7 @@ def golden_gradients() -> dict:
         if name == "wmse":
             arrays[0] = rng.standard_normal((2, 24, 6))
         tensors = [torch.tensor(array, requires_grad=True) for array in arrays]
+        torch.manual_seed(0)  # for the directions of LeJEPA
         terms = objective(*tensors)
         gradients = torch.autograd.grad(sum(terms.values()), tensors, allow_unused=True)
         projected = [0.0] * len(gradients)

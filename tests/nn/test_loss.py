@@ -31,7 +31,7 @@ def test_two_steps_are_those_of_the_method_of_the_library(name):
     criterion = Loss(name, **hyper, **SIZES.get(name, {}))
     if criterion.state:
         criterion.state.load_state_dict(method.state.state_dict())
-    for views in torch.randn(2, 2, N, D, 1, 1):
+    for method.current_step, views in enumerate(torch.randn(2, 2, N, D, 1, 1)):
         embeddings = method([views])
         loss = total(method.terms(embeddings))
         # The module has the heads without weights itself.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fullrank.objectives import OBJECTIVES
-from fullrank.objectives.signature import required_views
+from fullrank.objectives.signature import GENERATOR, required_views
 from fullrank.testing import CHECKS, objective_case, run_check
 from fullrank.testing.checks import ROUNDING, check_gradient_flow, relative_changes
 from fullrank_papers.theory.objectives import THEORY
@@ -29,6 +29,9 @@ CHANGED = dict.fromkeys(("simclr", "moco", "simsiam", "byol", "tico", "ssl_hsic"
     "barlow_twins": [ROTATION, ROWS],
     "frossl": [ROTATION, ROWS],
     "wmse": [ORDER, ROTATION, ROWS],
+    "lejepa": [ORDER, ROTATION, SCALE, *EACH, ROWS],  # the directions are the same
+    "mmcr": EACH,
+    "emp_ssl": EACH,
     "corinfomax": [SCALE, *EACH, ROWS],
     "corinfomax_batch": [SCALE, *EACH, ROWS],
     "directclr": [ORDER, ROTATION, *EACH],
@@ -72,5 +75,7 @@ def test_targets_and_state_are_detached(case):
 @pytest.mark.parametrize("name", ALL)
 def test_hyperparameters_are_keyword_only_with_defaults(name):
     for parameter in inspect.signature(ALL[name]).parameters.values():
+        if parameter.name == GENERATOR:
+            continue
         allowed = (parameter.empty, None)  # None: an optional tensor
         assert (parameter.default in allowed) == (parameter.kind is not parameter.KEYWORD_ONLY) or name == "wmse"

@@ -15,8 +15,11 @@ from fullrank.objectives.corinfomax_batch import corinfomax_batch
 from fullrank.objectives.dino import dino
 from fullrank.objectives.directclr import directclr
 from fullrank.objectives.directclr_paper import directclr_paper
+from fullrank.objectives.emp_ssl import emp_ssl
 from fullrank.objectives.frossl import frossl
 from fullrank.objectives.ivne import ivne
+from fullrank.objectives.lejepa import lejepa
+from fullrank.objectives.mmcr import mmcr
 from fullrank.objectives.moco import moco
 from fullrank.objectives.signature import ObjectiveState, stateful, tensor_names
 from fullrank.objectives.simclr import simclr
@@ -32,8 +35,9 @@ from fullrank.objectives.wmse import wmse
 
 __all__ = [
     "OBJECTIVES", "Objective", "ObjectiveState", "Terms", "barlow_twins", "byol", "corinfomax", "corinfomax_batch",
-    "dino", "directclr", "directclr_paper", "find_state", "frossl", "ivne", "moco", "simclr", "simmer", "simsiam",
-    "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico", "total", "vicreg", "wmse",
+    "dino", "directclr", "directclr_paper", "emp_ssl", "find_state", "frossl", "ivne", "lejepa", "mmcr", "moco",
+    "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico", "total",
+    "vicreg", "wmse",
 ]  # fmt: skip
 
 # A function of embeddings, and of a state if there is one, that returns named weighted terms.
@@ -45,7 +49,7 @@ OBJECTIVES: dict[str, Objective] = {
         *(simclr, moco, swav, spectral_contrastive),  # compare samples
         *(simsiam, byol, dino),  # predict
         *(vicreg, barlow_twins, wmse, corinfomax, corinfomax_batch, frossl, tico),  # compare dimensions
-        *(ssl_hsic, ivne, simmer),  # kernels and entropies
+        *(ssl_hsic, ivne, simmer, lejepa, mmcr, emp_ssl),  # kernels, entropies and distributions
         *(directclr, directclr_paper),  # without a projector
     )
 }
