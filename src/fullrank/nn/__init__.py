@@ -1,4 +1,4 @@
-"""Parts for a training loop of your own: every objective as a module, and the modules around it.
+"""Parts for a training loop of your own: every objective as a module, the modules around it, and the augmented views.
 
 `Loss("vicreg")(z0, z1)` is called like the losses of other libraries. It gathers the embeddings of all processes and
 carries the state of the objective in its buffers. The objectives themselves are pure functions
@@ -10,8 +10,9 @@ from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, buil
 from fullrank.methods.projectors import ProjectorConfig, build_projector
 from fullrank.methods.teacher_student import EMA
 from fullrank.nn.loss import Loss
+from fullrank.nn.views import Views
 
 __all__ = [
     "EMA", "ClipToUnitBall", "L2Normalize", "Loss", "ProjectorConfig", "Prototypes", "SyncBatchNorm",
-    "build_predictor", "build_projector", "convert_sync_batchnorm",
+    "Views", "build_predictor", "build_projector", "convert_sync_batchnorm",
 ]  # fmt: skip

@@ -1,0 +1,72 @@
+"""Augmented views in anyone's data pipeline."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fullrank.images.dataloaders import decode_and_crop, same_form
+from fullrank.views import MultiViewTransform, ViewConfig
+from fullrank.views.augmentation_params import AugmentationParams
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+class Views:
+    """The augmentations of this library, where a data pipeline of your own needs them.
+
+        views = Views(ViewConfig(size=224))
+        x0, x1 = views(images)                            # a batch (n, C, H, W) on any device, also a GPU
+        ImageFolder(path, views)                          # one image of Pillow; also within torchvision's Compose
+        DataLoader(ImageFolder(path), collate_fn=views.collate)    # crops image by image, all else batched
+
+    All three give the same distributions, those of torchvision's transforms (`MultiViewTransform`). Random numbers come
+    from torch's global generator, which a DataLoader seeds in each worker.
+
+    Args:
+        configs: one or more `ViewConfig`.
+        channels: number of channels of the images.
+        numbers: `mean`, `std` of each channel, by default ImageNet's; other keywords of `MultiViewTransform`.
+
+    Raises:
+        UserError: a colour operation does not support this number of channels, or `mean` or `std` has the wrong length.
+
+    >>> views = Views(ViewConfig(size=8))
+    >>> [x.shape for x in views(torch.zeros(4, 3, 10, 12, dtype=torch.uint8))]
+    [torch.Size([4, 3, 8, 8]), torch.Size([4, 3, 8, 8])]
+    """
+
+    def __init__(self, configs: ViewConfig | Sequence[ViewConfig], *, channels: int = 3, **numbers: Any) -> None:
+        self.transform = MultiViewTransform(configs, channels=channels, **(IMAGENET | numbers))
+
+    def __call__(self, images: Any) -> list[Tensor]:
+        """Return the views, those of the largest size first: of a batch each is (n, C, s, s), of one image (C, s, s).
+
+        Args:
+            images: a batch (n, C, H, W), uint8 or floats in [0, 1]; or one image: of Pillow, an array (H, W, C), or a
+                tensor (C, H, W).
+        """
+        if isinstance(images, Tensor) and images.ndim == 4:
+            return [view for group in self.transform(images, self._draw(len(images))) for view in group]
+        if isinstance(images, Tensor):
+            return [view[0] for view in self(images[None])]
+        return [view[0] for view in self._augment([images])]
+
+    def collate(self, samples: Sequence[tuple[Any, Any]]) -> tuple[list[Tensor], Tensor]:
+        """Return the views of samples (image, label) with images of any size, and the labels: a `collate_fn`."""
+        images, labels = zip(*samples, strict=True)
+        return self._augment(images), torch.as_tensor(labels)
+
+    def _augment(self, images: Sequence[Any]) -> list[Tensor]:
+        """Crop each image by itself, and augment the crops together."""
+        params = self._draw(len(images))
+        crops = [
+            decode_and_crop(image, self.transform, params.select_samples(slice(k, k + 1)))
+            for k, image in enumerate(images)
+        ]
+        groups = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
+        return [view for group in self.transform.augment(groups, params) for view in group]
+
+    def _draw(self, n: int) -> AugmentationParams:
+        return self.transform.make_params(int(torch.randint(2**62, ())), 0, n)

@@ -1,0 +1,64 @@
+"""The views as a transform of a batch, of one image, and of a DataLoader."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+from fullrank.nn import Views
+from fullrank.views import MultiViewTransform, ViewConfig
+
+CONFIGS = (ViewConfig(size=16), ViewConfig(size=8, count=3))
+
+
+@pytest.fixture
+def pictures():
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 20, 24, 3), dtype=np.uint8)
+    return [Image.fromarray(image) for image in pixels]
+
+
+def as_batch(pictures):
+    return torch.stack([torch.from_numpy(np.array(picture)).permute(2, 0, 1) for picture in pictures])
+
+
+def test_a_batch_has_the_views_of_the_library(pictures):
+    torch.manual_seed(0)
+    seed = int(torch.randint(2**62, ()))
+    numbers = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+    transform = MultiViewTransform(CONFIGS, channels=3, **numbers)
+    expected = transform(as_batch(pictures), transform.make_params(seed, 0, 6))
+    torch.manual_seed(0)
+    found = Views(CONFIGS, **numbers)(as_batch(pictures))
+    assert [tuple(x.shape) for x in found] == [(6, 3, 16, 16)] * 2 + [(6, 3, 8, 8)] * 3
+    assert all(map(torch.equal, found, [view for group in expected for view in group]))
+    assert not torch.equal(found[0], Views(CONFIGS, **numbers)(as_batch(pictures))[0])  # new random numbers
+
+
+def test_all_ways_give_the_same_views(pictures):
+    views, found = Views(CONFIGS), []
+    whole = lambda: views(as_batch(pictures))  # noqa: E731
+    for way in (whole, lambda: views.collate([(picture, 0) for picture in pictures])[0]):
+        torch.manual_seed(1)
+        found.append(way())
+    for x, y in zip(*found, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0.05)  # the crops are rounded to uint8
+    torch.manual_seed(1)
+    one = views(pictures[0])
+    torch.manual_seed(1)
+    for x, y in zip(one, views(as_batch(pictures[:1])[0]), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0.05)
+
+
+def test_in_torchvision_and_in_a_loader(pictures, tmp_path):
+    for k, picture in enumerate(pictures):
+        (folder := tmp_path / "ab"[k % 2]).mkdir(exist_ok=True)
+        picture.resize((20 + k, 30)).save(folder / f"{k}.png")
+    views = Views(ViewConfig(size=12))
+    (x0, x1), label = ImageFolder(tmp_path, v2.Compose([v2.RandomRotation(10), views]))[0]
+    assert (x0.shape, x1.shape, label) == ((3, 12, 12), (3, 12, 12), 0)
+    (x0, x1), labels = next(iter(DataLoader(ImageFolder(tmp_path), batch_size=4, collate_fn=views.collate)))
+    assert (x0.shape, x1.shape, labels.tolist()) == ((4, 3, 12, 12), (4, 3, 12, 12), [0, 0, 0, 1])
+    assert not torch.equal(x0, x1)
