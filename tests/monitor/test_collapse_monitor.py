@@ -123,6 +123,7 @@ def test_the_folder_is_a_run_that_the_report_shows(tmp_path):
     page = write_report([tmp_path / "mine"], tmp_path / "report.html").read_text()
     assert "<h1>mine</h1>" in page
     assert "VICRegLoss" in page
+    assert "fullrank evaluate file:WEIGHTS" in page  # the folder has no checkpoint to evaluate
     assert len(Run(tmp_path / "mine").metrics.train) == 10
     assert {step for step, row in numbers if "backbone/effective_rank" in row} == {20, 40, 60, 80, 100}
     with pytest.raises(UserError, match="already contains a run"):

@@ -130,7 +130,7 @@ class CollapseMonitor:
         if not start:
             create_run(out, out.name)
             write_json(out / RECIPE, {"name": out.name} | about)
-            write_json(out / "environment.json", platform_info())
+            write_json(out / "environment.json", platform_info() | {"monitored": True})
         kept = [row for row in before if row.step <= start]
         for row in kept:
             self._detector.update(row)

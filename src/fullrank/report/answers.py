@@ -215,6 +215,8 @@ def _remedy(run: RunSummary) -> str:
     """Return the command that answers the question; a run without an online probe has no labels of its own."""
     if run.last("probe_accuracy") is not None and run.data:
         return f"Run fullrank evaluate {run.folder} to know."
+    if run.environment.get("monitored"):  # a loop of the user's, which saves its checkpoints elsewhere
+        return "Save the backbone, and run fullrank evaluate file:WEIGHTS --backbone.name NAME --data SOURCE to know."
     return f"Run fullrank evaluate {run.folder} --labelled SOURCE to know, with a source of labelled images."
 
 
