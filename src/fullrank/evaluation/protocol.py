@@ -222,7 +222,8 @@ class SupervisedProtocol:
 class FinetuneProtocol(SupervisedProtocol):
     """The whole network from given weights.
 
-    The learning rate is that of DeiT for a batch of 1024 images (Touvron et al. 2021, Table 9). Crop and label smoothing are the defaults of timm (`create_transform`, `LabelSmoothingCrossEntropy`).
+    The learning rate is that of DeiT for a batch of 1024 images (Touvron et al. 2021, Table 9). Crop and label
+    smoothing are the defaults of timm (`create_transform`, `LabelSmoothingCrossEntropy`).
 
     Attributes:
         epochs: Epochs of each training.
