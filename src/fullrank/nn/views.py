@@ -10,7 +10,7 @@ from fullrank.images.dataloaders import decode_and_crop, same_form
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 class Views:
