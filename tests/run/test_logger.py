@@ -132,7 +132,7 @@ def test_an_alarm_is_raised_once_and_not_again_on_resume(make_logger, parts, tmp
     assert (row.metric, row.observed) == ("effective_rank", pytest.approx(1.0))
     out = capsys.readouterr().out
     assert "warning at step 55: dimensional collapse, projector" in out
-    assert "--optimizer.lr (now" in out
+    assert "--optimizer.lr, now" in out
     with make_logger(total=220, start=60) as resumed:
         resumed.evaluate_spectrum(77)
     assert len(Run(tmp_path).metrics.alarms) == 1

@@ -10,9 +10,10 @@ from fullrank_papers.figures.frossl.sizes import MNIST, SMALL, TINY
 OWN = ("objective", "hyper", "method")
 
 
-def test_all_objectives_are_compared():
-    assert {contender.objective for contender in CONTENDERS.values()} == set(OBJECTIVES)
-    assert len(CONTENDERS) == len(OBJECTIVES) + 1  # and FroSSL without logarithms
+def test_all_objectives_are_compared_but_those_that_came_after_the_table():
+    compared = {*OBJECTIVES} - {"lejepa", "mmcr", "emp_ssl"}
+    assert {contender.objective for contender in CONTENDERS.values()} == compared
+    assert len(CONTENDERS) == len(compared) + 1  # and FroSSL without logarithms
 
 
 @pytest.mark.parametrize("name", CONTENDERS)
