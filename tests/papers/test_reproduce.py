@@ -125,7 +125,8 @@ def test_every_committed_result_matches_its_figure_and_draws():
         assert (result.name, result.size) == (name, size)
         expected = json.loads(json.dumps(asdict(load_figure(name).SIZES[size])))
         assert comparable(result.settings) == comparable(expected), f"{name} was computed with other settings"
-        assert "claims" in summarize_claims(result.claims), f"{name} tests no claim of its paper"
+        partial = len(result.rows.get("rows", ())) < result.rows.get("cells", 0)  # of a campaign that goes on
+        assert partial or "claims" in summarize_claims(result.claims), f"{name} tests no claim of its paper"
         assert result.environment["commit"]
         assert result.draw().axes
 
