@@ -64,13 +64,14 @@ def exception_line(error: BaseException) -> str:
 
 
 def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:
-    """Return `; did you mean 'x'?` for the nearest option, or an empty string.
+    """Return `; did you mean 'x'?` for the nearest option in upper or lower case, or an empty string.
 
-    >>> suggest("vicregg", ["simclr", "vicreg"])
+    >>> suggest("VICReg", ["simclr", "vicreg"])
     "; did you mean 'vicreg'?"
     """
-    matches = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    known = {option.lower(): option for option in options}
+    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return f"; did you mean '{known[matches[0]]}'?" if matches else ""
 
 
 def pick(name: str, options: Mapping[str, T], what: str) -> T:

@@ -1,6 +1,7 @@
 """The monitor and the metric in the real libraries."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -25,13 +26,17 @@ class Siamese(LightningModule):
         super().__init__()
         self.backbone = nn.Sequential(nn.Flatten(), nn.Linear(12, D))
         self.projection_head = nn.Linear(D, D)
-        self.criterion = Loss("vicreg")
+        self.criterion, self.losses = Loss("vicreg"), []
 
     def training_step(self, batch, _):
-        return self.criterion(*(self.projection_head(self.backbone(x)) for x in batch))
+        loss = self.criterion(*(self.projection_head(self.backbone(x)) for x in batch))
+        self.losses.append(loss.item())
+        return loss
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        halves = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": halves, "interval": "step"}}
 
 
 def trainer(tmp_path, **options):
@@ -40,24 +45,27 @@ def trainer(tmp_path, **options):
 
 
 @pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning")  # of lightning
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_lightning(tmp_path, accumulated):
+@pytest.mark.parametrize(("accumulated", "length"), [(1, {"max_epochs": 2}), (2, {"max_epochs": -1, "max_steps": 8})])
+def test_lightning(tmp_path, accumulated, length):
     images = [(x, x + 0.1) for x in torch.randn(8 * N, 3, 2, 2)]
-    callback = CollapseCallback("backbone", "projection_head", every=4, log_every=1, out=tmp_path / "run")
-    fit = trainer(tmp_path, max_epochs=2, callbacks=[callback], accumulate_grad_batches=accumulated)
-    fit.fit(Siamese(), DataLoader(images, batch_size=N))
+    held_out = DataLoader(torch.randn(3 * N, 3, 2, 2), batch_size=N)
+    callback = CollapseCallback(held_out, "backbone", "projection_head", every=4, log_every=1, out=tmp_path / "run")
+    fit = trainer(tmp_path, callbacks=[callback], accumulate_grad_batches=accumulated, **length)
+    fit.fit(module := Siamese(), DataLoader(images, batch_size=N))
     steps = 2 * 8 // accumulated
     run = Run(tmp_path / "run")
+    losses = torch.tensor(module.losses).view(-1, accumulated).mean(1)
+    assert [row.loss for row in run.metrics.train] == pytest.approx(losses.tolist(), rel=1e-6)
     assert [row.step for row in run.metrics.train] == [*range(1, steps + 1)]
     assert [(row.step, row.epoch) for row in run.metrics.spectrum][-1] == (steps, 2.0)
-    assert run.metrics.train[0].lr == 0.01
+    assert [row.lr for row in run.metrics.train[:3]] == pytest.approx([0.01, 0.005, 0.0025])  # of the step itself
+    assert {row.backbone.samples for row in run.metrics.spectrum} == {3 * N}
     assert "backbone/effective_rank" in next(tmp_path.glob("**/metrics.csv")).read_text()
-    assert not [hook for module in fit.model.modules() for hook in module._forward_hooks]
 
 
 @pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning")  # of lightning
 def test_lightning_without_an_end_is_an_error_with_a_remedy(tmp_path):
-    fit = trainer(tmp_path, max_epochs=-1, callbacks=[CollapseCallback()])
+    fit = trainer(tmp_path, max_epochs=-1, callbacks=[CollapseCallback([torch.randn(N, 3, 2, 2)])])
     with pytest.raises(UserError, match="no number of steps; give max_epochs"):
         fit.fit(Siamese(), DataLoader([(torch.randn(3, 2, 2),) * 2] * N, batch_size=N))
 
@@ -77,14 +85,19 @@ def test_the_trainer_of_hugging_face(tmp_path):
             return {"loss": self.criterion(*(self.projector(self.backbone(x)) for x in (x0, x1)))}
 
     rows = [{"x0": x, "x1": x + 0.1} for x in torch.randn(8 * N, 12)]
-    callback = CollapseCallback("backbone", "projector", every=4, log_every=2, out=tmp_path / "run")
+    held_out = torch.randn(3, N, 12).unbind()
+    callback = CollapseCallback(held_out, "backbone", "projector", every=4, out=tmp_path / "run")
     options = {"per_device_train_batch_size": N, "report_to": [], "save_strategy": "no", "use_cpu": True}
+    options |= {"logging_steps": 2, "learning_rate": 0.016}
     arguments = transformers.TrainingArguments(tmp_path / "trainer", num_train_epochs=2, disable_tqdm=True, **options)
-    transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[callback]).train()
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=rows, callbacks=[callback])
+    trainer.train()
     run = Run(tmp_path / "run")
     assert [(row.step, row.epoch) for row in run.metrics.spectrum][-1] == (16, 2.0)
     assert [row.step for row in run.metrics.train] == [*range(2, 17, 2)]
-    assert [row.lr > 0 for row in run.metrics.train] == [True] * 7 + [False]  # linear to zero
+    assert [row.lr for row in run.metrics.train] == pytest.approx([0.001 * (17 - step) for step in range(2, 17, 2)])
+    logged = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert [row.loss for row in run.metrics.train] == pytest.approx(logged)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["name"] == "run"
 
 
@@ -98,6 +111,8 @@ def test_the_metric_is_the_spectrum_of_all_batches():
     assert found["effective_rank"].item() == pytest.approx(spectrum.effective_rank())
     assert found.keys() == METRICS.keys()
     metrics.reset()
+    with pytest.raises(UserError, match="there are no embeddings"), warnings.catch_warnings(action="ignore"):
+        metrics.compute()
     metrics.update(Z=Z[:10])
     expected = Spectrum.from_embeddings(Z[:10]).effective_rank()
     assert metrics.compute()["effective_rank"].item() == pytest.approx(expected)

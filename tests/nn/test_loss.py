@@ -103,6 +103,22 @@ def test_views_are_arguments_a_sequence_or_a_tensor():
     assert criterion(views) == total(OBJECTIVES["frossl"](views, invariance=weight))
 
 
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_state_in_another_precision_is_averaged_in_float32_or_better(name, dtype):
+    student, teacher = torch.randn(2, 2, N, K if name == "dino" else D)
+    expected = Loss(name, **SIZES[name])
+    module = deepcopy(expected).to(dtype)
+    views = (student, teacher) if len(expected.inputs) > 1 else (student,)
+    for _ in range(3):
+        assert module(*(x.double() for x in views)).item() == pytest.approx(expected(*views).item(), rel=1e-4)
+
+
+def test_a_part_of_an_objective_keeps_its_name_and_what_comes_before():
+    views = 3 * torch.randn(2, 8, D)
+    assert Loss(partial(OBJECTIVES["spectral_contrastive"]))(views) == Loss("spectral_contrastive")(views)
+
+
 def test_half_precision_is_computed_in_float32():
     views = torch.randn(2, 8, D).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
@@ -119,7 +135,9 @@ def test_labels_and_random_numbers_reach_an_objective_of_the_user():
     one, other, seed = Loss(mine, weight=2.0), Loss(mine, weight=2.0), Loss(mine, weight=2.0, seed=1)
     first = one(*views, labels=labels)
     assert first == other(*views, labels=labels) != seed(*views, labels=labels)
-    assert first != one(*views, labels=labels)  # the next call draws new numbers
+    other.load_state_dict(one.state_dict())
+    second = one(*views, labels=labels)  # the next call draws new numbers
+    assert first != second == other(*views, labels=labels)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +145,15 @@ def test_labels_and_random_numbers_reach_an_objective_of_the_user():
     [
         (lambda: Loss("vicrec"), "unknown objective 'vicrec'.*did you mean 'vicreg'"),
         (lambda: Loss("vicreg", covarianze=1.0), "unknown setting of vicreg 'covarianze'"),
-        (lambda: Loss("moco", D=D), "state 'queue' has the axis size"),
+        (lambda: Loss("VICReg"), "did you mean 'vicreg'"),
+        (lambda: Loss("moco", D=D), r"size is None, expected .*: Loss\('moco', D=…, size=…\)"),
+        (lambda: Loss("dino", K=0), "K is 0, expected"),
         (lambda: Loss("byol")(torch.randn(4, D)), r"got 1 arguments, expected \(P, T\)"),
+        (lambda: Loss("byol")(*torch.randn(2, 4, D)), r"P has views of shape \[\(6,\), .*expected two or more views"),
+        (lambda: Loss("vicreg")(torch.randn(4, D)), r"views of shape \[\(4, 6\)\], expected two or more views"),
+        (lambda: Loss("vicreg")(*torch.randn(2, 1, D)), "at least two images"),
+        (lambda: Loss("vicreg")(torch.randn(4, D), torch.randn(3, D)), r"\[\(4, 6\), \(3, 6\)\], .*of one shape"),
+        (lambda: Loss("vicreg")(*torch.randn(2, 4, D), teacher=torch.ones(4)), "unknown argument .* 'teacher'"),
         (lambda: Loss("vicreg")(*torch.randn(3, 4, D)), "exactly 2 views"),
         (lambda: Loss("simmer", order="balanced")(*torch.randn(2, 4, D)), "unknown"),
     ],

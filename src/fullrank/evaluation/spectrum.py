@@ -182,10 +182,10 @@ def _history_table(history: Any, part: str) -> Table:
 
 @torch.no_grad()
 def encoder_spectrum(
-    representations: Iterable[Float[Tensor, "_ D_b"]], projector: nn.Module | None
+    representations: Iterable[Float[Tensor, "_ D_b"]], projector: nn.Module | None, *, synchronize: bool = False
 ) -> dict[str, Spectrum]:
-    """Return the spectra of this process's representations, and of their projections if there is a projector; batch by
-    batch, so that memory does not limit their number.
+    """Return the spectra of the representations of this process, or with `synchronize` of all, and of their projections
+    if there is a projector; batch by batch, so that memory does not limit their number.
 
     >>> round(encoder_spectrum(torch.eye(4).split(2), None)["backbone"].effective_rank(), 6)
     3.0
@@ -195,7 +195,7 @@ def encoder_spectrum(
         spectra["backbone"].update(R)
         if projector is not None:
             spectra["projector"].update(projector(R))
-    return {part: streaming.compute(synchronize=False) for part, streaming in spectra.items()}
+    return {part: streaming.compute(synchronize=synchronize) for part, streaming in spectra.items()}
 
 
 def measure_spectrum(

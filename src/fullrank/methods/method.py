@@ -65,6 +65,15 @@ class StateBuffers(nn.Module):
         for name, tensor in state.initial(**sizes).items():
             self.register_buffer(name, tensor)
 
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "StateBuffers":
+        """Move or convert the buffers, but not to half precision, in which an average would hardly change."""
+        before = self.tensors()
+        super()._apply(fn, recurse)
+        for name, tensor in self.tensors().items():
+            if tensor.dtype in (torch.float16, torch.bfloat16):
+                setattr(self, name, before[name].to(tensor.device))
+        return self
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the buffers by name."""
         return dict(self.named_buffers())

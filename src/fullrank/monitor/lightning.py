@@ -1,6 +1,7 @@
 """The collapse monitor as a callback of Lightning."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -10,33 +11,42 @@ from fullrank.monitor.collapse_monitor import CollapseMonitor
 
 
 class CollapseCallback(Callback):
-    """Observes two submodules of a LightningModule, and logs to its loggers too.
+    """Measures two submodules of a LightningModule on held-out images, and logs to the trainer's loggers too.
 
-        Trainer(callbacks=[CollapseCallback("backbone", "projection_head", out="runs/mine")])
+        Trainer(callbacks=[CollapseCallback(loader, "backbone", "projection_head", out="runs/mine")])
 
     Args:
+        held_out: batches of images without augmentation; see `CollapseMonitor`.
         backbone: name of the submodule with the representations (n, D_b).
         projector: name of the submodule with the embeddings (n, D); empty: there is none.
-        options: keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
+        options: other keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
 
     Raises:
         UserError: the trainer does not know its number of steps, and `steps` is not given.
     """
 
-    def __init__(self, backbone: str = "backbone", projector: str = "", **options: Any) -> None:
-        self.names, self.options = [backbone, *([projector] if projector else [])], options
+    def __init__(
+        self, held_out: Iterable[Any], backbone: str = "backbone", projector: str = "", **options: Any
+    ) -> None:
+        self.held_out, self.options = held_out, options
+        self.names = {"backbone": backbone} | ({"projector": projector} if projector else {})
         self.monitor: CollapseMonitor | None = None
+        self._loss: Any = None
+        self._lr: float | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin to observe."""
-        known = {"steps": trainer.estimated_stepping_batches, "epochs": float(trainer.max_epochs or 1)}
-        options = known | {"start": trainer.global_step, "log": self._log(trainer)} | self.options
+        """Measure the initial networks."""
+        steps, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
+        epochs = steps * trainer.accumulate_grad_batches / batches
+        known = {"steps": steps, "epochs": max(epochs, 0.0), "start": trainer.global_step, "log": self._log(trainer)}
+        options = known | self.options
         if not math.isfinite(options["steps"]):
             raise UserError(
                 "the trainer has no number of steps; give max_epochs, max_steps, or CollapseCallback(steps=…)"
             )
-        networks = map(pl_module.get_submodule, self.names)
-        self.monitor, self._taken = CollapseMonitor(*networks, **options), trainer.global_step
+        networks = {part: pl_module.get_submodule(name) for part, name in self.names.items()}
+        self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **options)
+        self._taken = trainer.global_step
 
     @staticmethod
     def _log(trainer: Trainer) -> Any:
@@ -46,14 +56,25 @@ class CollapseCallback(Callback):
 
         return log
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Read the learning rate of the step."""
+        self._lr = optimizer.param_groups[0]["lr"]
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        """Count the step, if this batch ends one."""
+        """Add the loss of a batch, which Lightning divides by the number of batches of a step, and count the step."""
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None:
+            self._loss = loss if self._loss is None else self._loss + loss
         if self.monitor and trainer.global_step > self._taken:
             self._taken = trainer.global_step
-            loss = outputs["loss"] if isinstance(outputs, dict) else outputs
-            self.monitor.step(loss, lr=trainer.optimizers[0].param_groups[0]["lr"])
+            self.monitor.step(self._loss, lr=self._lr)
+            self._loss = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the log."""
         if self.monitor:
             self.monitor.close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Close the log."""
+        self.on_train_end(trainer, pl_module)

@@ -1,5 +1,6 @@
 """The collapse monitor as a callback of the Hugging Face Trainer."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -9,38 +10,44 @@ from fullrank.monitor.collapse_monitor import CollapseMonitor
 
 
 class CollapseCallback(TrainerCallback):
-    """Observes two submodules of the model of a Trainer.
+    """Measures two submodules of the model of a Trainer on held-out images, and logs the losses that the Trainer logs.
 
-        Trainer(model, callbacks=[CollapseCallback("vit", "projector", out="runs/mine")])
+        Trainer(model, callbacks=[CollapseCallback(loader, "vit", "projector", out="runs/mine")])
 
     Args:
+        held_out: batches of images without augmentation; see `CollapseMonitor`.
         backbone: name of the submodule with the representations; empty: the model.
         projector: name of the submodule with the embeddings; empty: there is none.
-        options: keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
+        options: other keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
     """
 
-    def __init__(self, backbone: str = "", projector: str = "", **options: Any) -> None:
-        self.names, self.options = [backbone, *([projector] if projector else [])], options
+    def __init__(self, held_out: Iterable[Any], backbone: str = "", projector: str = "", **options: Any) -> None:
+        self.held_out, self.options = held_out, options
+        self.names = {"backbone": backbone} | ({"projector": projector} if projector else {})
         self.monitor: CollapseMonitor | None = None
-        self.loss = None
+        self._lr: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
-        """Begin to observe."""
-        known = {"steps": state.max_steps, "epochs": float(args.num_train_epochs), "start": state.global_step}
-        self.monitor = CollapseMonitor(*map(model.get_submodule, self.names), **(known | self.options))
-        self._hook = model.register_forward_hook(self._read_loss)
+        """Measure the initial networks."""
+        known = {"steps": state.max_steps, "epochs": float(state.num_train_epochs), "start": state.global_step}
+        networks = {part: model.get_submodule(name) for part, name in self.names.items()}
+        self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **(known | self.options))
 
-    def _read_loss(self, module: nn.Module, _: Any, output: Any) -> None:
-        if module.training:
-            self.loss = output["loss"].detach() if "loss" in output else None
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, *, optimizer: Any, **_: Any) -> None:
+        """Read the learning rate of the step."""
+        self._lr = optimizer.param_groups[0]["lr"]
 
-    def on_step_end(self, args: Any, state: Any, control: Any, *, lr_scheduler: Any = None, **_: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Count the step."""
         if self.monitor:
-            self.monitor.step(self.loss, lr=lr_scheduler.get_last_lr()[0] if lr_scheduler else None)
+            self.monitor.step()
+
+    def on_log(self, args: Any, state: Any, control: Any, *, logs: Any = None, **_: Any) -> None:
+        """Log the loss that the Trainer logs: the mean since the last time."""
+        if self.monitor and "loss" in (logs or {}):
+            self.monitor.log_loss(logs["loss"], lr=self._lr)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Close the log."""
         if self.monitor:
             self.monitor.close()
-            self._hook.remove()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullrank.distributed import gather, require_equal_shapes
+from fullrank.distributed import gather, require_equal_shapes, world_size
 from fullrank.errors import UserError, pick
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize
 from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_float32
@@ -18,7 +18,8 @@ from fullrank.training.seeding import mix
 
 # Objective → what its authors do with the embeddings before it. Without it, the first is not bounded below.
 BEFORE: dict[str, type[nn.Module]] = {"spectral_contrastive": ClipToUnitBall, "corinfomax": L2Normalize}
-Views = Tensor | Sequence[Tensor]
+LABELS = "labels"
+Embeddings = Tensor | Sequence[Tensor]  # views, or all views of one kind
 
 
 class Loss(nn.Module):
@@ -57,11 +58,20 @@ class Loss(nn.Module):
     def __init__(self, objective: str | Objective, *, seed: int = 0, **settings: Any) -> None:
         super().__init__()
         function = pick(objective, OBJECTIVES, "objective") if isinstance(objective, str) else objective
-        self.name = getattr(function, "__name__", "objective")
+        named = function
+        while isinstance(named, partial):
+            named = named.func
+        self.name = getattr(named, "__name__", "objective")
         state, hyper = find_state(function), hyperparameters(function)
         axes = {axis for names, _ in state.tensors.values() for axis in names.split()} if state else set()
+        axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
         for name in settings:
             pick(name, dict.fromkeys([*hyper, *axes]), f"setting of {self.name}")
+        if unknown := [axis for axis in sorted(axes) if not settings.get(axis, 0) > 0]:
+            call = f"Loss({self.name!r}, {', '.join(f'{axis}=…' for axis in sorted(axes))})"
+            raise UserError(
+                f"{unknown[0]} is {settings.get(unknown[0])}, expected a size of the state, 1 or more: {call}"
+            )
         self.hyper = {name: value for name, value in settings.items() if name in hyper}
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
         sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
@@ -69,9 +79,11 @@ class Loss(nn.Module):
         self.before = BEFORE[self.name]() if self.name in BEFORE else nn.Identity()
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
         self.terms: dict[str, Tensor] = {}
-        self._seed, self._calls = seed, 0
+        self.seed = seed
+        draws = takes_generator(self.objective)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64) if draws else None)
 
-    def forward(self, *views: Views, **named: Views) -> Tensor:
+    def forward(self, *views: Embeddings, **named: Embeddings) -> Tensor:
         """Return the loss.
 
         Args:
@@ -79,6 +91,8 @@ class Loss(nn.Module):
                 each kind.
             named: these by name, and the `labels` (n,) of an objective that takes them.
         """
+        for name in named:
+            pick(name, dict.fromkeys(self.inputs), f"argument of Loss({self.name!r})")
         kinds = [name for name in self.inputs if name not in named]
         if len(kinds) == 1 and not (len(views) == 1 and _is_stack(views[0])):
             views = (views,)  # pyright: ignore[reportAssignmentType]
@@ -86,23 +100,35 @@ class Loss(nn.Module):
             expected = f"({', '.join(self.inputs)}), with the views of each in a sequence"
             raise UserError(f"Loss({self.name!r}) got {len(views)} arguments, expected {expected}")
         given = named | dict(zip(kinds, views, strict=True))
-        tensors = {name: x if isinstance(x, Tensor) else torch.stack([*x]) for name, x in given.items()}
+        tensors = {
+            name: x if name == LABELS and isinstance(x, Tensor) else self._stack(name, x) for name, x in given.items()
+        }
         with torch.autocast(tensors[self.inputs[0]].device.type, enabled=False):
             require_equal_shapes(*tensors.values())
             for name, x in tensors.items():
-                x = x if name == "labels" else self.before(at_least_float32(x))
-                tensors[name] = gather(x, dim=0 if name == "labels" else 1, checked=True)
-            state = {name: x.clone() for name, x in self.state.tensors().items()} if self.state else {}
-            arguments = tensors | state  # a clone, because the update comes before the backward pass
+                x = x if name == LABELS else self.before(at_least_float32(x))
+                tensors[name] = gather(x, dim=0 if name == LABELS else 1, checked=True)
+            dtype, state = tensors[self.inputs[0]].dtype, self.state.tensors() if self.state else {}
+            # Copies, because the update comes before the backward pass.
+            arguments = tensors | {name: x.to(dtype, copy=True) for name, x in state.items()}
             terms = self.objective(
                 *(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors)
             )
         if self.training:
-            self._calls += 1
+            if self.calls is not None:
+                self.calls += 1
             if self.state:
                 self.state.update({name: x.detach() for name, x in tensors.items()})
         self.terms = {name: x.detach() for name, x in terms.items()}
         return total(terms)
+
+    def _stack(self, name: str, views: Embeddings) -> Tensor:
+        """Return the views of one kind as (V, n, D)."""
+        shapes = [tuple(getattr(view, "shape", ())) for view in views]
+        if len(shapes) < 2 or len({*shapes}) > 1 or len(shapes[0]) != 2 or shapes[0][0] * world_size() < 2:
+            expected = "two or more views (n, D) of one shape, of a batch of at least two images"
+            raise UserError(f"Loss({self.name!r}): {name} has views of shape {shapes}, expected {expected}")
+        return views if isinstance(views, Tensor) else torch.stack([*views])
 
     def _numbers(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Return the hyperparameters that depend on the batch, and the random numbers, which are those of all
@@ -113,8 +139,8 @@ class Loss(nn.Module):
         if numbers:
             known = balance(self.name, N=N, D=D, V=V, log=self.hyper.get("log", True))
             numbers = {name: pick(name, known, f"balanced setting of {self.name}") for name in numbers}
-        if takes_generator(self.objective):
-            numbers[GENERATOR] = torch.Generator().manual_seed(mix(self._seed, self._calls, OBJECTIVE_STREAM))
+        if self.calls is not None:
+            numbers[GENERATOR] = torch.Generator().manual_seed(mix(self.seed, int(self.calls), OBJECTIVE_STREAM))
         return numbers
 
     def extra_repr(self) -> str:
@@ -122,6 +148,6 @@ class Loss(nn.Module):
         return ", ".join([self.name, *(f"{name}={value}" for name, value in self.hyper.items())])
 
 
-def _is_stack(views: Views) -> bool:
+def _is_stack(views: Embeddings) -> bool:
     """Return whether an argument holds all views, and not one view (n, D)."""
     return not isinstance(views, Tensor) or views.ndim == 3

@@ -191,7 +191,7 @@ class StreamingSpectrum:
             UserError: Z is not floating-point (n, D), or has another D than earlier batches.
         """
         check_embeddings(Z)
-        self._embeddings.append(Z.detach())
+        self._embeddings.append(Z.detach().clone())  # Z may be overwritten, as in a CUDA graph
         known = len(self._moments.mean) if self._moments is not None else self._embeddings[0].shape[1]
         if Z.shape[1] != known:
             self._embeddings.pop()
