@@ -1,6 +1,6 @@
 """Measure the collapse monitor: its alarms beside those of `fullrank pretrain`, and what it costs a training loop.
 
-    python -m benchmarks.monitor             # half an hour on one core
+    python -m benchmarks.monitor    # half an hour on one core
 
 A monitor observes healthy and degraded runs of the study of the alarm, on the digits (`fullrank_papers.studies.alarm`).
 It sees only the embeddings of the training, and the run measures held-out images, so their alarms can differ. The cost
@@ -24,19 +24,18 @@ from fullrank.errors import UserError
 from fullrank.methods import BackboneConfig, ProjectorConfig, build_backbone, build_projector, feature_dim
 from fullrank.monitor import CollapseMonitor
 from fullrank.nn import Loss
-from fullrank.objectives import OBJECTIVES
 from fullrank.recipes import Recipe
 from fullrank.run import Run, write_json
 from fullrank.run.logger import RunLogger
 from fullrank_papers.studies.alarm import INDUCED_FAILURES, healthy
 
+OBJECTIVES = ("frossl", "simclr", "vicreg", "barlow_twins", "byol", "ivne")
 SIZES = [(128, 256), (128, 2048), (256, 2048)]  # N, D
 Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--objectives", nargs="+", default=[*OBJECTIVES], choices=OBJECTIVES)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1, help="the thresholds were chosen on seed 0")
     parser.add_argument("--out", type=Path, default=timing.RESULTS / "monitor.json")
@@ -44,16 +43,16 @@ def main() -> None:
     torch.set_num_threads(1)
     costs = [cost(N, D, rounds=options.rounds) for N, D in SIZES]
     with tempfile.TemporaryDirectory() as folder:
-        runs = [observe(Path(folder) / str(k), *job) for k, job in enumerate(jobs(options.objectives, options.seed))]
+        runs = [observe(Path(folder) / str(k), *job) for k, job in enumerate(jobs(options.seed))]
     write_json(options.out, {"environment": timing.environment("timm"), "cost": costs, "runs": runs})
     print(*costs, *runs, sep="\n")
 
 
-def jobs(objectives: list[str], seed: int) -> list[tuple[str, str, Recipe]]:
+def jobs(seed: int) -> list[tuple[str, str, Recipe]]:
     """Return kind, objective and recipe of each run."""
-    found = [("healthy", name, healthy(name, seed)) for name in objectives]
+    found = [("healthy", name, healthy(name, seed)) for name in OBJECTIVES]
     for kind, (_, changes) in INDUCED_FAILURES.items():
-        found += [(kind, name, change(healthy(name, seed))) for name, change in changes.items() if name in objectives]
+        found += [(kind, name, change(healthy(name, seed))) for name, change in changes.items() if name in OBJECTIVES]
     return found
 
 
@@ -62,12 +61,10 @@ def observe(path: Path, kind: str, name: str, recipe: Recipe) -> Row:
     after_step, monitors = RunLogger.after_step, []
 
     def step(self: RunLogger, step: Any) -> None:
-        if not monitors:  # it misses the first step
-            run, warmup = self.run, round(recipe.schedule.warmup * self.run.steps_per_epoch)
-            numbers = {"steps": run.total, "warmup": warmup, "views": len(step.R)}
-            monitors.append(CollapseMonitor(run.method.backbone, run.method.projector, start=step.step, **numbers))
-        else:
-            monitors[0].step(step.terms)
+        if not monitors:
+            warmup = round(recipe.schedule.warmup * self.run.steps_per_epoch)
+            monitors.append(CollapseMonitor(steps=self.run.total, warmup=warmup))
+        monitors[0].step(step.terms, step.R, step.embeddings["Z"][: len(step.R)])
         after_step(self, step)
 
     with mock.patch.object(RunLogger, "after_step", step):
@@ -90,18 +87,20 @@ def cost(N: int, D: int, *, rounds: int) -> Row:
 
     def train(monitor: CollapseMonitor | None = None, steps: int = 10) -> None:
         for _ in range(steps):
-            loss = criterion(*map(networks, views))
+            R = torch.stack([*map(backbone, views)])
+            Z = torch.stack([*map(projector, R)])
+            loss = criterion(Z)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             if monitor:
-                monitor.step(loss)
+                monitor.step(loss, R, Z)
         if monitor:
             monitor.close()
 
     works = {
         "without": train,
-        "with": lambda: train(CollapseMonitor(backbone, projector, steps=1000, every=10)),
+        "with": lambda: train(CollapseMonitor(steps=1000, every=10)),
     }
     times = timing.measure(works, rounds=rounds, clock="cpu")
     return {"N": N, "D": D, "over": times["with"].median / times["without"].median, **times}

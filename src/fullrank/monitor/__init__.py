@@ -1,6 +1,6 @@
 """The collapse monitor of `fullrank pretrain`, for a training loop of your own.
 
-`CollapseMonitor` observes a backbone and a projector by forward hooks. `fullrank.monitor.lightning`,
+`CollapseMonitor` measures the embeddings of each step, or held-out images. `fullrank.monitor.lightning`,
 `fullrank.monitor.transformers` and `fullrank.monitor.torchmetrics` fit it into these libraries.
 """
 

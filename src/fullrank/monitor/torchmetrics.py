@@ -15,8 +15,8 @@ from fullrank.spectrum import Moments, Spectrum, compute_metrics
 class SpectrumMetric(Metric):
     """The metrics of the spectrum of embeddings by name, such as effective_rank; exact on any number of processes.
 
-    The state is the moments (count, mean, centred scatter and others) as rows (D + 3, D) in float64. A sum over processes cannot merge them, so
-    torchmetrics gathers them, and `compute` merges.
+    The state is the moments (count, mean, centred scatter and others) as rows (D + 3, D) in float64. A sum over
+    processes cannot merge them, so torchmetrics gathers them, and `compute` merges.
 
     Args:
         dimensions: D.
