@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
+from fullrank.errors import UserError
 from fullrank.nn import Views
 from fullrank.views import MultiViewTransform, ViewConfig
 
@@ -50,6 +51,28 @@ def test_all_ways_give_the_same_views(pictures):
     torch.manual_seed(1)
     for x, y in zip(one, views(as_batch(pictures[:1])[0]), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=0.05)
+
+
+def test_samples_of_any_form_are_collated(pictures):
+    views, tensors = Views(ViewConfig(size=12)), as_batch(pictures)
+    for images in (pictures, tensors.unbind(), (tensors / 255).unbind()):
+        (x0, _), labels, names = views.collate([(image, k, f"{k}.png") for k, image in enumerate(images)])
+        assert (x0.shape, labels.tolist(), names[0]) == ((6, 3, 12, 12), [*range(6)], "0.png")
+        assert views.collate([*images])[1].shape == (6, 3, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((2, 2, 3, 9, 9), torch.uint8),
+        ((4, 9, 9, 3), torch.uint8),
+        ((0, 3, 9, 9), torch.uint8),
+        ((3, 9, 9), torch.int16),
+    ],
+)
+def test_tensors_of_another_form_are_an_error(shape, dtype):
+    with pytest.raises(UserError, match=r"images are torch.* of shape .*, expected \(3, H, W\), or a batch"):
+        Views(ViewConfig(size=8))(torch.zeros(shape, dtype=dtype))
 
 
 def test_in_torchvision_and_in_a_loader(pictures, tmp_path):

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
+from fullrank.errors import UserError
 from fullrank.images.dataloaders import decode_and_crop, same_form
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
@@ -46,20 +48,33 @@ class Views:
         Args:
             images: a batch (n, C, H, W), uint8 or floats in [0, 1]; or one image: of Pillow, an array (H, W, C), or a
                 tensor (C, H, W).
-        """
-        if isinstance(images, Tensor) and images.ndim == 4:
-            return [view for group in self.transform(images, self._draw(len(images))) for view in group]
-        if isinstance(images, Tensor):
-            return [view[0] for view in self(images[None])]
-        return [view[0] for view in self._augment([images])]
 
-    def collate(self, samples: Sequence[tuple[Any, Any]]) -> tuple[list[Tensor], Tensor]:
-        """Return the views of samples (image, label) with images of any size, and the labels: a `collate_fn`."""
-        images, labels = zip(*samples, strict=True)
-        return self._augment(images), torch.as_tensor(labels)
+        Raises:
+            UserError: a tensor has another form or type; another image cannot be decoded.
+        """
+        if not isinstance(images, Tensor):
+            return [view[0] for view in self._augment([images])]
+        batch = images[None] if images.ndim == 3 else images
+        known = images.dtype == torch.uint8 or images.is_floating_point()
+        if batch.ndim != 4 or batch.shape[1] != self.transform.channels or not len(batch) or not known:
+            expected = f"({self.transform.channels}, H, W), or a batch of them, uint8 or floats in [0, 1]"
+            raise UserError(f"images are {images.dtype} of shape {tuple(images.shape)}, expected {expected}")
+        views = [view for group in self.transform(batch, self._draw(len(batch))) for view in group]
+        return [view[0] for view in views] if images.ndim == 3 else views
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        """Return the views of images of any size: a `collate_fn`. Of samples (image, label, …) also the labels and all
+        else, as a DataLoader collates them.
+        """
+        if not isinstance(samples[0], (tuple, list)):
+            return self._augment(samples)
+        images, *others = zip(*samples, strict=True)
+        return self._augment(images), *(default_collate([*other]) for other in others)
 
     def _augment(self, images: Sequence[Any]) -> list[Tensor]:
         """Crop each image by itself, and augment the crops together."""
+        if isinstance(images[0], Tensor):
+            return [torch.stack(view) for view in zip(*[self(image) for image in images], strict=True)]
         params = self._draw(len(images))
         crops = [
             decode_and_crop(image, self.transform, params.select_samples(slice(k, k + 1)))

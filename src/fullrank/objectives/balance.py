@@ -15,7 +15,8 @@ def balance(objective: str, *, N: int, D: int, V: int, log: bool = True) -> dict
     | simclr | temperature 1/(5 + log((N − 1)/255)), at most 1 | 0.2 at N = 256, of solo-learn on CIFAR |
     | ivne | alignment log N | its authors' rule; does not keep the balance of the gradients |
 
-    SimCLR's rule is for two views. Empty for another objective. Source: docs/derivations/balance.md.
+    VICReg's rule is for its invariance and variance of 25, SimCLR's for two views. Empty for another objective. Source:
+    docs/derivations/balance.md.
 
     Args:
         objective: the name of the objective.

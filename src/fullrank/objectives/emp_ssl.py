@@ -1,10 +1,9 @@
 """EMP-SSL: align each view with the mean of all views, and maximise the total coding rate (TCR) of each view."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import gram, unit
+from fullrank.objectives.algebra import gram, logdet, unit
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -38,7 +37,5 @@ def emp_ssl(Z: Float[Tensor, "V N D"], *, invariance: float = 200.0, epsilon: fl
     _, N, D = Z.shape
     Z = unit(Z, dim=-1)
     cosine = (Z * unit(Z.mean(0), dim=-1)).sum(-1)
-    G = gram(Z)
-    I = torch.eye(G.shape[-1], dtype=Z.dtype, device=Z.device)  # noqa: E741 - the identity
-    coding_rate = torch.linalg.slogdet(I + D / (N * epsilon) * G).logabsdet.mean() / 2
+    coding_rate = logdet(D / (N * epsilon) * gram(Z), epsilon=1.0).mean() / 2
     return {"invariance": invariance * (1 - cosine).mean(), "coding_rate": -coding_rate}

@@ -55,8 +55,8 @@ def lejepa(
     X = (Z.flatten(0, 1)[None] if flatten else Z) @ A  # (V, N, slices)
     errors = []
     for t in (LIMIT * k / (KNOTS - 1) for k in range(KNOTS)):
-        target = math.exp(-(t**2) / 2)
-        errors.append((((t * X).cos().mean(1) - target).square() + (t * X).sin().mean(1).square()) * target)
+        target, angle = math.exp(-(t**2) / 2), t * X
+        errors.append(((angle.cos().mean(1) - target).square() + angle.sin().mean(1).square()) * target)
     statistic = 2 * X.shape[1] * torch.trapezoid(torch.stack(errors), dx=LIMIT / (KNOTS - 1), dim=0)
     invariance = (Z - Z.mean(0)).square().mean()
     return {"invariance": (1 - trade_off) * invariance, "normality": trade_off * statistic.mean()}
