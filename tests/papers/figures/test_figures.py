@@ -14,6 +14,7 @@ from fullrank_papers.figures.figure import SEVERITIES, evaluate, is_campaign
 TIMED = {"frossl/cost": ("corinfomax", "ivne"), "dynamics/fig4": ("time_11", "time_12", "cheaper")}
 REFUTED = {
     "frossl/fig2": ["printed"],
+    "frossl/logarithms": ["alternative"],
     "dynamics/fig1": ["fixed_point"],
     "dynamics/fig2": ["relu", "sigmoid_start"],
     "dynamics/fig3": ["slower"],
@@ -83,6 +84,9 @@ CHANGES = [
     ("directclr/fig11", "one_layer", ("linear", 0, "end", -1), lambda x: 0.0),
     ("directclr/fig10", "rank_at_r", ("DirectCLR", 0, "ranks", "representation", 0), lambda x: 9),
     ("directclr/table2", "orthogonal", ("orthogonal", 0, "losses", 0), lambda x: 1.1 * x),
+    ("frossl/logarithms", "optimum", ("linear", 0, "ratio"), lambda x: 0.9 * x),
+    ("frossl/logarithms", "network", ("network", 2, "ratio"), lambda x: 0.5 * x),
+    ("frossl/logarithms", "fewer", ("network", 3, "ratio"), lambda x: 1.0),
     ("frossl/fig2", "corrected", ("frossl", "predicted_eigenvalues"), lambda x: x[::-1]),
 ]
 
