@@ -37,6 +37,10 @@ class UserError(ValueError):
         super().__init__(printable(message))  # a message contains names of files, which may contain any character
 
 
+class NotFiniteError(UserError):
+    """Numbers are NaN or infinite."""
+
+
 class Interrupted(Exception):
     """Signal `signum` stopped the run. The message says how to continue; the exit status is 128 + signum."""
 

@@ -182,6 +182,36 @@ def test_a_continued_training_remembers_its_alarms(tmp_path):
     assert [row.step for row in Run(tmp_path / "other").metrics.train] == [11]
 
 
+@pytest.mark.parametrize("start", [0, 319])
+def test_a_short_window_before_the_last_step_or_after_a_restart_raises_no_alarm(start, tmp_path):
+    options = {"steps": 381, "every": 20, "out": tmp_path / "run"}
+    monitor = CollapseMonitor(**options)
+    for step in range(381):
+        if step == start > 0:
+            monitor.close()
+            monitor = CollapseMonitor(start=start, **options)
+        assert not monitor.step(None, torch.randn(16, 128))
+    monitor.close()
+    assert [row.step for row in Run(tmp_path / "run").metrics.spectrum][-2:] == [360, 380]
+
+
+@pytest.mark.parametrize("change", [nn.Module.bfloat16, torch.compile], ids=["bfloat16", "compiled"])
+def test_networks_in_bfloat16_and_compiled_ones_are_measured(change):
+    torch.manual_seed(0)
+    backbone, images = nn.Sequential(nn.Linear(4, D), nn.ReLU()), torch.randn(64, 4)
+    expected = embed_held_out([images], backbone, nn.Sequential())["projector"].effective_rank()
+    found = embed_held_out([{"pixel_values": images}], change(backbone), change(nn.Sequential()))
+    assert found["projector"].effective_rank() == pytest.approx(expected, rel=0.01)
+
+
+def test_an_inactive_hinge_is_not_a_missing_term():
+    monitor = CollapseMonitor(steps=100, every=10, log_every=1)
+    for step in range(100):
+        R = torch.randn(N, D) if step < 60 else torch.randn(N, 1) + 1e-3 * torch.randn(N, D)
+        monitor.step({"invariance": 1.0, "variance": 0.0}, R)
+    assert {alarm.cause for alarm in monitor.alarms} == {"large steps, no projector"}
+
+
 def test_steps_beyond_the_last_are_evaluated_as_often_as_before():
     monitor = CollapseMonitor(steps=10, every=4)
     monitor._write_spectra = lambda spectra, **_: evaluated.append(monitor._step)
@@ -208,10 +238,15 @@ def test_a_feature_map_is_averaged():
             lambda: CollapseMonitor(steps=9).step(1.0, torch.randn(2, 3, 4, 4)),
             r"expected a floating-point tensor \(n, D\)",
         ),
-        (lambda: CollapseMonitor(steps=9, held_out=[torch.randn(8, 4)]), "held_out without backbone"),
-        (lambda: held_out(iter([torch.randn(8, 4)])), "an iterator, which ends"),
+        (lambda: CollapseMonitor(steps=9, held_out=[torch.randn(8, 4)]), "a part of held_out"),
+        (lambda: held_out(iter([torch.randn(8, 4)])), "held_out is an iterator, which ends"),
         (lambda: held_out([]), "there are no embeddings"),
-        (lambda: held_out([{"image": 1}]), "held_out yields a dict"),
+        (lambda: held_out([{"image": 1}]), "held_out yields a NoneType"),
+        (
+            lambda: held_out([torch.ones(8, 4, dtype=torch.uint8)]),
+            "held_out yields torch.uint8, expected floating-point",
+        ),
+        (lambda: CollapseMonitor(steps=9, projector=nn.Linear(4, D)), "a part of held_out"),
         (lambda: held_out([torch.randn(2, 5, 4)]), r"the backbone returns a tensor \(2, 5, 8\), expected \(n, D\)"),
         (lambda: held_out([torch.randn(8, 4)]).step(1.0, torch.randn(8, D)), "representations and held_out"),
     ],

@@ -63,7 +63,7 @@ class StateBuffers(nn.Module):
         super().__init__()
         self._next = partial(state.next, objective=objective)
         for name, tensor in state.initial(**sizes).items():
-            self.register_buffer(name, tensor)
+            self.register_buffer(name, at_least_float32(tensor))
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "StateBuffers":
         """Move or convert the buffers, but not to half precision, in which an average would hardly change."""

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
 
 from fullrank.distributed import all_gather_object, gather, rank, world_size
-from fullrank.errors import UserError
+from fullrank.errors import NotFiniteError, UserError
 from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
 from fullrank.models.features import restore_modes
@@ -32,6 +33,7 @@ from fullrank.spectrum.moments import check_embeddings
 
 EVALUATIONS = 50  # by default, over the training
 Loss = float | Tensor | Mapping[str, float | Tensor]
+MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
 ADVICE = "lower the learning rate, lengthen the warm-up, or compute in float32"
 
 
@@ -45,7 +47,8 @@ class CollapseMonitor:
         monitor.close()
 
     The spectrum is that of the embeddings of the last steps before an evaluation, until there are ten for each
-    dimension. The weights change a little in the meantime, and the augmentation counts. Held-out images tell more, and
+    dimension; with fewer than before, as at the end of a training, there is none. The weights change a little in the
+    meantime, and the augmentation counts. Held-out images tell more, and
     are measured with the same weights, in eval mode, at the start and at each evaluation:
 
         monitor = CollapseMonitor(steps=10_000, held_out=loader, backbone=backbone, projector=projector)
@@ -101,9 +104,11 @@ class CollapseMonitor:
         for name, number in (("steps", steps), ("every", every), ("log_every", log_every)):
             if number < 1:
                 raise UserError(f"{name} is {number}, expected 1 or more")
-        if (held_out is None) != (backbone is None) or isinstance(held_out, Iterator):
-            got = "an iterator, which ends, as held_out" if backbone else "held_out without backbone, or the reverse"
-            raise UserError(f"got {got}, expected a DataLoader or a list of batches, and the backbone")
+        if (held_out is None) != (backbone is None) or (backbone is None and projector is not None):
+            raise UserError("got a part of held_out, backbone and projector, expected the first two, or none of them")
+        if isinstance(held_out, Iterator) or isinstance(getattr(held_out, "sampler", None), DistributedSampler):
+            expected = "expected a list of batches, or a DataLoader that is the same on each process"
+            raise UserError(f"held_out is an iterator, which ends, or has a DistributedSampler; {expected}")
         self.alarms: list[AlarmRow] = []
         self._steps, self._every, self._log_every, self._step, self._epochs = steps, every, log_every, start, epochs
         self._log, self._held_out, self._streams = log, None, dict[str, StreamingSpectrum]()
@@ -111,11 +116,18 @@ class CollapseMonitor:
             self._held_out = partial(embed_held_out, held_out, backbone, projector)
         spectra = self._held_out() if self._held_out else None  # an error comes before the training
         images = "held-out images" if self._held_out else "images of the last steps"
-        self._detector = CollapseDetector(compute_burn_in_end(steps=steps, warmup=warmup), images=images)
-        self._writer = self._spectra = None
+        burn_in_end = compute_burn_in_end(steps=steps, warmup=warmup)
+        self._detector = CollapseDetector(burn_in_end, images=images, weights_known=False)
+        self._writer, self._spectra, self._samples = None, None, 0
+        problem = ""
         if out is not None and rank() == 0:
-            self._open(Path(out), dict(about or {}), start)
-        self.alarms = all_gather_object(self.alarms)[0]
+            try:
+                self._open(Path(out), dict(about or {}), start)
+            except UserError as error:
+                problem = str(error)
+        problem, self.alarms, self._samples = all_gather_object((problem, self.alarms, self._samples))[0]
+        if problem:
+            raise UserError(problem)
         if spectra and not start:
             self._write_spectra(spectra)
 
@@ -130,6 +142,7 @@ class CollapseMonitor:
             write_json(out / "environment.json", platform_info() | {"monitored": True})
         for row in kept:
             self._detector.update(row)
+            self._samples = row.backbone.samples if isinstance(row, SpectrumRow) else self._samples
         self.alarms = [row for row in kept if isinstance(row, AlarmRow)]
         self._writer = MetricsWriter(out, kept, wandb=False, config={})
         self._spectra = SpectrumFile(out / "spectrum.npz", after=start or -1)
@@ -149,7 +162,7 @@ class CollapseMonitor:
         Raises:
             UserError: there are neither representations nor held-out images, or both; a tensor has another form.
         """
-        if (R is None) == (self._held_out is None):
+        if (R is None) == (self._held_out is None) or (R is None and Z is not None):
             got = "representations and held_out" if self._held_out else "neither representations nor held_out"
             raise UserError(f"got {got}, expected one: monitor.step(loss, R, Z), or CollapseMonitor(held_out=…)")
         self._step, before = self._step + 1, len(self.alarms)
@@ -185,14 +198,18 @@ class CollapseMonitor:
                 spectra = self._held_out()
             else:
                 spectra = {name: stream.compute() for name, stream in streams.items()}
-        except UserError as error:
-            return self._not_finite("embeddings", f"at step {self._step}: {error}")
+        except NotFiniteError:
+            return self._not_finite("embeddings", f"the embeddings have NaN or infinite values at step {self._step}")
+        n, before = spectra["backbone"].n, self._samples
+        if n < MIN_SAMPLES_SHARE * before:  # their rank would be lower only because they are fewer
+            return None
         correlation = None
         if R is not None and R.ndim == 3 and len({*all_gather_object(R.shape)}) == 1:
             correlation = intraclass_correlation(gather(R.detach()))
         self._write_spectra(spectra, intraclass_correlation=correlation)
 
     def _write_spectra(self, spectra: dict[str, Spectrum], **fields: Any) -> None:
+        self._samples = spectra["backbone"].n
         metrics = {name: SpectrumMetrics.from_spectrum(spectrum) for name, spectrum in spectra.items()}
         metrics.setdefault("projector", metrics["backbone"])
         if self._spectra:
@@ -226,6 +243,8 @@ class CollapseMonitor:
         self.alarms.append(alarm)
         if self._writer:
             self._writer.write(alarm)
+        if self._log and rank() == 0:
+            self._log({f"alarm/{alarm.where}": 1.0}, step=alarm.step)
         if rank() == 0:
             stderr().print(f"warning at step {alarm.step}: {alarm.message}; {alarm.remedy}", style="yellow")
 
@@ -233,7 +252,7 @@ class CollapseMonitor:
         """Close the log."""
         if self._writer:
             self._writer.close()
-            self._writer = None
+            self._writer = self._spectra = None
 
 
 def pooled(output: Any) -> Tensor:
@@ -259,24 +278,29 @@ def embed_held_out(images: Iterable[Any], backbone: nn.Module, projector: nn.Mod
         UserError: there are no images, the form of a batch or an output is wrong, or an embedding is not finite.
     """
     backbone, projector = _without_ddp(backbone), _without_ddp(projector)
-    device = next((weight.device for weight in backbone.parameters()), None)
+    like = next(backbone.parameters(), torch.empty(0))
+    networks = [backbone] if projector is None else [backbone, projector]
     with torch.no_grad(), torch.random.fork_rng([]), ExitStack() as stack:
-        for network in filter(None, (backbone, projector)):
+        for network in networks:
             stack.enter_context(restore_modes(network))
             network.eval()
         share = islice(images, rank(), None, world_size())
-        batches = (pooled(backbone(_images(batch).to(device))) for batch in share)
+        batches = (pooled(backbone(_images(batch).to(like))) for batch in share)
         return encoder_spectrum(batches, projector, synchronize=True)
 
 
 def _images(batch: Any) -> Tensor:
+    if isinstance(batch, Mapping):
+        batch = batch.get("pixel_values")
     images = batch[0] if isinstance(batch, (list, tuple)) and batch else batch
-    if isinstance(images, Tensor):
+    if isinstance(images, Tensor) and images.is_floating_point():
         return images
-    expected = "expected images (n, C, H, W), or tuples that begin with them"
-    raise UserError(f"held_out yields a {type(images).__name__}, {expected}")
+    found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
+    expected = "floating-point images (n, C, H, W) as in training, tuples that begin with them, or their pixel_values"
+    raise UserError(f"held_out yields {found}, expected {expected}")
 
 
 def _without_ddp(network: Any) -> Any:
     """Return the network itself: a forward pass of DistributedDataParallel waits for the other processes."""
-    return network.module if isinstance(network, DistributedDataParallel) else network
+    inner = getattr(network, "_orig_mod", network)  # below torch.compile
+    return inner.module if isinstance(inner, DistributedDataParallel) else network

@@ -31,19 +31,19 @@ class CollapseCallback(Callback):
         self.held_out, self.options = held_out, options
         self.names = {"backbone": backbone} | ({"projector": projector} if projector else {})
         self.monitor: CollapseMonitor | None = None
-        self._loss: Any = None
+        self._losses: list[Any] = []
         self._lr: float | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the initial networks."""
-        steps, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
-        epochs = steps * trainer.accumulate_grad_batches / batches
-        known = {"steps": steps, "epochs": max(epochs, 0.0), "start": trainer.global_step, "log": self._log(trainer)}
+        known = {"steps": trainer.estimated_stepping_batches, "start": trainer.global_step, "log": self._log(trainer)}
         options = known | self.options
         if not math.isfinite(options["steps"]):
             raise UserError(
                 "the trainer has no number of steps; give max_epochs, max_steps, or CollapseCallback(steps=…)"
             )
+        if math.isfinite(batches := trainer.num_training_batches):
+            options.setdefault("epochs", options["steps"] / math.ceil(batches / trainer.accumulate_grad_batches))
         networks = {part: pl_module.get_submodule(name) for part, name in self.names.items()}
         self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **options)
         self._taken = trainer.global_step
@@ -61,14 +61,15 @@ class CollapseCallback(Callback):
         self._lr = optimizer.param_groups[0]["lr"]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        """Add the loss of a batch, which Lightning divides by the number of batches of a step, and count the step."""
+        """Keep the loss of a batch, which Lightning divides by the number of batches of a step, and count the step."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if loss is not None:
-            self._loss = loss if self._loss is None else self._loss + loss
+            self._losses.append(loss * trainer.accumulate_grad_batches)
         if self.monitor and trainer.global_step > self._taken:
             self._taken = trainer.global_step
-            self.monitor.step(self._loss, lr=self._lr)
-            self._loss = None
+            loss = sum(self._losses) / len(self._losses) if self._losses else None
+            self.monitor.step(loss, lr=self._lr)
+            self._losses.clear()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the log."""

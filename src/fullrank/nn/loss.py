@@ -90,6 +90,9 @@ class Loss(nn.Module):
             views: the views (n, D) of an objective of one kind of embedding, or one sequence or tensor (V, n, D) for
                 each kind.
             named: these by name, and the `labels` (n,) of an objective that takes them.
+
+        Raises:
+            UserError: an argument is unknown, missing or too many, or the views of a kind are not two or more (n, D).
         """
         for name in named:
             pick(name, dict.fromkeys(self.inputs), f"argument of Loss({self.name!r})")

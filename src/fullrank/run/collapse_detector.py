@@ -86,6 +86,7 @@ class CollapseDetector:
         burn_in_end: The first step at which a spectrum can raise an alarm.
         recipe: The recipe as a JSON object; causes and remedies name its settings.
         images: What the spectra are measured on, for messages.
+        weights_known: Whether a term of 0 whose weight is not in the recipe has none.
         first_row: The first row of training.
         no_projector: True as long as backbone and projector had identical metrics in every row. After a collapse they
             may be identical by chance, and a diagonal projector is the identity at step 0, so one row is not enough to
@@ -98,6 +99,7 @@ class CollapseDetector:
     burn_in_end: int
     recipe: Mapping[str, Any] = field(default_factory=dict)
     images: str = "held-out images"
+    weights_known: bool = True
     first_row: TrainRow | None = None
     no_projector: bool = True
     highest_rank: dict[str, float] = field(default_factory=dict)
@@ -196,7 +198,8 @@ class CollapseDetector:
         """
         terms, hyper = self.first_row.terms if self.first_row else {}, self.recipe.get("hyper", {})
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
-        missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
+        unweighted = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
+        missing = unweighted if self.weights_known else []
         if missing and len(missing) < len(terms):
             have = f"s {' and '.join(map(repr, missing))} have" if len(missing) > 1 else f" '{missing[0]}' has"
             text = f"the loss term{have} no weight (0 at the first logged step)"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fullrank.errors import UserError
+from fullrank.errors import NotFiniteError, UserError
 
 
 def check_eigenvalues(x: Tensor, name: str = "eigenvalues") -> None:
@@ -55,11 +55,11 @@ def check_finite(x: Tensor, name: str) -> None:
 
     >>> check_finite(torch.tensor([1.0, torch.nan]), "Z")
     Traceback (most recent call last):
-    fullrank.errors.UserError: Z has NaN or infinite values, expected finite ones; if training diverged, lower the ...
+    fullrank.errors.NotFiniteError: Z has NaN or infinite values, expected finite ones; if training diverged, ...
     """
     if not x.isfinite().all():
         remedy = "if training diverged, lower the learning rate"
-        raise UserError(f"{name} has NaN or infinite values, expected finite ones; {remedy}")
+        raise NotFiniteError(f"{name} has NaN or infinite values, expected finite ones; {remedy}")
 
 
 def is_square(C: Tensor) -> bool:

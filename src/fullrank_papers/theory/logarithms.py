@@ -1,13 +1,14 @@
 """The loss that is trained, FroSSL's (6) with logarithms and columns of unit norm, for one linear network: its minimum,
 which dimensions it learns, and how fast a new one grows.
 
-Of both views, z = Wx with the same W (D, M). The loss depends on W only through the unit vectors u_d = G^½w_d/‖G^½w_d‖
-of its rows, G the second moment of the views, and has two terms in Σ_d u_du_dᵀ, whose eigenvalues m_j sum to D:
+Of both views, z = Wx with the same W (D, M). If both views have the same second moment G, as crops nearly have, the
+loss depends on W only through the unit vectors u_d = G^½w_d/‖G^½w_d‖ of its rows: through Σ_d u_du_dᵀ, whose
+eigenvalues m_j sum to D,
 
     ℒ = 2 variance · f(F) + weight · Σ_d ‖y_1d − y_2d‖²        F = Σ_j m_j², the squared norm of ZᵀZ
       = 2 variance · f(F) + 2 weight · (D − Σ_j ρ_j m_j)       f = log, or the identity without logarithms
 
-at its minimum, if both views have the same second moment. The ρ_j are the canonical correlations of the views, in
+where the second line holds at the minimum. The ρ_j are the canonical correlations of the views, in
 descending order, and weight = invariance / N. Participation ratio: D²/F.
 
 No rule for the scale of W follows: the loss is the same for cw_d, and the flow from cW is that from W, in time c² t.
@@ -114,7 +115,8 @@ def growth_rates(loss: Loss, rho: Float[Tensor, " r"], m: Float[Tensor, " r"]) -
 
         with logarithms 8 variance D/(k F) − 4 weight (ρ̄ − ρ_j)        without 8 variance D/k − 4 weight (ρ̄ − ρ_j)
 
-    G is diagonal in the canonical directions here. D/(k F) is at most 1/D, however few directions are learned; without
+    G is diagonal in the canonical directions here, k < D, all ‖z_d‖ are equal, and the new parts of the rows are
+    orthogonal to the learned ones. D/(k F) is at most 1/D, however few directions are learned; without
     logarithms the push is D/k times stronger than with all D of them. So the logarithm weakens the variance term while
     few dimensions are learned, and a direction stays unlearned if ρ_j < ρ̄ − 2 D variance/(k F weight).
 

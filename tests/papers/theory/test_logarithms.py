@@ -3,6 +3,7 @@
 import pytest
 import torch
 from dynamics_helpers import seeded_randn, vector
+from scipy.linalg import hadamard
 
 from fullrank.objectives import frossl, total
 from fullrank_papers.theory import two_view
@@ -64,8 +65,8 @@ def test_a_new_direction_grows_at_the_rate_of_the_theory(k, log):
     loss = loss_of(0.8, log)
     m = torch.cat([optimal_spectrum(loss, RHO[:k], dimensions=D), torch.zeros(6 - k).double()])
     # Rows with the second moment diag m, and a small new part that is orthogonal to the learned ones over the rows.
-    U = hadamard(D)[:, :k] * (m[:k] / D).sqrt()
-    new = hadamard(D)[:, k]
+    H = torch.from_numpy(hadamard(D)).double()
+    U, new = H[:, :k] * (m[:k] / D).sqrt(), H[:, k]
     for j in range(k, 6):
         A = torch.zeros(D, 6).double()
         A[:, :k], A[:, j] = U, 1e-5 * new
@@ -73,13 +74,6 @@ def test_a_new_direction_grows_at_the_rate_of_the_theory(k, log):
         slope = -gradient(lambda p: loss(p[0], G), (W,))[0][:, j] * LAM[j].sqrt()
         rate = (slope @ new / (1e-5 * new @ new)).item()
         assert rate == pytest.approx(LAM[j].item() * growth_rates(loss, RHO, m)[j].item(), rel=1e-4)
-
-
-def hadamard(n):
-    H = torch.ones(1, 1).double()
-    while len(H) < n:
-        H = torch.cat([torch.cat([H, H], 1), torch.cat([H, -H], 1)])
-    return H
 
 
 def test_the_flow_from_small_weights_is_the_flow_from_large_ones_in_another_time():
