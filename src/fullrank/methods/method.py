@@ -39,6 +39,9 @@ class StepModule(nn.Module):
         raise NotImplementedError
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
 class StateBuffers(nn.Module):
     """Buffers with the state of an objective; they are saved with the weights.
 
@@ -63,14 +66,14 @@ class StateBuffers(nn.Module):
         super().__init__()
         self._next = partial(state.next, objective=objective)
         for name, tensor in state.initial(**sizes).items():
-            self.register_buffer(name, at_least_float32(tensor))
+            self.register_buffer(name, tensor.float() if tensor.dtype in HALF else tensor)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "StateBuffers":
         """Move or convert the buffers, but not to half precision, in which an average would hardly change."""
         before = self.tensors()
         super()._apply(fn, recurse)
         for name, tensor in self.tensors().items():
-            if tensor.dtype in (torch.float16, torch.bfloat16):
+            if tensor.dtype in HALF:
                 setattr(self, name, before[name].to(tensor.device))
         return self
 

@@ -31,6 +31,7 @@ def emp_ssl(Z: Float[Tensor, "V N D"], *, invariance: float = 200.0, epsilon: fl
 
     Four orthogonal samples have the coding rate ½ · 4 log(1 + 1/epsilon):
 
+    >>> import torch
     >>> emp_ssl(torch.eye(4).expand(2, 4, 4), epsilon=1.0)  # − 2 log 2
     {'invariance': tensor(0.), 'coding_rate': tensor(-1.3863)}
     """
