@@ -66,11 +66,13 @@ def test_lightning(tmp_path, accumulated, length):
 
 
 @pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning")  # of lightning
-def test_lightning_without_an_end_is_an_error_with_a_remedy(tmp_path):
+def test_lightning_without_an_end_or_a_submodule_is_an_error_with_a_remedy(tmp_path):
     batches, held_out = DataLoader([(torch.randn(3, 2, 2),) * 2] * N, batch_size=N), [torch.randn(N, 3, 2, 2)]
     fit = trainer(tmp_path, max_epochs=-1, callbacks=[CollapseCallback(held_out)])
     with pytest.raises(UserError, match="no number of steps; give max_epochs"):
         fit.fit(Siamese(), batches)
+    with pytest.raises(UserError, match="no attribute `trunk`; name submodules"):
+        trainer(tmp_path, max_epochs=1, callbacks=[CollapseCallback(held_out, "trunk")]).fit(Siamese(), batches)
     fit = trainer(tmp_path, max_time={"seconds": 2}, max_epochs=-1, callbacks=[CollapseCallback(held_out, steps=4)])
     fit.fit(Siamese(), batches)
 

@@ -48,8 +48,8 @@ class CollapseMonitor:
 
     The spectrum is that of the embeddings of the last steps before an evaluation, until there are ten for each
     dimension; with fewer than before, as at the end of a training, there is none. The weights change a little in the
-    meantime, and the augmentation counts. Held-out images tell more, and
-    are measured with the same weights, in eval mode, at the start and at each evaluation:
+    meantime, and the augmentation counts. Held-out images tell more, and are measured with the same weights, in eval
+    mode, at the start and at each evaluation:
 
         monitor = CollapseMonitor(steps=10_000, held_out=loader, backbone=backbone, projector=projector)
         monitor.step(loss)                               # in the loop
@@ -298,6 +298,23 @@ def _images(batch: Any) -> Tensor:
     found = images.dtype if isinstance(images, Tensor) else f"a {type(images).__name__}"
     expected = "floating-point images (n, C, H, W) as in training, tuples that begin with them, or their pixel_values"
     raise UserError(f"held_out yields {found}, expected {expected}")
+
+
+def find_networks(model: nn.Module, backbone: str, projector: str) -> dict[str, nn.Module]:
+    """Return the submodules of a model by the names of the parts that they are; projector "": there is none.
+
+    Raises:
+        UserError: the model has no such submodule.
+
+    >>> list(find_networks(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "0", "1"))
+    ['backbone', 'projector']
+    """
+    try:
+        found = {"backbone": model.get_submodule(backbone)}
+        return found | ({"projector": model.get_submodule(projector)} if projector else {})
+    except AttributeError as error:
+        known = ", ".join(f"'{name}'" for name, _ in model.named_children())
+        raise UserError(f"{error}; name submodules of the model for backbone and projector: {known}") from None
 
 
 def _without_ddp(network: Any) -> Any:

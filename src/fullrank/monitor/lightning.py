@@ -2,12 +2,20 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
 
 from fullrank.errors import UserError
-from fullrank.monitor.collapse_monitor import CollapseMonitor
+from fullrank.monitor.collapse_monitor import CollapseMonitor, find_networks
+
+
+def log_to_all(loggers: list[Logger], numbers: dict[str, float], *, step: int) -> None:
+    """Write the numbers of a step to all loggers of a trainer."""
+    for logger in loggers:
+        logger.log_metrics(numbers, step=step)
 
 
 class CollapseCallback(Callback):
@@ -22,39 +30,32 @@ class CollapseCallback(Callback):
         options: other keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
 
     Raises:
-        UserError: the trainer does not know its number of steps, and `steps` is not given.
+        UserError: when the training starts: the trainer does not know its number of steps, and `steps` is not given;
+            the module has no such submodule.
     """
 
     def __init__(
         self, held_out: Iterable[Any], backbone: str = "backbone", projector: str = "", **options: Any
     ) -> None:
         self.held_out, self.options = held_out, options
-        self.names = {"backbone": backbone} | ({"projector": projector} if projector else {})
+        self.backbone, self.projector = backbone, projector
         self.monitor: CollapseMonitor | None = None
         self._losses: list[Any] = []
         self._lr: float | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the initial networks."""
-        known = {"steps": trainer.estimated_stepping_batches, "start": trainer.global_step, "log": self._log(trainer)}
-        options = known | self.options
+        known = {"steps": trainer.estimated_stepping_batches, "start": trainer.global_step}
+        options: dict[str, Any] = known | {"log": partial(log_to_all, trainer.loggers)} | self.options
         if not math.isfinite(options["steps"]):
             raise UserError(
                 "the trainer has no number of steps; give max_epochs, max_steps, or CollapseCallback(steps=…)"
             )
         if math.isfinite(batches := trainer.num_training_batches):
             options.setdefault("epochs", options["steps"] / math.ceil(batches / trainer.accumulate_grad_batches))
-        networks = {part: pl_module.get_submodule(name) for part, name in self.names.items()}
+        networks = find_networks(pl_module, self.backbone, self.projector)
         self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **options)
         self._taken = trainer.global_step
-
-    @staticmethod
-    def _log(trainer: Trainer) -> Any:
-        def log(numbers: dict[str, float], step: int) -> None:
-            for logger in trainer.loggers:
-                logger.log_metrics(numbers, step=step)
-
-        return log
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         """Read the learning rate of the step."""

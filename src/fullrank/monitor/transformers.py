@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from transformers import TrainerCallback
 
-from fullrank.monitor.collapse_monitor import CollapseMonitor
+from fullrank.monitor.collapse_monitor import CollapseMonitor, find_networks
 
 
 class CollapseCallback(TrainerCallback):
@@ -19,18 +19,21 @@ class CollapseCallback(TrainerCallback):
         backbone: name of the submodule with the representations; empty: the model.
         projector: name of the submodule with the embeddings; empty: there is none.
         options: other keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
+
+    Raises:
+        UserError: when the training starts: the model has no such submodule.
     """
 
     def __init__(self, held_out: Iterable[Any], backbone: str = "", projector: str = "", **options: Any) -> None:
         self.held_out, self.options = held_out, options
-        self.names = {"backbone": backbone} | ({"projector": projector} if projector else {})
+        self.backbone, self.projector = backbone, projector
         self.monitor: CollapseMonitor | None = None
         self._lr: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
         """Measure the initial networks."""
         known = {"steps": state.max_steps, "epochs": float(state.num_train_epochs), "start": state.global_step}
-        networks = {part: model.get_submodule(name) for part, name in self.names.items()}
+        networks = find_networks(model, self.backbone, self.projector)
         self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **(known | self.options))
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, *, optimizer: Any, **_: Any) -> None:

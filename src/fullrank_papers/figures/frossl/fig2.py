@@ -51,7 +51,7 @@ class Size:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    G = two_view.moments(make_views(size, data=data, seed=seed))
+    G = two_view.moments(make_views(size.images, area=size.area, side=size.side, data=data, seed=seed))
     G = G / torch.linalg.eigvalsh(G[0, 0])[-1]
     W = two_view.small_random_weights(
         torch.Generator().manual_seed(seed),
@@ -74,10 +74,10 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     }
 
 
-def make_views(size: Size, *, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
+def make_views(images: int, *, area: float, side: int, data: str | None, seed: int) -> Float[Tensor, "2 n M"]:
     """Return two random crops of each image, centred over the images, in coordinates of the space that they span."""
-    X, _ = load_pixels(data, size.images, seed=seed, side=size.side)
-    Z = random_crops(X, area=size.area, seed=seed)
+    X, _ = load_pixels(data, images, seed=seed, side=side)
+    Z = random_crops(X, area=area, seed=seed)
     Z = Z - Z.mean(1, keepdim=True)
     if Z.shape[2] <= Z.shape[1]:
         return Z

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fullrank.objectives import frossl, total
+from fullrank.spectrum.functional import participation_ratio
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import fig2
 from fullrank_papers.figures.pixels import load_pixels, random_crops
@@ -50,20 +51,14 @@ def make_loss(weight: float, *, log: bool, dimensions: int) -> Loss:
     return Loss(BALANCED * weight / dimensions, variance=1.0 if log else 1 / dimensions, log=log)
 
 
-def participation_ratio(Z: Tensor) -> float:
-    """Return D²/F, with F = ‖ZᵀZ‖² of columns of unit norm, as in the loss."""
+def measured_ratio(Z: Tensor) -> float:
+    """Return the participation ratio D²/F, with F = ‖ZᵀZ‖² of columns of unit norm, as in the loss."""
     Y = nn.functional.normalize(Z - Z.mean(0), dim=0)
     return Z.shape[1] ** 2 / (Y.mT @ Y).square().sum().item()
 
 
-def predict_ratio(m: Tensor) -> float:
-    """Return D²/F of a spectrum."""
-    return (m.sum().square() / m.square().sum()).item()
-
-
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    views = fig2.Size(size.images, AREA, learning_rate=0, scale=0, points=0, side=size.side)
-    linear = fig2.make_views(views, data=data, seed=seed)
+    linear = fig2.make_views(size.images, area=AREA, side=size.side, data=data, seed=seed)
     X, _ = load_pixels(data, size.images, seed=seed, side=size.side)
     rows: Rows = {"linear": [], "network": []}
     for weight, log in product(size.weights, NAMES):
@@ -97,7 +92,7 @@ def minimize(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> R
     m = spectrum(W, G, directions)
     predicted = optimal_spectrum(loss, rho, dimensions=size.dimensions)
     curves = {name: x[: size.dimensions].tolist() for name, x in (("rho", rho), ("m", m), ("predicted", predicted))}
-    return curves | {"ratio": participation_ratio(X[0] @ W.mT), "predicted_ratio": predict_ratio(predicted)}
+    return curves | {"ratio": measured_ratio(X[0] @ W.mT), "predicted_ratio": participation_ratio(predicted).item()}
 
 
 def train(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows:
@@ -117,7 +112,7 @@ def train(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows
             crops = random_crops(X[torch.randint(len(X), (size.batch,))], area=AREA, seed=size.steps * seed + step)
             Z = torch.stack([last(hidden(view.float())) for view in crops])
             if step % max(size.steps // POINTS, 1) == 0:
-                curve.append([step, participation_ratio(Z.detach()[0])])
+                curve.append([step, measured_ratio(Z.detach()[0])])
             invariance = loss.weight * size.batch
             value = total(frossl(Z, invariance=invariance, variance=loss.variance, log=log))
             optimizer.zero_grad()
@@ -129,9 +124,9 @@ def train(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows
         crops = torch.cat([random_crops(X, area=AREA, seed=-1 - k) for k in range(4)], 1)
         H = torch.stack([hidden(view.float()) for view in crops]).double()
         G = two_view.moments(H - H.mean(1, keepdim=True))
-        ratio = participation_ratio(H[0] @ last.weight.double().mT)
+        ratio = measured_ratio(H[0] @ last.weight.double().mT)
         predicted = optimal_spectrum(loss, correlations(G, tolerance=1e-6)[0], dimensions=D)
-    return {"ratio": ratio, "predicted_ratio": predict_ratio(predicted), "curve": curve}
+    return {"ratio": ratio, "predicted_ratio": participation_ratio(predicted).item(), "curve": curve}
 
 
 def plot(rows: Rows) -> MplFigure:
