@@ -59,6 +59,10 @@ def test_samples_of_any_form_are_collated(pictures):
         (x0, _), labels, names = views.collate([(image, k, f"{k}.png") for k, image in enumerate(images)])
         assert (x0.shape, labels.tolist(), names[0]) == ((6, 3, 12, 12), [*range(6)], "0.png")
         assert views.collate([*images])[1].shape == (6, 3, 12, 12)
+        batch = views.collate([{"label": k, "image": image} for k, image in enumerate(images)])
+        assert (batch["image"][1].shape, batch["label"].tolist()) == ((6, 3, 12, 12), [*range(6)])
+    with pytest.raises(UserError, match="a sample has label, path, expected an image"):
+        views.collate([{"label": 0, "path": "0.png"}])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Augmented views in anyone's data pipeline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import default_collate
 
@@ -64,8 +65,17 @@ class Views:
 
     def collate(self, samples: Sequence[Any]) -> Any:
         """Return the views of images of any size: a `collate_fn`. Of samples (image, label, …) also the labels and all
-        else, as a DataLoader collates them.
+        else, as a DataLoader collates them; of dicts, as of the datasets library, a dict with the views for the image.
+
+        Raises:
+            UserError: a dict has no image, or an image cannot be decoded.
         """
+        if isinstance(samples[0], Mapping):
+            keys = [key for key, x in samples[0].items() if isinstance(x, Image) or getattr(x, "ndim", 0) > 1]
+            if not keys:
+                raise UserError(f"a sample has {', '.join(map(str, samples[0]))}, expected an image among them")
+            columns = {key: [sample[key] for sample in samples] for key in samples[0]}
+            return {key: (self._augment if key == keys[0] else default_collate)(x) for key, x in columns.items()}
         if not isinstance(samples[0], (tuple, list)):
             return self._augment(samples)
         images, *others = zip(*samples, strict=True)
