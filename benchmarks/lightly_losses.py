@@ -1,5 +1,7 @@
 """lightly's losses as functions of Z (V, N, D), with the name of their flag for several processes."""
 
+from functools import partial
+
 from lightly import loss as lightly
 
 
@@ -10,7 +12,7 @@ def wmse(Z):
 
 
 FLAG = {"gather_distributed": True}
-LOSSES = {
+CLASSES = {
     "NTXentLoss": (lambda Z: lightly.NTXentLoss(**FLAG)(*Z), "gather_distributed"),
     "BarlowTwinsLoss": (lambda Z: lightly.BarlowTwinsLoss(**FLAG)(*Z), "gather_distributed"),
     "VICRegLoss": (lambda Z: lightly.VICRegLoss(**FLAG)(*Z), "gather_distributed"),
@@ -28,7 +30,14 @@ LOSSES = {
     "KoLeoLoss": (lambda Z: lightly.KoLeoLoss()(Z[0]), "none"),
 }
 """Name of the class → (function of Z (V, N, D), flag for several processes)."""
-LOSSES = {name: (lambda Z, loss=loss: {"loss": loss(Z)}, flag) for name, (loss, flag) in LOSSES.items()}
+
+
+def terms(Z, *, name: str):
+    return {"loss": CLASSES[name][0](Z)}
+
+
+LOSSES = {name: (partial(terms, name=name), flag) for name, (_, flag) in CLASSES.items()}
+"""The same with terms, as functions that other processes can import."""
 
 
 def counterpart(name: str, tensors: dict, hyper: dict):

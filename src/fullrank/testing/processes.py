@@ -26,8 +26,8 @@ from fullrank.images.parallel import hidden_main, process_context
 from fullrank.testing.case import LossAndGradients, ObjectiveCase, max_abs, terms_of
 from fullrank.testing.report import CheckResult
 
-# Embedding dimension, samples of a process in the largest group, and features of an image.
-D, SAMPLES, FEATURES = 5, 8, 6
+SAMPLES, FEATURES = 8, 6  # by default of a process in the largest group; of an image
+MOST_HIDDEN = 512  # units
 # Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| / Σ|terms|.
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-10, 1e-12
 # Time that one process waits for the others, which may fail.
@@ -54,12 +54,26 @@ class Exactness(NamedTuple):
         return self.value_error <= VALUE_TOLERANCE and self.gradient_error <= GRADIENT_TOLERANCE
 
 
+class Batch(NamedTuple):
+    """The whole batch: its samples, the dimensions of an embedding, and whether its halves differ."""
+
+    N: int
+    D: int
+    sorted_data: bool
+
+
 # (name, world size) → the step, or the line of the exception.
 Steps = Mapping[tuple[str, int], LossAndGradients | str]
 
 
 def measure_exactness(
-    cases: Sequence[ObjectiveCase], *, processes: Sequence[int] = (1, 2, 4), gathered: bool = True
+    cases: Sequence[ObjectiveCase],
+    *,
+    processes: Sequence[int] = (1, 2, 4),
+    gathered: bool = True,
+    N: int | None = None,
+    D: int = 5,
+    sorted_data: bool = True,
 ) -> dict[str, list[Exactness]]:
     """Compare every case on each number of processes with one process. All cases use the same processes, so many cases
     cost little more.
@@ -70,6 +84,9 @@ def measure_exactness(
         processes: numbers of processes; one process is always included, as the reference.
         gathered: False: each process calls the objective on its part of the batch, and DistributedDataParallel
             averages.
+        N: samples of the whole batch; None: 8 for each of the most processes.
+        D: dimensions of an embedding.
+        sorted_data: whether the halves of the batch differ in mean and scale; else the samples are i.i.d.
 
     Returns:
         Name of the case → the errors for each number of processes above one.
@@ -81,7 +98,8 @@ def measure_exactness(
     if sizes == [1]:
         return {case.name: [] for case in cases}
     try:
-        task = pickle.dumps((list(cases), sizes, gathered))
+        batch = Batch(N or SAMPLES * math.lcm(*sizes), D, sorted_data)
+        task = pickle.dumps((list(cases), sizes, gathered, batch))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         remedy = "define it with `def` at the top level of a module"
         raise UserError(f"other processes cannot import the function ({exception_line(error)}); {remedy}") from error
@@ -106,13 +124,13 @@ def run_steps(task: bytes, folder: str, rank: int) -> bytes:
     """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    cases, sizes, gathered = pickle.loads(task)
+    cases, sizes, gathered, batch = pickle.loads(task)
     steps: dict[tuple[str, int], LossAndGradients | str] = {}
     for i, W in [(i, W) for i in range(len(cases)) for W in sizes if rank < W]:
         meeting = f"file://{folder}/meeting-{i}-{W}"
         dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=W, timeout=WAIT)
         try:
-            found = run_step(cases[i], N=SAMPLES * math.lcm(*sizes), gathered=gathered)
+            found = run_step(cases[i], batch, gathered=gathered)
         except Exception as error:  # of any type, from the user's function
             found = exception_line(error)
         finally:
@@ -121,14 +139,15 @@ def run_steps(task: bytes, folder: str, rank: int) -> bytes:
     return pickle.dumps(steps)
 
 
-def run_step(case: ObjectiveCase, *, N: int, gathered: bool) -> LossAndGradients:
+def run_step(case: ObjectiveCase, batch: Batch, *, gathered: bool) -> LossAndGradients:
     """Return the loss and the gradients of the parameters on this process; the objective gets the whole batch, or only
     its part of it.
     """
     torch.manual_seed(dist.get_rank())  # so that random numbers in an objective differ between processes
+    N, D, sorted_data = batch
     network = build_network(D)
     student = DistributedDataParallel(network) if world_size() > 1 else network
-    x = images(case.views, N)[:, rank_slice(N)]
+    x = images(case.views, N, sorted_data=sorted_data)[:, rank_slice(N)]
     with torch.no_grad():
         T = embed(build_network(D, perturbation=0.1), x)
     tensors = case.tensors(embed(student, x), T, case.sample_state(torch.Generator().manual_seed(0), D=D))
@@ -170,22 +189,22 @@ def exactness_results(exactness: Sequence[Exactness]) -> Iterator[CheckResult]:
         yield CheckResult(f"{found.processes} processes", found.exact, found.exception or off, remedy)
 
 
-def images(V: int, N: int) -> Float[Tensor, "V N F"]:
-    """Return V views of N samples. The two halves of the batch differ in mean and scale, so that the parts of two
-    processes differ.
+def images(V: int, N: int, *, sorted_data: bool = True) -> Float[Tensor, "V N F"]:
+    """Return V views of N samples; if they are sorted, the two halves of the batch differ in mean and scale, so that
+    the parts of two processes differ.
     """
     rng = torch.Generator().manual_seed(0)
     samples = torch.randn(N, FEATURES, generator=rng, dtype=torch.float64)
     views = samples + 0.5 * torch.randn(V, N, FEATURES, generator=rng, dtype=torch.float64)
     first, second = views.tensor_split(2, dim=1)
-    return torch.cat([first, 3 * second + 2], dim=1)
+    return torch.cat([first, 3 * second + 2], dim=1) if sorted_data else views
 
 
 def build_network(D: int, *, perturbation: float = 0.0) -> nn.Module:
     """Build a network in float64, with BatchNorm over the whole batch; `perturbation` scales a random change of the
     weights.
     """
-    hidden = 4 * D  # more than D, so that the embeddings span all dimensions
+    hidden = min(4 * D, MOST_HIDDEN)  # more than D or N, so that the embeddings span all dimensions
     last = nn.Linear(hidden, D)
     network = nn.Sequential(nn.Linear(FEATURES, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), last).double()
     rng = torch.Generator().manual_seed(1)
