@@ -30,7 +30,7 @@ SAMPLES, FEATURES = 8, 6  # by default of a process in the largest group; of an 
 MOST_HIDDEN = 512  # units
 # Largest ‖g_W − g_1‖ of a parameter, in units of the norm of the whole gradient, and largest |ℒ_W − ℒ_1| / Σ|terms|.
 GRADIENT_TOLERANCE, VALUE_TOLERANCE = 1e-10, 1e-12
-# Time that one process waits for the others, which may fail.
+# Time that one process waits for the others, which may fail, for each 256 dimensions.
 WAIT = timedelta(seconds=20)
 
 
@@ -125,10 +125,11 @@ def run_steps(task: bytes, folder: str, rank: int) -> bytes:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     cases, sizes, gathered, batch = pickle.loads(task)
+    wait = WAIT * math.ceil(batch.D / 256)
     steps: dict[tuple[str, int], LossAndGradients | str] = {}
     for i, W in [(i, W) for i in range(len(cases)) for W in sizes if rank < W]:
         meeting = f"file://{folder}/meeting-{i}-{W}"
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=W, timeout=WAIT)
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=W, timeout=wait)
         try:
             found = run_step(cases[i], batch, gathered=gathered)
         except Exception as error:  # of any type, from the user's function

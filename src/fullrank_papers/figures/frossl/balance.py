@@ -168,7 +168,7 @@ def plot(rows: Rows) -> MplFigure:
                 axis.set(xlabel=f"exp(1/temperature) / {unit}")
     for axis in axes[:, 0]:
         axis.set(ylabel="share of variance between views")
-    axes[0, 0].legend(fontsize=6)
+    axes[0, -1].legend(fontsize=6, loc="lower left")
     return figure
 
 
@@ -176,7 +176,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     found: Verdicts = {}
     for name in objectives_of(rows):
         published, ours = spreads(rows, name)
-        measured = f"{published:.1f} times with the published weight, {ours:.1f} with the rule"
+        measured = f"{published:.2f} times with the published weight, {ours:.2f} with the rule"
         found[f"rule: {name}"] = verdict(measured, ours < published, label=CONTENDERS[name].label)
     return found
 
