@@ -14,6 +14,7 @@ from fullrank_papers.figures.figure import SEVERITIES, evaluate, is_campaign
 TIMED = {"frossl/cost": ("corinfomax", "ivne"), "dynamics/fig4": ("time_11", "time_12", "cheaper")}
 REFUTED = {
     "frossl/fig2": ["printed"],
+    "frossl/balance": ["one_weight"],
     "frossl/logarithms": ["alternative"],
     "dynamics/fig1": ["fixed_point"],
     "dynamics/fig2": ["relu", "sigmoid_start"],
