@@ -8,8 +8,9 @@ from torch import nn
 
 from fullrank.distributed import convert_sync_batchnorm, rank_slice
 from fullrank.methods import METHODS, Encoder, Grouped, ProjectorConfig, TrainingLength, build_projector
+from fullrank.methods.builders import method_builder
 from fullrank.methods.config import ProjectorKind
-from fullrank.objectives import OBJECTIVES
+from fullrank.objectives import find_objective
 from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
@@ -28,7 +29,8 @@ PROJECTORS = {
     "mlp": ProjectorConfig(widths=(8, 5), output_batchnorm=True),
     **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in get_args(ProjectorKind)[1:]},
 }
-CASES = {name: (name, None) for name in METHODS} | {
+SUMS = ["frossl(end=1) + 0.5 byol(start=0.5)", "frossl + moco", "swav + vicreg", "tico + frossl + lejepa(slices=8)"]
+CASES = {name: (name, None) for name in (*METHODS, *SUMS)} | {
     f"{name} {kind}": (name, kind)
     for name, kinds in {"frossl": PROJECTORS, "byol": ["dropout"], "tico": ["groups"]}.items()
     for kind in kinds
@@ -57,24 +59,25 @@ def encoder_without_projector():
 
 def view_groups(case):
     """(views, size) of each group of views: two sizes if the objective takes more than two views."""
-    return [(2, 7)] if required_views(OBJECTIVES[CASES[case][0]]) == 2 else [(2, 7), (1, 5)]
+    return [(2, 7)] if required_views(find_objective(CASES[case][0])) == 2 else [(2, 7), (1, 5)]
 
 
 def method(case, *, seed=1, make_encoder=None, **numbers):
     """The method of an objective, with the same weights on every process."""
     name, projector = CASES[case]
-    objective = partial(OBJECTIVES[name], **small_numbers(OBJECTIVES[name]))
+    function = find_objective(name)
+    objective, build = partial(function, **small_numbers(function)), method_builder(name, function)
     if projector == "groups":
         objective = Grouped(objective, groups=2, seed=3)
     if tensor_names(objective) == ("R",):
         make_encoder = make_encoder or encoder_without_projector
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        built = METHODS[name](
+        built = build(
             make_encoder or partial(build_encoder, projector),
             objective,
             sum(V for V, _ in view_groups(case)),
-            **small_numbers(METHODS[name]) | OF_METHOD.get(name, {}) | numbers,
+            **small_numbers(build) | OF_METHOD.get(name, {}) | numbers,
         )
     built.training_length = TrainingLength(steps_per_epoch=2, total=STEPS)
     return built

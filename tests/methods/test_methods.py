@@ -10,8 +10,9 @@ import torch
 from lightning.fabric import Fabric
 
 from fullrank import methods
+from fullrank.errors import UserError
 from fullrank.methods.heads import Prototypes
-from fullrank.objectives import OBJECTIVES
+from fullrank.objectives import OBJECTIVES, find_objective
 from fullrank.objectives.signature import hyperparameters, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from process_group import in_float64
@@ -153,6 +154,12 @@ def test_the_temperature_of_dinos_teacher_rises_over_its_warm_up():
             torch.testing.assert_close(term, expected[name])
     constant = table["method"]("dino", temperature_warmup=0.0)
     assert not constant.schedules
+
+
+@pytest.mark.parametrize("name", ["byol + moco", "swav + dino"])
+def test_a_sum_has_one_kind_of_networks(name):
+    with pytest.raises(UserError, match="need different networks"):
+        methods.method_builder(name, find_objective(name))
 
 
 def test_each_view_can_have_a_separate_encoder(fabric):

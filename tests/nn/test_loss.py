@@ -119,6 +119,15 @@ def test_a_part_of_an_objective_keeps_its_name_and_what_comes_before():
     assert Loss(partial(OBJECTIVES["spectral_contrastive"]))(views) == Loss("spectral_contrastive")(views)
 
 
+def test_a_sum_of_objectives_with_a_state_is_a_loss():
+    views, keys = torch.randn(2, 2, 8, D)
+    criterion, moco = Loss("frossl + 0.5 moco", D=D, size=16), Loss("moco", D=D, size=16)
+    moco.load_state_dict(criterion.state_dict())
+    loss = criterion(Z=views, Q=views, K=keys)
+    torch.testing.assert_close(loss, Loss("frossl")(views) + moco(views, keys) / 2)
+    assert torch.equal(criterion.state.queue, moco.state.queue)
+
+
 def test_half_precision_is_computed_in_float32():
     views = torch.randn(2, 8, D).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
@@ -145,6 +154,7 @@ def test_labels_and_random_numbers_reach_an_objective_of_the_user():
     [
         (lambda: Loss("vicrec"), "unknown objective 'vicrec'.*did you mean 'vicreg'"),
         (lambda: Loss("vicreg", covarianze=1.0), "unknown setting of vicreg 'covarianze'"),
+        (lambda: Loss("frossl(end=1) + simclr"), "leave out start and end"),
         (lambda: Loss("VICReg"), "did you mean 'vicreg'"),
         (lambda: Loss("moco", D=D), r"size is None, expected .*: Loss\('moco', D=…, size=…\)"),
         (lambda: Loss("dino", K=0), "K is 0, expected"),

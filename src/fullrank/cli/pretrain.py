@@ -60,8 +60,8 @@ class Options:
     """What is not a field of the recipe, or a short name of one.
 
     Attributes:
-        objective: Another objective, with its published recipe if there is one; package.module:function is your own
-            function.
+        objective: Another objective, with its published recipe if there is one; a sum such as "frossl + 0.5 byol";
+            package.module:function is your own function.
         method_builder: Your function package.module:builder, which builds the method around the objective.
         data: Short for --data.source: the source of the images; with --resume, if they have moved.
         split: Short for --data.train: the name of the split to train on.

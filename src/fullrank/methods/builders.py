@@ -3,7 +3,7 @@ hyperparameters.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from fullrank.methods.joint_embedding import JointEmbedding, QueuedJointEmbeddin
 from fullrank.methods.method import Method, StateBuffers
 from fullrank.methods.teacher_student import TeacherStudent
 from fullrank.objectives import OBJECTIVES, Objective, find_state
+from fullrank.objectives.combined import CombinedObjective
 from fullrank.objectives.signature import hyperparameters, optional_tensor_names, tensor_names
 
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -287,12 +288,14 @@ def method_builder(name: str, objective: Objective) -> Builder:
     """Return the builder of an objective's method: by its name, else by the names of its tensors.
 
     Raises:
-        UserError: no builder supplies tensors of those names.
+        UserError: no builder supplies tensors of those names, or those of all objectives of a sum.
 
     >>> from fullrank.objectives import frossl
     >>> method_builder("mine:loss", frossl).__name__
     'build_siamese'
     """
+    if isinstance(objective, CombinedObjective):
+        return combined_builder(objective)
     if name in BY_NAME:
         return BY_NAME[name]
     names, state = tensor_names(objective), find_state(objective)
@@ -304,6 +307,28 @@ def method_builder(name: str, objective: Objective) -> Builder:
         f"objective '{name}' takes ({', '.join(names)}) by position, expected one of {known}, and the tensors of a "
         "state; make hyperparameters keyword-only (after `*`), declare a state with `@stateful`, or write a builder"
     )
+
+
+def combined_builder(combined: CombinedObjective) -> Builder:
+    """Return the builder of a sum's method: that of the summand that needs more than Z or R, whose networks supply the
+    tensors of the others too.
+
+    Raises:
+        UserError: two summands need different networks.
+    """
+    special = [each for each in combined.summands if METHODS[each.name] is not build_siamese]
+    if len(special) > 1:
+        names = " and ".join(each.name for each in special)
+        raise UserError(f"objective '{combined.__name__}': {names} need different networks; leave one out")
+    main = (special or combined.summands)[0]
+
+    @wraps(METHODS[main.name])
+    def build(make_encoder: MakeEncoder, objective: Objective, views: int, **options: Any) -> Method:
+        method = METHODS[main.name](make_encoder, main.objective, views, **options)
+        method.objective = objective
+        return method
+
+    return build
 
 
 # Name of a library objective → the builder of its method.

@@ -37,6 +37,7 @@ class JointEmbedding(Method):
 
     def __init__(self, *networks: Any, view_encoders: Sequence[tuple[nn.Module, nn.Module]] = (), **keywords: Any):
         super().__init__(*networks, **keywords)
+        self.head_name = self.input_names[0]
         self.view_encoders = nn.ModuleList(nn.ModuleList(pair) for pair in view_encoders)
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
@@ -51,7 +52,7 @@ class JointEmbedding(Method):
         embeddings = {"R": torch.stack(representations[: len(views[0])]), "Z": Z}
         if isinstance(self.head, nn.Identity):
             return embeddings
-        return embeddings | {self.input_names[0]: torch.stack([self.head(z) for z in Z])}
+        return embeddings | {self.head_name: torch.stack([self.head(z) for z in Z])}
 
 
 class QueuedJointEmbedding(JointEmbedding):

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
-from fullrank.objectives.signature import GENERATOR, takes_generator, tensor_names
+from fullrank.objectives.signature import EPOCH, GENERATOR, takes, tensor_names
 from fullrank.training.seeding import mix
 
 # Extra hash input that separates the random numbers of the objective from those of the views and of dropout.
@@ -166,8 +166,10 @@ class Method(nn.Module):
             tensors = inputs | self.state_tensors() | labels
             optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
-            if takes_generator(self.objective):
+            if takes(self.objective, GENERATOR):
                 numbers[GENERATOR] = self.generator()
+            if takes(self.objective, EPOCH):
+                numbers[EPOCH] = self.epoch
             return self.objective(*(tensors[name] for name in tensor_names(self.objective)), *optional, **numbers)
 
     def generator(self) -> torch.Generator:

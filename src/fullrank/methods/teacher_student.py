@@ -109,6 +109,7 @@ class TeacherStudent(Method):
         self, *networks: Any, momentum: tuple[float, float] | None = None, teacher_head: bool = False, **keywords: Any
     ) -> None:
         super().__init__(*networks, **keywords)
+        self.student_name, self.teacher_name = self.input_names[:2]
         self.momentum = momentum
         self.teacher_head = teacher_head
         self.teacher = None if momentum is None else EMA(*self._averaged_modules())
@@ -118,13 +119,12 @@ class TeacherStudent(Method):
 
     def forward(self, views: list[Float[Tensor, "_ n C _ _"]]) -> dict[str, Float[Tensor, "_ n _"]]:
         """Embed views, a list of (V_k, n, C, S_k, S_k), full size first."""
-        student_name, teacher_name = self.input_names[:2]
         full = len(views[0])
         representations = [self.backbone(view) for group in views for view in group]
         Z = torch.stack([self.projector(r) for r in representations])
         T = torch.stack([self.teacher(view) for view in views[0]]) if self.teacher else Z[:full].detach()
         student = torch.stack([self.head(z) for z in Z])
-        return {"R": torch.stack(representations[:full]), "Z": Z, student_name: student, teacher_name: T}
+        return {"R": torch.stack(representations[:full]), "Z": Z, self.student_name: student, self.teacher_name: T}
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Update the teacher, then the state."""

@@ -11,9 +11,9 @@ from fullrank.distributed import gather, require_equal_shapes, world_size
 from fullrank.errors import UserError, pick
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize
 from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_float32
-from fullrank.objectives import OBJECTIVES, Objective, find_state, total
+from fullrank.objectives import Objective, find_objective, find_state, total
 from fullrank.objectives.balance import balance
-from fullrank.objectives.signature import GENERATOR, hyperparameters, takes_generator, tensor_names
+from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, takes, tensor_names
 from fullrank.training.seeding import mix
 
 # Objective → what its authors do with the embeddings before it. Without it, the first is not bounded below.
@@ -39,7 +39,8 @@ class Loss(nn.Module):
         terms: The weighted terms of the last call by name, without gradient, to log them.
 
     Args:
-        objective: a name in `fullrank.objectives.OBJECTIVES`, or a function of this form.
+        objective: a name in `fullrank.objectives.OBJECTIVES`, a sum such as "frossl + 0.5 byol", or a function of
+            this form.
         seed: of the random numbers of an objective that draws some.
         settings: hyperparameters of the objective; "balanced" is the number of `fullrank.objectives.balance`. For a
             state, also the sizes of its axes: D, K prototypes, or the `size` of a queue.
@@ -57,11 +58,13 @@ class Loss(nn.Module):
 
     def __init__(self, objective: str | Objective, *, seed: int = 0, **settings: Any) -> None:
         super().__init__()
-        function = pick(objective, OBJECTIVES, "objective") if isinstance(objective, str) else objective
+        function = find_objective(objective) if isinstance(objective, str) else objective
         named = function
         while isinstance(named, partial):
             named = named.func
         self.name = getattr(named, "__name__", "objective")
+        if takes(function, EPOCH):
+            raise UserError(f"{self.name} depends on the epoch, which Loss does not know; leave out start and end")
         state, hyper = find_state(function), hyperparameters(function)
         axes = {axis for names, _ in state.tensors.values() for axis in names.split()} if state else set()
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
@@ -80,7 +83,7 @@ class Loss(nn.Module):
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
         self.terms: dict[str, Tensor] = {}
         self.seed = seed
-        draws = takes_generator(self.objective)
+        draws = takes(self.objective, GENERATOR)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64) if draws else None)
 
     def forward(self, *views: Embeddings, **named: Embeddings) -> Tensor:

@@ -5,11 +5,12 @@ as in the papers; hyperparameters are keyword-only, with the default in the sign
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fullrank.objectives.barlow_twins import barlow_twins
 from fullrank.objectives.byol import byol
+from fullrank.objectives.combined import CombinedObjective
 from fullrank.objectives.corinfomax import corinfomax
 from fullrank.objectives.corinfomax_batch import corinfomax_batch
 from fullrank.objectives.dino import dino
@@ -35,9 +36,9 @@ from fullrank.objectives.wmse import wmse
 
 __all__ = [
     "OBJECTIVES", "Objective", "ObjectiveState", "Terms", "barlow_twins", "byol", "corinfomax", "corinfomax_batch",
-    "dino", "directclr", "directclr_paper", "emp_ssl", "find_state", "frossl", "ivne", "lejepa", "mmcr", "moco",
-    "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico", "total",
-    "vicreg", "wmse",
+    "dino", "directclr", "directclr_paper", "emp_ssl", "find_objective", "find_state", "frossl", "ivne", "lejepa",
+    "mmcr", "moco", "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico",
+    "total", "vicreg", "wmse",
 ]  # fmt: skip
 
 # A function of embeddings, and of a state if there is one, that returns named weighted terms.
@@ -53,6 +54,20 @@ OBJECTIVES: dict[str, Objective] = {
         *(directclr, directclr_paper),  # without a projector
     )
 }
+
+
+@cache
+def find_objective(name: str) -> Objective:
+    """Return the objective of that name, or a sum of objectives such as "frossl + 0.5 byol" (`CombinedObjective`).
+
+    Raises:
+        UserError: there is no such objective.
+
+    >>> find_objective("frossl").__name__
+    'frossl'
+    """
+    return OBJECTIVES[name] if name in OBJECTIVES else CombinedObjective(name, OBJECTIVES)
+
 
 _STATES: list[ObjectiveState] = [f.state for f in OBJECTIVES.values() if hasattr(f, "state")]  # pyright: ignore[reportFunctionMemberAccess]
 

@@ -12,8 +12,8 @@ from fullrank.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Name of the argument through which an objective gets its random numbers.
-GENERATOR = "generator"
+# Names of the arguments through which an objective gets its random numbers, and the epochs trained before the step.
+GENERATOR, EPOCH = "generator", "epoch"
 
 
 def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     """Return the keyword-only arguments of an objective with their defaults, or with the values that a
     `functools.partial` binds.
 
-    `generator` is not among them, because the training loop supplies it.
+    `generator` and `epoch` are not among them, because the training loop supplies them.
 
     >>> from functools import partial
     >>> from fullrank.objectives import vicreg
@@ -50,30 +50,29 @@ def hyperparameters(objective: Callable[..., Any]) -> dict[str, Any]:
     {'invariance': 25.0, 'variance': 25.0, 'covariance': 4.0}
     """
     keyword_only = (p for p in inspect.signature(objective).parameters.values() if p.kind is p.KEYWORD_ONLY)
-    return {p.name: p.default for p in keyword_only if p.name != GENERATOR}
+    return {p.name: p.default for p in keyword_only if p.name not in (GENERATOR, EPOCH)}
 
 
-def takes_generator(function: Callable[..., Any]) -> bool:
-    """Return whether a function draws random numbers from a keyword-only argument `generator: torch.Generator`.
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function has a keyword-only argument of that name: `generator: torch.Generator`, or `epoch`.
 
     >>> def sliced(Z, *, generator):
     ...     return {}
-    >>> takes_generator(sliced), hyperparameters(sliced)
+    >>> takes(sliced, "generator"), hyperparameters(sliced)
     (True, {})
     """
-    parameter = inspect.signature(function).parameters.get(GENERATOR)
+    parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
 
 
 def required_views(objective: Callable[..., Any]) -> int | None:
-    """Return 2 if the first tensor is annotated with exactly two views, "2 N D"; None if the objective takes any number
-    V ≥ 2.
+    """Return 2 if a tensor is annotated with exactly two views, "2 N D"; None if the objective takes any number V ≥ 2.
 
     >>> from fullrank.objectives import frossl, vicreg
     >>> required_views(frossl), required_views(vicreg)
     (None, 2)
     """
-    return 2 if _axes(_positional(objective)[0])[:1] == ("2",) else None
+    return 2 if any(_axes(parameter)[:1] == ("2",) for parameter in _positional(objective)) else None
 
 
 def _positional(objective: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -172,7 +172,8 @@ class Recipe:
 
     Attributes:
         name: Name of the recipe, and of the folder of its runs.
-        objective: A name in `fullrank.objectives.OBJECTIVES`, or a user's function, package.module:function.
+        objective: A name in `fullrank.objectives.OBJECTIVES`, a sum such as "frossl + 0.5 byol", or a user's function,
+            package.module:function.
         hyper: Hyperparameters of the objective; missing ones are filled in from its signature. The word "balanced" for
             a weight or temperature becomes the number of `balanced_weights`.
         method_builder: A user's function that builds the method, package.module:builder; empty: the library's builder

@@ -201,9 +201,10 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         projector = replace(projector, kind="mlp", widths=())
     elif projector.absent and tensor_names(find_objective(recipe.objective)) == ("R",):
         projector = replace(projector, widths=ProjectorConfig().widths)
-    if projector.widths and objective in MAX_EMBEDDING_DIMENSIONS:
-        *hidden, D = projector.widths
-        projector = replace(projector, widths=(*hidden, min(D, MAX_EMBEDDING_DIMENSIONS[objective])))
+    for name, largest in MAX_EMBEDDING_DIMENSIONS.items():
+        if projector.widths and name in re.findall(r"\w+", objective):  # also in a sum
+            *hidden, D = projector.widths
+            projector = replace(projector, widths=(*hidden, min(D, largest)))
     if objective != recipe.objective:
         optimizer = replace(optimizer, constant_predictor=False)
     hyper = recipe.hyper if objective == recipe.objective else leading_share(objective, recipe.backbone)

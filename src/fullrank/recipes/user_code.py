@@ -14,10 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fullrank import objectives
 from fullrank.config import config, from_json
-from fullrank.errors import UserError, pick, suggest
+from fullrank.errors import UserError, suggest
 from fullrank.methods import Builder, method_builder
-from fullrank.objectives import OBJECTIVES, Objective
+from fullrank.objectives import Objective
+from fullrank.objectives.combined import CombinedObjective
 from fullrank.objectives.signature import hyperparameters
 
 # The functions of users that this process has imported, by name.
@@ -25,10 +27,11 @@ _imported: dict[str, Callable[..., Any]] = {}
 
 
 def find_objective(name: str) -> Objective:
-    """Return the library's objective of that name, or a user's function that was imported before.
+    """Return the library's objective of that name, a sum of these, or a user's function that was imported before.
 
     Raises:
-        UserError: there is no such objective, or the function was not imported.
+        UserError: there is no such objective, a hyperparameter in a sum has the wrong type, or the function was not
+            imported.
 
     >>> find_objective("frossl").__name__
     'frossl'
@@ -36,9 +39,13 @@ def find_objective(name: str) -> Objective:
     if ":" in name:
         return imported_function(name)
     try:
-        return pick(name, OBJECTIVES, "objective")
+        objective = objectives.find_objective(name)
     except UserError as error:
         raise UserError(f"{error}; for an objective of your own, write package.module:function") from None
+    if isinstance(objective, CombinedObjective):
+        for each in objective.summands:
+            fill_defaults(each.objective.func, each.objective.keywords, each.name)
+    return objective
 
 
 def find_builder(name: str, objective: str) -> Builder:

@@ -14,7 +14,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
-from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes_generator, tensor_names
+from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes, tensor_names
 from fullrank.training.seeding import seeded
 
 # Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines
@@ -164,7 +164,7 @@ class LossAndGradients(NamedTuple):
 
 def call(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Any:
     """Return what the objective returns, with a new generator from `seed` if the objective draws random numbers."""
-    random = {GENERATOR: torch.Generator().manual_seed(seed)} if takes_generator(case.objective) else {}
+    random = {GENERATOR: torch.Generator().manual_seed(seed)} if takes(case.objective, GENERATOR) else {}
     return case.objective(**tensors, **random)
 
 

@@ -15,7 +15,7 @@ from torch.autograd import gradcheck
 from torch.overrides import TorchFunctionMode
 
 from fullrank.errors import exception_line
-from fullrank.objectives.signature import hyperparameters, takes_generator
+from fullrank.objectives.signature import GENERATOR, hyperparameters, takes
 from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
 from fullrank.testing.case import LossAndGradients, ObjectiveCase, call, loss_of, max_abs, terms_of, value_and_grad
 from fullrank.testing.processes import build_network, embed, images
@@ -56,7 +56,7 @@ def check_terms(case: ObjectiveCase) -> Results:
     errors = "; ".join(_impurities(case, tensors, terms.detach()))
     remedy = f"expected a function only of its tensors; take state as an argument, {TAKE_A_GENERATOR}, and change no "
     yield CheckResult("pure", not errors, errors or "the same value twice", f"{remedy}argument in place")
-    if takes_generator(case.objective):
+    if takes(case.objective, GENERATOR):
         losses = torch.stack([loss_of(case, tensors, seed=seed).detach() for seed in range(8)])
         spread = f"the loss is {losses.mean().item():.4g} ± {losses.std().item():.2g} over eight seeds"
         yield CheckResult("random numbers", None, f"from `generator`: {spread}")
@@ -272,7 +272,7 @@ def check_compile(case: ObjectiveCase) -> Results:
     terms.
     """
     name, tensors = "compiles into one graph", case.random_tensors()
-    if takes_generator(case.objective):
+    if takes(case.objective, GENERATOR):
         yield CheckResult(name, None, "not tested: torch.compile accepts no generator")
         return
     expected = terms_of(case, tensors)
