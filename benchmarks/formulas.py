@@ -8,7 +8,7 @@ constant columns, or more than two views.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, cross_entropy, log_softmax, normalize, softmax
+from torch.nn.functional import cosine_similarity, cross_entropy, log_softmax, mse_loss, normalize, relu, softmax
 
 EPSILON = 1e-4  # of VICReg's variance
 
@@ -29,6 +29,12 @@ def moco(Q: Tensor, K: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
 
     (q1, q2), (k1, k2) = Q, K
     return (info_nce(q1, k2) + info_nce(q2, k1)) / 2
+
+
+def moco_v3(P: Tensor, T: Tensor, *, temperature: float) -> Tensor:
+    p, t = normalize(P, dim=-1), normalize(T.detach(), dim=-1)
+    labels = torch.arange(p.shape[1], device=P.device)
+    return 2 * temperature * sum(cross_entropy(p[v] @ t[1 - v].T / temperature, labels) for v in (0, 1))
 
 
 def swav(S: Tensor, *, full: int, temperature: float, epsilon: float, iterations: int) -> Tensor:
@@ -82,6 +88,15 @@ def vicreg(Z: Tensor, *, invariance: float, variance: float, covariance: float) 
         std = (z.var(0) + EPSILON).sqrt()
         C = z.T @ z / (N - 1)
         loss = loss + variance * torch.relu(1 - std).mean() / 2 + covariance * off_diagonal(C).square().sum() / D
+    return loss
+
+
+def vibcreg(Z: Tensor, *, invariance: float, variance: float, covariance: float) -> Tensor:
+    loss = invariance * mse_loss(Z[0], Z[1])
+    for z in Z:
+        std = (z.var(0) + EPSILON).sqrt()
+        M = off_diagonal(torch.corrcoef(z.T))
+        loss = loss + variance * relu(1 - std).mean() / 2 + covariance * M.square().sum() / Z.shape[2] ** 2
     return loss
 
 
@@ -169,6 +184,23 @@ def lejepa(Z: Tensor, *, trade_off: float, slices: int, flatten: bool) -> Tensor
     errors = [((a.cos().mean(0) - target) ** 2 + a.sin().mean(0) ** 2) * target for a in angles]
     statistic = sum(2 * len(a) * torch.trapezoid(e, t, dim=-1).mean() for a, e in zip(angles, errors, strict=True))
     return (1 - trade_off) * (Z - Z.mean(0)).square().mean() + trade_off * statistic / len(samples)
+
+
+def visreg(Z: Tensor, *, trade_off: float, shape: float, slices: int) -> Tensor:
+    A = normalize(torch.randn(Z.shape[-1], slices, dtype=torch.float64), dim=0).to(Z)
+    N, std = Z.shape[1], Z.std(1, unbiased=False, keepdim=True)
+    X = ((Z - Z.mean(1, keepdim=True)) / (std.detach() + 1e-4)) @ A
+    q = torch.special.ndtri(torch.arange(1, N + 1, dtype=Z.dtype, device=Z.device) / (N + 1))
+    normality = Z.mean(1).square().mean() + (1 - std).square().mean() + shape * (X.sort(1)[0].mT - q).square().mean()
+    return (1 - trade_off) * (Z - Z.mean(0)).square().mean() + trade_off * normality
+
+
+def rdmreg(Z: Tensor, *, invariance: float, distribution: float, shift: float, p: int, slices: int) -> Tensor:
+    A = normalize(torch.randn(Z.shape[-1], slices, dtype=torch.float64), dim=0).to(Z)
+    target = torch.distributions.Laplace(torch.tensor(shift, dtype=torch.float64), 0.5**0.5)  # p = 1
+    Y, T = relu(Z), relu(target.icdf(torch.rand(Z.shape, dtype=torch.float64))).to(Z)
+    distances = ((Y @ A).sort(1)[0] - (T @ A).sort(1)[0]).square()
+    return invariance * mse_loss(Y[0], Y[1]) + distribution * distances.mean()
 
 
 def mmcr(Z: Tensor) -> Tensor:

@@ -21,15 +21,20 @@ NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}
 
 EACH = ["scale of each dimension", "shift of each dimension"]
 ROTATION, SCALE, ROWS, ORDER = "rotation", "scale", "scale of each row", "order of dimensions"
-CHANGED = dict.fromkeys(("simclr", "moco", "simsiam", "byol", "tico", "ssl_hsic", "ivne", "simmer"), EACH) | {
+CHANGED = dict.fromkeys(
+    ("simclr", "moco", "simsiam", "byol", "tico", "ssl_hsic", "ivne", "simmer", "moco_v3"), EACH
+) | {
     "swav": ["order of views", ROTATION, SCALE, *EACH, ROWS],  # the full-size views come first
     "dino": [ROTATION, SCALE, *EACH, ROWS],
     "spectral_contrastive": [SCALE, *EACH, ROWS],
     "vicreg": [ROTATION, SCALE, EACH[0], ROWS],
+    "vibcreg": [ROTATION, SCALE, EACH[0], ROWS],
     "barlow_twins": [ROTATION, ROWS],
     "frossl": [ROTATION, ROWS],
     "wmse": [ORDER, ROTATION, ROWS],
     "lejepa": [ORDER, ROTATION, SCALE, *EACH, ROWS],  # the directions are the same
+    "visreg": [ORDER, ROTATION, SCALE, *EACH, ROWS],
+    "rdmreg": [ORDER, "order of views", ROTATION, SCALE, *EACH, ROWS],
     "mmcr": EACH,
     "emp_ssl": EACH,
     "corinfomax": [SCALE, *EACH, ROWS],

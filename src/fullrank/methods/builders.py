@@ -281,7 +281,11 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
     ("Z", "T"): build_tico,
 }
 # Name of an objective → the builder of its method, if its tensors would select another one.
-BY_NAME: dict[str, Builder] = {"byol": build_byol, "spectral_contrastive": build_spectral_contrastive}
+BY_NAME: dict[str, Builder] = {
+    "byol": build_byol,
+    "moco_v3": build_byol,
+    "spectral_contrastive": build_spectral_contrastive,
+}
 
 
 def method_builder(name: str, objective: Objective) -> Builder:

@@ -22,6 +22,8 @@ from fullrank.objectives.ivne import ivne
 from fullrank.objectives.lejepa import lejepa
 from fullrank.objectives.mmcr import mmcr
 from fullrank.objectives.moco import moco
+from fullrank.objectives.moco_v3 import moco_v3
+from fullrank.objectives.rdmreg import rdmreg
 from fullrank.objectives.signature import ObjectiveState, stateful, tensor_names
 from fullrank.objectives.simclr import simclr
 from fullrank.objectives.simmer import simmer
@@ -31,14 +33,16 @@ from fullrank.objectives.ssl_hsic import ssl_hsic
 from fullrank.objectives.swav import swav
 from fullrank.objectives.terms import Terms, total
 from fullrank.objectives.tico import tico
+from fullrank.objectives.vibcreg import vibcreg
 from fullrank.objectives.vicreg import vicreg
+from fullrank.objectives.visreg import visreg
 from fullrank.objectives.wmse import wmse
 
 __all__ = [
     "OBJECTIVES", "Objective", "ObjectiveState", "Terms", "barlow_twins", "byol", "corinfomax", "corinfomax_batch",
     "dino", "directclr", "directclr_paper", "emp_ssl", "find_objective", "find_state", "frossl", "ivne", "lejepa",
-    "mmcr", "moco", "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful", "swav", "tico",
-    "total", "vicreg", "wmse",
+    "mmcr", "moco", "moco_v3", "rdmreg", "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful",
+    "swav", "tico", "total", "vibcreg", "vicreg", "visreg", "wmse",
 ]  # fmt: skip
 
 # A function of embeddings, and of a state if there is one, that returns named weighted terms.
@@ -47,10 +51,10 @@ Objective = Callable[..., Terms]
 OBJECTIVES: dict[str, Objective] = {
     f.__name__: f
     for f in (
-        *(simclr, moco, swav, spectral_contrastive),  # compare samples
+        *(simclr, moco, moco_v3, swav, spectral_contrastive),  # compare samples
         *(simsiam, byol, dino),  # predict
-        *(vicreg, barlow_twins, wmse, corinfomax, corinfomax_batch, frossl, tico),  # compare dimensions
-        *(ssl_hsic, ivne, simmer, lejepa, mmcr, emp_ssl),  # kernels, entropies and distributions
+        *(vicreg, vibcreg, barlow_twins, wmse, corinfomax, corinfomax_batch, frossl, tico),  # compare dimensions
+        *(ssl_hsic, ivne, simmer, lejepa, visreg, rdmreg, mmcr, emp_ssl),  # kernels, entropies and distributions
         *(directclr, directclr_paper),  # without a projector
     )
 }

@@ -118,6 +118,15 @@ def _row_norms(A: Tensor) -> Tensor:
     return norm.masked_fill(norm == 0, 1)
 
 
+def random_directions(D: int, slices: int, generator: torch.Generator | None) -> Float[Tensor, "D slices"]:
+    """Return unit vectors with uniform directions, as columns on the CPU.
+
+    >>> random_directions(3, 5, None).square().sum(0).allclose(torch.ones(5, dtype=torch.float64))
+    True
+    """
+    return unit(torch.randn(D, slices, generator=generator, dtype=torch.float64), dim=-2)
+
+
 def logdet(C: Float[Tensor, "*V D D"], *, epsilon: float) -> Float[Tensor, "*V"]:
     """Return log det(C + ε I) of positive semidefinite matrices, by Cholesky.
 

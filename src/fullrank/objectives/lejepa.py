@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import unit
+from fullrank.objectives.algebra import random_directions
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -51,7 +51,7 @@ def lejepa(
     >>> {name: round(term.item(), 4) for name, term in lejepa(Z, trade_off=1.0).items()}
     {'invariance': 0.0, 'normality': 1.6082}
     """
-    A = unit(torch.randn(Z.shape[-1], slices, generator=generator, dtype=torch.float64), dim=-2).to(Z)
+    A = random_directions(Z.shape[-1], slices, generator).to(Z)
     X = (Z.flatten(0, 1)[None] if flatten else Z) @ A  # (V, N, slices)
     errors = []
     for t in (LIMIT * k / (KNOTS - 1) for k in range(KNOTS)):

@@ -39,6 +39,8 @@ METHODS = {
                    prototypes=3000, freeze=2.0, queue=3840, queue_start=50.0),
     "moco": method(sgd(0.3, 1e-4), mlp(2048, 256, batchnorm=False), "symmetric_weak", temperature=0.2,
                    queue=32768, momentum=(0.99, 0.999)),
+    "moco_v3": method(lars(0.3, 1e-6), mlp(4096, 256, output_batchnorm=True, output_affine=False), "asymmetric",
+                      temperature=0.2, predictor=4096, momentum=(0.99, 1.0)),
     "simsiam": method(sgd(0.5, 1e-5, constant_predictor=True),
                       mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
                       predictor=512),
@@ -219,7 +221,7 @@ TINY_IMAGENET = replace(
 )
 
 MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.endswith("-multicrop")}
-AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne"}}
+AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne", "moco_v3"}}
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
     Entry(CIFAR10, PAPER, "cifar10"),

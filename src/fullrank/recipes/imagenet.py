@@ -47,6 +47,9 @@ METHODS100 = {
                          forgetting=0.01, batch_size=512),
     "corinfomax-authors": of_corinfomax(1.0, 1024, mlp(4096, 4096, 128, batchnorm=False), end=5e-3, invariance=500.0,
                                         backbone=resnet("resnet18", zero_last=True)),
+    "rdmreg": method(lars(0.165), mlp(2048, 2048, 2048), "vicreg", "the code of Rectified LpJEPA's authors",
+                     invariance=25.0, distribution=125.0, slices=8192, backbone=resnet("resnet50"), batch_size=128,
+                     epochs=1000),
     "swav-multicrop": CIFAR_METHODS["swav"] | WITH_CROPS,
     "dino-multicrop": CIFAR_METHODS["dino"] | WITH_CROPS,
 }
