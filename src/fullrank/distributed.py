@@ -7,6 +7,7 @@ process group, all functions are no-ops.
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -77,6 +78,43 @@ def gather(Z: Tensor, dim: int = 1, *, checked: bool = False) -> Tensor:
     if not checked:
         require_equal_shapes(Z)
     return _Gather.apply(Z, dim)
+
+
+def on_shards(
+    function: Callable[[dict[str, Tensor]], dict[str, Tensor]], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return `function` of the tensors of all processes, of which each process keeps its part along axis 1.
+
+    The function gets a `DTensor` for each tensor. It computes a sum over the samples as the sum over the processes of
+    their parts, so that an objective of D × D sums exchanges these instead of N × D embeddings, and each of W processes
+    computes a W-th. Other tensors in it are the same on every process. Values and gradient are those of `gather`.
+
+    >>> on_shards(lambda tensors: {"sum": tensors["Z"].sum()}, {"Z": torch.ones(2, 4, 3)})
+    {'sum': tensor(24.)}
+    """
+    if world_size() == 1:
+        return function(dict(tensors))
+    from torch.distributed.tensor import DeviceMesh, DTensor, Shard  # a second
+    from torch.distributed.tensor.experimental import implicit_replication
+
+    shards = {}
+    for name, Z in tensors.items():
+        part = Z.view_as(Z)  # a tensor of its own, for the hook
+        if Z.requires_grad:
+            part.register_hook(lambda gradient: gradient * world_size())  # DistributedDataParallel divides by it
+        mesh = DeviceMesh.from_group(dist.distributed_c10d._get_default_group(), Z.device.type)
+        shards[name] = DTensor.from_local(part, mesh, [Shard(1)], run_check=False)
+    with implicit_replication():
+        return {name: whole(x) for name, x in function(shards).items()}
+
+
+def whole(x: Tensor) -> Tensor:
+    """Return the plain tensor of a `DTensor`, summed over the processes, and any other tensor as it is.
+
+    >>> whole(torch.ones(2))
+    tensor([1., 1.])
+    """
+    return x.full_tensor() if hasattr(x, "full_tensor") else x  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def require_equal_shapes(*tensors: Tensor) -> None:

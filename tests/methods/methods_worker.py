@@ -1,16 +1,18 @@
 """Three steps of every method and projector on a small network, on one process or on each of several."""
 
+import sys
 from functools import partial
 from typing import get_args
+from unittest.mock import patch
 
 import torch
 from torch import nn
 
-from fullrank.distributed import convert_sync_batchnorm, rank_slice
+from fullrank.distributed import convert_sync_batchnorm, on_shards, rank_slice
 from fullrank.methods import METHODS, Encoder, Grouped, ProjectorConfig, TrainingLength, build_projector
 from fullrank.methods.builders import method_builder
 from fullrank.methods.config import ProjectorKind
-from fullrank.objectives import find_objective
+from fullrank.objectives import OF_SUMS, find_objective
 from fullrank.objectives.signature import hyperparameters, required_views, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 
@@ -111,4 +113,9 @@ def train(name, fabric):
 
 
 def main(fabric):
-    return {name: train(name, fabric) for name in CASES}
+    """The results of all cases, and of the objectives of sums if processes share the work in small batches too."""
+    results = {name: train(name, fabric) for name in CASES}
+    module = sys.modules["fullrank.training.fit"]
+    with patch.object(module, "SHARE_FROM", 0), patch.object(module, "on_shards", wraps=on_shards) as used:
+        results |= {f"{f.__name__} shared": train(f.__name__, fabric) for f in OF_SUMS}
+    return results | {"shared": used.call_count}

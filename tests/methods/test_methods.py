@@ -12,7 +12,7 @@ from lightning.fabric import Fabric
 from fullrank import methods
 from fullrank.errors import UserError
 from fullrank.methods.heads import Prototypes
-from fullrank.objectives import OBJECTIVES, find_objective
+from fullrank.objectives import OBJECTIVES, OF_SUMS, find_objective
 from fullrank.objectives.signature import hyperparameters, tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
 from process_group import in_float64
@@ -196,7 +196,7 @@ def two(together):
 
 
 @pytest.mark.ddp
-@every_case
+@pytest.mark.parametrize("name", [*table["CASES"], *(f"{objective.__name__} shared" for objective in OF_SUMS)])
 def test_two_processes_take_the_steps_of_one(name, one, two):
     expected = one[name]
     whole = torch.cat([g.flatten() for g in expected["gradients"]]).norm()
@@ -210,6 +210,11 @@ def test_two_processes_take_the_steps_of_one(name, one, two):
             torch.testing.assert_close(
                 found["state"][key], value, rtol=1e-8, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}"
             )
+
+
+@pytest.mark.ddp
+def test_processes_share_the_work_of_an_objective_of_sums(one, two):
+    assert (one["shared"], *(process["shared"] for process in two)) == (0, 3 * len(OF_SUMS), 3 * len(OF_SUMS))
 
 
 @pytest.mark.ddp

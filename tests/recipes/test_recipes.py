@@ -71,8 +71,8 @@ def test_a_recipe_has_the_numbers_of_its_publication(name):
 
 
 def test_the_heads_of_cifar():
-    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last layer for SimSiam and MoCo v3, without
-    scale and shift."""
+    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last one for SimSiam and MoCo v3,
+    without scale and shift."""
     heads = {name: recipe.projector for name, recipe in RECIPES.items() if name.startswith("cifar10-")}
     heads = {name: head for name, head in heads.items() if not name.endswith(("-lightly", "-authors", "_contrastive"))}
     plain = {name.split("-")[1] for name, head in heads.items() if not head.batchnorm}

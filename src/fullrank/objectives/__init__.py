@@ -59,6 +59,22 @@ OBJECTIVES: dict[str, Objective] = {
     )
 }
 
+# Objectives of sums over the samples, which several processes can add up (`fullrank.distributed.on_shards`).
+OF_SUMS = (frossl, vicreg, vibcreg, barlow_twins, corinfomax, corinfomax_batch, tico, ivne, emp_ssl)
+
+
+def is_of_sums(objective: Callable[..., Any]) -> bool:
+    """Return whether an objective, perhaps with bound hyperparameters, or each summand of a sum is in `OF_SUMS`.
+
+    >>> is_of_sums(partial(frossl, invariance=2.0)), is_of_sums(simclr), is_of_sums(find_objective("frossl + simclr"))
+    (True, False, False)
+    """
+    while isinstance(objective, partial):
+        objective = objective.func
+    if isinstance(objective, CombinedObjective):
+        return all(is_of_sums(summand.objective) for summand in objective.summands)
+    return objective in OF_SUMS
+
 
 @cache
 def find_objective(name: str) -> Objective:

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.distributed import whole
+
 # A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖.
 CONSTANT_BELOW = 8
 
@@ -30,8 +32,19 @@ def unit(A: Float[Tensor, "*V N D"], *, dim: int | tuple[int, ...]) -> Float[Ten
     tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]])
     """
-    norm = torch.linalg.vector_norm(A, dim=dim, keepdim=True)
-    return A / norm.masked_fill(norm == 0, 1)
+    norm2 = A.square().sum(dim, keepdim=True)
+    return A / torch.where(norm2 == 0, 1, norm2).sqrt()
+
+
+def products(X: Float[Tensor, "*V N D"], Y: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V D D"]:
+    """Return XᵀY, the sum over the samples of x_i y_iᵀ; over those of all processes, if they share the batch
+    (`fullrank.distributed.on_shards`).
+
+    >>> products(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[3., 4.],
+            [6., 8.]])
+    """
+    return whole(X.mT @ Y)
 
 
 def gram(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V M M"]:
@@ -40,7 +53,7 @@ def gram(A: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V M M"]:
     >>> gram(torch.ones(1, 5)), gram(torch.ones(5, 1))
     (tensor([[5.]]), tensor([[5.]]))
     """
-    return A.mT @ A if A.shape[-1] <= A.shape[-2] else A @ A.mT
+    return products(A, A) if A.shape[-1] <= A.shape[-2] else A @ A.mT
 
 
 def off_diagonal(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V D D"]:
@@ -63,7 +76,7 @@ def off_diagonal_norm2(X: Float[Tensor, "*V N D"], Y: Float[Tensor, "*V N D"]) -
     tensor(13.)
     """
     if X.shape[-1] <= X.shape[-2]:
-        return off_diagonal(X.mT @ Y).square().sum((-2, -1))
+        return off_diagonal(products(X, Y)).square().sum((-2, -1))
     return ((X @ X.mT) * (Y @ Y.mT)).sum((-2, -1)) - (X * Y).sum(-2).square().sum(-1)
 
 

@@ -68,7 +68,7 @@ class CombinedObjective:
     >>> loss = CombinedObjective("frossl(end=10) + 0.5 byol(start=10)", OBJECTIVES)
     >>> Z = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).expand(2, 4, 2)
     >>> loss(Z, Z, -Z, epoch=15.0)
-    {'frossl variance': tensor(0.), 'frossl invariance': tensor(0.), 'byol prediction': tensor(2.)}
+    {'frossl variance': tensor(0.), 'frossl invariance': tensor(0.), 'byol prediction': tensor(4.)}
     """
 
     def __init__(self, text: str, objectives: Mapping[str, Callable[..., Terms]]) -> None:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import logdet
+from fullrank.objectives.algebra import logdet, products
 from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
@@ -25,7 +25,7 @@ def corinfomax_moments(
     """
     mu = forgetting * mu + (1 - forgetting) * Z.mean(1)
     A = Z - mu[:, None]
-    return forgetting * R + (1 - forgetting) / Z.shape[1] * A.mT @ A, mu
+    return forgetting * R + (1 - forgetting) / Z.shape[1] * products(A, A), mu
 
 
 def identities(V: int, D: int, _: int) -> Float[Tensor, "V D D"]:

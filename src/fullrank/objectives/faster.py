@@ -97,7 +97,7 @@ class ClosedForm(torch.autograd.Function):
 
 def plain(*tensors: Tensor) -> bool:
     """Return whether a closed form applies: float32 or float64, no autocast, no transform of `torch.func`, no forward
-    mode.
+    mode, no subclass of Tensor.
 
     >>> plain(torch.ones(2)), plain(torch.ones(2, dtype=torch.bfloat16))
     (True, False)
@@ -107,7 +107,7 @@ def plain(*tensors: Tensor) -> bool:
     if autocast or _transformed():
         return False
     floats = (torch.float32, torch.float64)
-    return all(t.dtype in floats and forward_ad.unpack_dual(t).tangent is None for t in tensors)
+    return all(type(t) is Tensor and t.dtype in floats and forward_ad.unpack_dual(t).tangent is None for t in tensors)
 
 
 def _transformed() -> bool:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import pair_cosines, unit
+from fullrank.objectives.algebra import pair_cosines, products, unit
 from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
 
@@ -21,8 +21,8 @@ def tico_covariance(
     tensor([[0.2500, 0.0000],
             [0.0000, 0.2500]])
     """
-    U = unit(Z, dim=-1).flatten(0, 1)
-    return forgetting * C + (1 - forgetting) / len(U) * U.mT @ U
+    U = unit(Z, dim=-1)
+    return forgetting * C + (1 - forgetting) * products(U, U).sum(0) / (Z.shape[0] * Z.shape[1])
 
 
 @stateful(ObjectiveState({"C": ("D D", torch.zeros)}, tico_covariance))

@@ -7,11 +7,15 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.distributed import gather, require_equal_shapes
+from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
 from fullrank.errors import UserError
-from fullrank.objectives import total
+from fullrank.objectives import is_of_sums, total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
+
+# N · D² from which processes share the work of an objective of sums. Its small operations take some 20 ms more then,
+# the time in which a current GPU computes the objective of so many numbers by itself.
+SHARE_FROM = 2**36
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,9 @@ def fit(
 ) -> Iterator[Step]:
     """Take one optimizer step per batch, and yield its results.
 
-    Each process embeds its share of the batch. The embeddings are gathered with gradient and the objective is computed
-    once, on the whole batch, so that loss and gradient do not depend on the number of processes.
+    Each process embeds its share of the batch. The embeddings are gathered with gradient, and each process computes the
+    objective of the whole batch; in large batches, processes share the work of an objective of D × D sums
+    (`shares_work`). Loss and gradient do not depend on the number of processes.
 
     Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last
     step; gradients that the caller adds are discarded.
@@ -102,9 +107,11 @@ def fit(
             method.train()
         local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
         require_equal_shapes(*local.values(), labels)
-        embeddings = {name: gather(local[name], checked=True) for name in unwrapped.input_names}
         labels = gather(labels, dim=0, checked=True)
-        terms = unwrapped.terms(embeddings | {"labels": labels})
+        inputs = {name: local[name] for name in unwrapped.input_names}
+        shared = shares_work(unwrapped.objective, local["Z"])
+        embeddings = {name: gather(Z.detach() if shared else Z, checked=True) for name, Z in inputs.items()}
+        terms = on_shards(unwrapped.terms, inputs) if shared else unwrapped.terms(embeddings | {"labels": labels})
         names = names or list(terms)
         if list(terms) != names:
             other = f"the objective returns {', '.join(terms)} in step {index + 1}, but {', '.join(names)} before"
@@ -125,3 +132,11 @@ def fit(
             embeddings={"Z": whole["Z"]} | embeddings,
             labels=labels,
         )
+
+
+def shares_work(objective: Callable[..., Any], Z: Float[Tensor, "V n D"]) -> bool:
+    """Return whether the processes compute an objective together, by sums over their parts of the batch, instead of
+    each by itself: it is of sums, and N ≥ 2D and N · D² ≥ `SHARE_FROM` for the N samples of W > 1 processes.
+    """
+    N, D = Z.shape[1] * world_size(), Z.shape[2]
+    return world_size() > 1 and N >= 2 * D and N * D**2 >= SHARE_FROM and is_of_sums(objective)
