@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank.images import Reading, open_images
+from fullrank.images.labels import folder_labels
 
 
 def names(images):
@@ -105,3 +106,10 @@ def test_names_need_not_be_unicode(write):
     images = open_images(folder)["all"]
     assert images.open(0).size == (8, 6)
     assert os.fsencode(images.name(0)) == b"\xff.png"
+
+
+def test_the_classes_of_many_files_are_found_in_a_pass():
+    files = [f"class{i % 1000}/{i}.jpg" for i in range(400_000)]  # a second; a pass for each file would take an hour
+    labelled = folder_labels(files, [None] * len(files), "auto")
+    assert len(labelled.classes) == 1000
+    assert (labelled.labels >= 0).all()

@@ -123,7 +123,8 @@ def folder_labels(files: Sequence[str], splits: Sequence[str | None], labels: La
     """
     tops = [top_folder(file) for file in files]
     trains = [(split or "").lower() in TRAIN for split in splits]
-    found = sorted({top for top, train in zip(tops, trains, strict=True) if top and (train or not any(trains))})
+    everywhere = not any(trains)
+    found = sorted({top for top, train in zip(tops, trains, strict=True) if top and (train or everywhere)})
     if len(found) < 2 or labels == "none":
         return unlabelled(len(files))
     if labels == "auto" and not any(splits) and (reason := why_no_classes(files)):
