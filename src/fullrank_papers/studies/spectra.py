@@ -12,12 +12,31 @@ from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.plot_style import MATPLOTLIB_STYLE, label_ends, subplots
 
 FIGURE = Path("docs/figures/spectra.svg")
-HYPER = {"directclr": {"d0": 16}, "directclr_paper": {"d0": 16}}
+HALF, FEW = {"d0": 16}, {"slices": 64}
+HYPER = {"directclr": HALF, "directclr_paper": HALF, "lejepa": FEW, "visreg": FEW, "rdmreg": FEW}
 FAMILIES = {
     "compare samples": ("simclr", "moco", "swav", "spectral_contrastive", "directclr", "directclr_paper"),
-    "predict": ("simsiam", "byol", "dino"),
-    "compare dimensions": ("frossl", "vicreg", "barlow_twins", "wmse", "corinfomax", "corinfomax_batch", "tico"),
-    "kernels and entropies": ("ssl_hsic", "ivne", "simmer"),
+    "predict": ("simsiam", "byol", "dino", "moco_v3"),
+    "compare dimensions": (
+        "frossl",
+        "vicreg",
+        "vibcreg",
+        "barlow_twins",
+        "wmse",
+        "corinfomax",
+        "corinfomax_batch",
+        "tico",
+    ),
+    "kernels and entropies": ("ssl_hsic", "ivne", "simmer", "lejepa", "visreg", "rdmreg", "mmcr", "emp_ssl"),
+}
+NEWER = {
+    "moco_v3": "MoCo v3",
+    "vibcreg": "VIbCReg",
+    "lejepa": "LeJEPA",
+    "visreg": "VISReg",
+    "rdmreg": "Rectified LpJEPA",
+    "mmcr": "MMCR",
+    "emp_ssl": "EMP-SSL",
 }
 
 
@@ -46,11 +65,11 @@ def draw(rows: dict[str, Any]) -> None:
         for k, name in enumerate(names):
             end = rows[name]["eigenvalues"]["end"]
             style = {
-                "marker": "osD^v<>"[k],
+                "marker": "osD^v<>p"[k],
                 "markersize": 3,
                 "linewidth": 1,
                 "color": f"C{k}",
-                "label": CONTENDERS[name].label,
+                "label": NEWER.get(name) or CONTENDERS[name].label,
             }
             axis.semilogy(range(1, len(end) + 1), relative(end), **style)
         start = rows["frossl"]["eigenvalues"]["start"]
