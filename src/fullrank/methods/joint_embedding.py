@@ -1,6 +1,6 @@
 """Joint embedding methods, in which every view passes through a backbone, a projector and a head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -98,7 +98,7 @@ class QueuedJointEmbedding(JointEmbedding):
         with torch.no_grad():
             return (torch.stack([self.head(rows) for rows in self.queue]),)
 
-    def after_step(self, step: int, embeddings: Mapping[str, Tensor]) -> None:
+    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Put the embeddings of the batch before those of the queue."""
         super().after_step(step, embeddings)
         self.queue.copy_(swav_queue(at_least_float32(embeddings["Z"]), self.queue))

@@ -190,7 +190,7 @@ class Method(nn.Module):
             if isinstance(module, StepModule):
                 module.before_step(step, self.training_length)
 
-    def after_step(self, step: int, embeddings: Mapping[str, Tensor]) -> None:
+    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Update everything that is not trained by gradient. A hook; the default updates the state.
 
         Args:

@@ -3,7 +3,6 @@ gradient.
 """
 
 import math
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -127,7 +126,7 @@ class TeacherStudent(Method):
         student = torch.stack([self.head(z) for z in Z])
         return {"R": torch.stack(representations[:full]), "Z": Z, self.student_name: student, self.teacher_name: T}
 
-    def after_step(self, step: int, embeddings: Mapping[str, Tensor]) -> None:
+    def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Update the teacher, then the state."""
         if self.teacher is not None and self.momentum is not None:
             momentum = cosine_momentum(step, self.training_length.total, *self.momentum)

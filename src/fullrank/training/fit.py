@@ -1,6 +1,6 @@
 """The training loop as a generator: it yields after each optimizer step, so the caller can measure between steps."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,54 +22,21 @@ SHARE_FROM = 2**36
 class Step:
     """Results of one optimizer step. The tensors are detached, stay on the device, and cover the whole batch.
 
-    Embeddings are gathered when they are first read, so all processes read the same ones in the same order.
-
     Attributes:
         step: Number of steps so far, including this one.
         terms: The objective's weighted terms; their sum is the loss.
         lr: Learning rate of this step.
-        embeddings: R (V_0, N, D_b), the representations of the full-size views; Z (V, N, D), the projector's output;
-            and the other inputs of the objective.
+        R: Representations (V_0, N, D_b) of the full-size views.
+        embeddings: Z (V, N, D), the projector's output, and the other inputs of the objective.
         labels: Labels (N,) of the batch; −1 means no label.
     """
 
     step: int
     terms: dict[str, Float[Tensor, ""]]
     lr: float
-    embeddings: Mapping[str, Tensor]
+    R: Float[Tensor, "_ N _"]
+    embeddings: dict[str, Tensor]
     labels: Int64[Tensor, " N"]
-
-    @property
-    def R(self) -> Float[Tensor, "_ N _"]:
-        """The representations (V_0, N, D_b)."""
-        return self.embeddings["R"]
-
-
-class Gathered(Mapping[str, Tensor]):
-    """Embeddings of the whole batch, without gradient, each gathered from the processes when it is first read.
-
-    Args:
-        local: the embeddings of this process.
-        known: those that are gathered already.
-
-    >>> Gathered({"R": torch.ones(2, 8, 5), "Z": torch.ones(2, 8, 4)}, {})["Z"].shape
-    torch.Size([2, 8, 4])
-    """
-
-    def __init__(self, local: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
-        self._local = {name: Z.detach() for name, Z in local.items()}
-        self._whole = {name: Z.detach() for name, Z in known.items()}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self._whole:
-            self._whole[name] = gather(self._local[name], checked=True)
-        return self._whole[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._local)
-
-    def __len__(self) -> int:
-        return len(self._local)
 
 
 def fit(
@@ -142,13 +109,9 @@ def fit(
         require_equal_shapes(*local.values(), labels)
         labels = gather(labels, dim=0, checked=True)
         inputs = {name: local[name] for name in unwrapped.input_names}
-        if shares_work(unwrapped.objective, local["Z"]):
-            embeddings = Gathered(local, {})
-            terms = on_shards(unwrapped.terms, inputs)
-        else:
-            whole = {name: gather(Z, checked=True) for name, Z in inputs.items()}
-            embeddings = Gathered(local, whole)
-            terms = unwrapped.terms(whole | {"labels": labels})
+        shared = shares_work(unwrapped.objective, local["Z"])
+        embeddings = {name: gather(Z.detach() if shared else Z, checked=True) for name, Z in inputs.items()}
+        terms = on_shards(unwrapped.terms, inputs) if shared else unwrapped.terms(embeddings | {"labels": labels})
         names = names or list(terms)
         if list(terms) != names:
             other = f"the objective returns {', '.join(terms)} in step {index + 1}, but {', '.join(names)} before"
@@ -158,12 +121,15 @@ def fit(
         if clip_norm:  # after the processes have averaged their gradients
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         optimizer.step()
-        unwrapped.after_step(index, embeddings)
+        embeddings = {name: Z.detach() for name, Z in embeddings.items()}
+        whole = embeddings | {n: gather(local[n].detach(), checked=True) for n in ("R", "Z") if n not in embeddings}
+        unwrapped.after_step(index, whole)
         yield Step(
             step=index + 1,
             terms={name: term.detach() for name, term in terms.items()},
             lr=lr,
-            embeddings=embeddings,
+            R=whole["R"],
+            embeddings={"Z": whole["Z"]} | embeddings,
             labels=labels,
         )
 
