@@ -86,8 +86,9 @@ def on_shards(
     """Return `function` of the tensors of all processes, of which each process keeps its part along axis 1.
 
     The function gets a `DTensor` for each tensor. It computes a sum over the samples as the sum over the processes of
-    their parts, so that an objective of D × D sums exchanges these instead of N × D embeddings, and each of W processes
-    computes a W-th. Other tensors in it are the same on every process. Values and gradient are those of `gather`.
+    their parts, so that the forward pass of an objective of D × D sums exchanges these instead of N × D embeddings, and
+    each of W processes computes a W-th. The backward pass of a mean scatters N × D numbers. Other tensors in it are the
+    same on every process. Values and gradient are those of `gather`.
 
     >>> on_shards(lambda tensors: {"sum": tensors["Z"].sum()}, {"Z": torch.ones(2, 4, 3)})
     {'sum': tensor(24.)}
@@ -97,12 +98,12 @@ def on_shards(
     from torch.distributed.tensor import DeviceMesh, DTensor, Shard  # a second
     from torch.distributed.tensor.experimental import implicit_replication
 
-    shards = {}
+    shards, device = {}, next(iter(tensors.values())).device
+    mesh = DeviceMesh.from_group(dist.distributed_c10d._get_default_group(), device.type)
     for name, Z in tensors.items():
         part = Z.view_as(Z)  # a tensor of its own, for the hook
         if Z.requires_grad:
             part.register_hook(lambda gradient: gradient * world_size())  # DistributedDataParallel divides by it
-        mesh = DeviceMesh.from_group(dist.distributed_c10d._get_default_group(), Z.device.type)
         shards[name] = DTensor.from_local(part, mesh, [Shard(1)], run_check=False)
     with implicit_replication():
         return {name: whole(x) for name, x in function(shards).items()}

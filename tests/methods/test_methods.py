@@ -160,6 +160,7 @@ def test_the_temperature_of_dinos_teacher_rises_over_its_warm_up():
 def test_a_sum_has_one_kind_of_networks(name):
     with pytest.raises(UserError, match="need different networks"):
         methods.method_builder(name, find_objective(name))
+    assert methods.method_builder("", find_objective("byol + moco_v3")).__name__ == "build_byol"
 
 
 def test_each_view_can_have_a_separate_encoder(fabric):

@@ -126,6 +126,9 @@ def test_a_sum_of_objectives_with_a_state_is_a_loss():
     loss = criterion(Z=views, Q=views, K=keys)
     torch.testing.assert_close(loss, Loss("frossl")(views) + moco(views, keys) / 2)
     assert torch.equal(criterion.state.queue, moco.state.queue)
+    tico, both = Loss("tico", D=D, forgetting=0.5), Loss("frossl + tico(forgetting=0.5)", D=D)
+    tico(views, keys), both(Z=views, T=keys)
+    assert torch.equal(tico.state.C, both.state.C)
 
 
 def test_half_precision_is_computed_in_float32():

@@ -47,6 +47,18 @@ def test_random_numbers_and_optional_tensors_reach_their_summand(rng):
     assert swav(Z, Z, queue)["swav prediction"] == find_objective("swav")(Z, queue)["prediction"]
 
 
+def test_a_scheduled_hyperparameter_reaches_its_summand_and_no_other_keyword_is_taken(rng):
+    Z, S, T = torch.randn(3, 2, 12, 5, generator=rng)
+    objective, dino, c = find_objective("frossl + dino"), find_objective("dino"), torch.zeros(5)
+    found = objective(Z, S, T, c, teacher_temperature=0.5)
+    expected = dino(S, T, c, teacher_temperature=0.5)
+    assert {f"dino {name}": value for name, value in expected.items()}.items() <= found.items()
+    with pytest.raises(UserError, match="got temperature_, expected Z, S, T, c"):
+        objective(Z, S, T, c, temperature_=1.0)
+    with pytest.raises(UserError, match="got 5 tensors"):
+        objective(Z, S, T, c, Z)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -61,6 +73,9 @@ def test_random_numbers_and_optional_tensors_reach_their_summand(rng):
         ("frossl(invariance='high') + byol", "frossl.invariance"),
         ("frossl + 2 frossl", "twice"),
         ("moco + dino", "at most one"),
+        ("frossl(start=1) + byol(start=1)", "no objective counts in epoch 0"),
+        ("frossl(end=1) + byol(start=3)", "no objective counts in epoch 1"),
+        ("2 spectral_contrastive", "leave it out"),
         ("frossl + corinfomax", "leave it out"),
     ],
 )

@@ -320,11 +320,11 @@ def combined_builder(combined: CombinedObjective) -> Builder:
     Raises:
         UserError: two summands need different networks.
     """
-    special = [each for each in combined.summands if METHODS[each.name] is not build_siamese]
+    special = {METHODS[each.name]: each for each in combined.summands if METHODS[each.name] is not build_siamese}
     if len(special) > 1:
-        names = " and ".join(each.name for each in special)
+        names = " and ".join(each.name for each in special.values())
         raise UserError(f"objective '{combined.__name__}': {names} need different networks; leave one out")
-    main = (special or combined.summands)[0]
+    main = next(iter(special.values()), combined.summands[0])
 
     @wraps(METHODS[main.name])
     def build(make_encoder: MakeEncoder, objective: Objective, views: int, **options: Any) -> Method:

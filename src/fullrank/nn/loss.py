@@ -64,7 +64,9 @@ class Loss(nn.Module):
             named = named.func
         self.name = getattr(named, "__name__", "objective")
         if takes(function, EPOCH):
-            raise UserError(f"{self.name} depends on the epoch, which Loss does not know; leave out start and end")
+            raise UserError(
+                f"{self.name} depends on the epoch, which Loss does not know; leave out start and end, or `epoch`"
+            )
         state, hyper = find_state(function), hyperparameters(function)
         axes = {axis for names, _ in state.tensors.values() for axis in names.split()} if state else set()
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
@@ -78,7 +80,8 @@ class Loss(nn.Module):
         self.hyper = {name: value for name, value in settings.items() if name in hyper}
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
         sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
-        self.state = StateBuffers(state, self.objective, **sizes) if state else None
+        owner = getattr(function, "owner", None) or self.objective  # of a sum, the objective that has the state
+        self.state = StateBuffers(state, owner, **sizes) if state else None
         self.before = BEFORE[self.name]() if self.name in BEFORE else nn.Identity()
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
         self.terms: dict[str, Tensor] = {}

@@ -52,6 +52,7 @@ class CombinedObjective:
 
     Attributes:
         summands: The objectives of the sum.
+        owner: The objective of the state, with its hyperparameters; None without a state.
 
     Args:
         text: summands joined by `+`. A summand is the name of an objective, with a weight before it, and with
@@ -61,7 +62,7 @@ class CombinedObjective:
 
     Raises:
         UserError: the text has another form, an objective or a hyperparameter is unknown, an objective occurs twice,
-            several have a state, or one is of `ALONE`.
+            several have a state, one is of `ALONE`, or none counts in some epoch.
 
     >>> import torch
     >>> from fullrank.objectives import OBJECTIVES
@@ -75,14 +76,18 @@ class CombinedObjective:
         self.__name__ = text
         self.summands = tuple(_summands(text, objectives))
         names = [summand.name for summand in self.summands]
-        states = [state for name in names if (state := getattr(objectives[name], "state", None))]
+        owners = [summand.objective for summand in self.summands if hasattr(summand.objective.func, "state")]
         if len({*names}) < len(names):
             raise UserError(f"objective '{text}' has an objective twice; give each once, with one weight")
-        if len(states) > 1:
-            raise UserError(f"objective '{text}' has {len(states)} objectives with a state; give at most one of them")
-        if len(names) > 1 and (alone := [name for name in names if name in ALONE]):
+        if len(owners) > 1:
+            raise UserError(f"objective '{text}' has {len(owners)} objectives with a state; give at most one of them")
+        if alone := [name for name in names if name in ALONE]:
             raise UserError(f"{alone[0]} limits or normalises the embeddings and cannot be in a sum; leave it out")
-        self.state = states[0] if states else None
+        for epoch in [0.0, *(summand.end for summand in self.summands if summand.end < math.inf)]:
+            if not any(summand.start <= epoch < summand.end for summand in self.summands):
+                raise UserError(f"objective '{text}': no objective counts in epoch {epoch:g}; change start or end")
+        self.owner = owners[0] if owners else None
+        self.state = getattr(self.owner.func, "state") if self.owner else None  # noqa: B009
         parameters: dict[str, inspect.Parameter] = {}
         for name, parameter in (pair for summand in self.summands for pair in summand.arguments().items()):
             exact = str(getattr(parameter.annotation, "dim_str", "")).startswith("2")  # exactly two views
@@ -91,10 +96,14 @@ class CombinedObjective:
             parameters[EPOCH] = inspect.Parameter(EPOCH, inspect.Parameter.KEYWORD_ONLY)
         order = sorted(parameters.values(), key=lambda p: (p.kind, p.default is None))  # optional tensors last
         self.__signature__ = inspect.Signature(order)
-        self._uses = [(summand, tuple(summand.arguments())) for summand in self.summands]
+        self._uses = [(summand, tuple(inspect.signature(summand.objective).parameters)) for summand in self.summands]
+        self._known = {EPOCH, *(name for _, names in self._uses for name in names)}
         self._tensors = [p.name for p in order if p.kind is not p.KEYWORD_ONLY]
 
     def __call__(self, *tensors: Tensor, **keywords: Any) -> Terms:
+        if len(tensors) > len(self._tensors) or (unknown := keywords.keys() - self._known):
+            received = f"{len(tensors)} tensors" if len(tensors) > len(self._tensors) else ", ".join(unknown)
+            raise UserError(f"{self.__name__} got {received}, expected {', '.join(self._tensors)}")
         given = dict(zip(self._tensors, tensors, strict=False)) | keywords
         epoch, terms = given.get(EPOCH, 0.0), {}
         for summand, names in self._uses:
@@ -136,5 +145,6 @@ def _part(node: ast.expr, weight: float = 1.0) -> tuple[str, float, dict[str, An
             return name, weight, {}, {}
         case ast.Call(ast.Name(name), [], keywords):
             given = {str(each.arg): ast.literal_eval(each.value) for each in keywords}
-            return name, weight, given, {key: float(given.pop(key)) for key in ("start", "end") if key in given}
+            epochs = {key: float(given.pop(key)) for key in ("start", "end") if key in given}
+            return name, weight, given, epochs
     raise ValueError(node)

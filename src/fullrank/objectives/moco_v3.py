@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.objectives.algebra import pair_cosines, unit, view_pairs
+from fullrank.objectives.algebra import pair_products, unit, view_pairs
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
@@ -18,7 +18,7 @@ def moco_v3(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"], *, temperatu
         t_wj/temperature) )
 
     which splits exactly into alignment, − 4 mean p_vi · t_wi, and uniformity, 4 temperature times the mean logarithm of
-    the denominator. With two views it is the sum of the two directions. The cost and the memory are V²·N²·D and N².
+    the denominator. With two views it is the sum of the two directions. The cost is V²·N²·D, and the memory V²·N².
 
     Args:
         P: predictions of the student from V ≥ 2 views of N samples.
@@ -38,6 +38,6 @@ def moco_v3(P: Float[Tensor, "V N D"], T: Float[Tensor, "V_T N D"], *, temperatu
     U, K = unit(P, dim=-1), unit(T.detach(), dim=-1)
     denominators = [(U[v] @ K[w].mT / temperature).logsumexp(-1).mean() for v, w in view_pairs(len(P), len(T))]
     return {
-        "alignment": -4 * pair_cosines(P, T.detach()).mean(),
+        "alignment": -4 * pair_products(U, K).mean(),
         "uniformity": 4 * temperature * torch.stack(denominators).mean(),
     }

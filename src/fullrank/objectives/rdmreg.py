@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.errors import pick
 from fullrank.objectives.algebra import random_directions
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
@@ -57,7 +58,7 @@ def rdmreg(
     V, _, D = Z.shape
     Y = Z.relu()
     directions = random_directions(D, slices, generator)
-    noise = {1: lambda: laplace(*Z.shape, generator=generator), 2: lambda: normal(*Z.shape, generator=generator)}[p]()
+    noise = pick(str(p), {"1": laplace, "2": normal}, "p")(*Z.shape, generator=generator)
     targets = (shift + noise).relu().to(Z) @ directions.to(Z)
     distances = ((Y @ directions.to(Z)).sort(1).values - targets.sort(1).values).square()
     return {

@@ -12,7 +12,7 @@ from fullrank.objectives.algebra import centered, random_directions
 from fullrank.objectives.signature import checks_shapes
 from fullrank.objectives.terms import Terms
 
-# Added to the standard deviations that the shape term divides by (the authors' code).
+# Added to the standard deviations that the shape term divides by, as in lightly; the authors' code clips at 1e-6.
 EPSILON = 1e-4
 
 
@@ -47,7 +47,8 @@ def visreg(
     Returns:
         The terms "invariance", "center", "scale" and "shape".
 
-    Source: Wu et al. 2026, VISReg: Variance-Invariance-Sketching Regularization for JEPA Training, eq. 1 to 8.
+    Source: Wu et al. 2026, VISReg: Variance-Invariance-Sketching Regularization for JEPA Training, eq. 1
+    to 8, with the mean of all views in place of that of the full-size views.
 
     >>> Z = torch.zeros(2, 4, 3)
     >>> {name: round(term.item(), 4) for name, term in visreg(Z, trade_off=1.0).items()}

@@ -202,7 +202,7 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
     elif projector.absent and tensor_names(find_objective(recipe.objective)) == ("R",):
         projector = replace(projector, widths=ProjectorConfig().widths)
     for name, largest in MAX_EMBEDDING_DIMENSIONS.items():
-        if projector.widths and name in re.findall(r"\w+", objective):  # also in a sum
+        if projector.widths and ":" not in objective and name in re.findall(r"\w+", objective):  # also in a sum
             *hidden, D = projector.widths
             projector = replace(projector, widths=(*hidden, min(D, largest)))
     if objective != recipe.objective:
