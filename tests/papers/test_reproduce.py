@@ -17,7 +17,7 @@ from fullrank.recipes import DataConfig, with_objective
 from fullrank.sweep import Cell, EvaluationPlan, Jobs, Row, identify
 from fullrank_papers import cli
 from fullrank_papers.figures import FIGURES, CampaignRuns, Result, load_committed, load_figure, reproduce
-from fullrank_papers.figures.figure import summarize_claims, verdict
+from fullrank_papers.figures.figure import verdict
 from fullrank_papers.figures.result import round_numbers
 from fullrank_papers.plot_style import to_svg
 
@@ -125,7 +125,7 @@ def test_every_committed_result_matches_its_figure_and_draws():
         assert (result.name, result.size) == (name, size)
         expected = json.loads(json.dumps(asdict(load_figure(name).SIZES[size])))
         assert comparable(result.settings) == comparable(expected), f"{name} was computed with other settings"
-        assert "claims" in summarize_claims(result.claims), f"{name} tests no claim of its paper"
+        assert result.claims
         assert result.environment["commit"]
         assert result.draw().axes
 

@@ -29,6 +29,7 @@ REFUTED = {
 """Claims that the rows refute; all others of these figures hold. Clocks decide those of `TIMED`."""
 INCONCLUSIVE = (
     "frossl/fig3",
+    "frossl/sharpness",
     "directclr/fig2",
     "directclr/table1",
     "directclr/table2",
@@ -89,6 +90,7 @@ CHANGES = [
     ("frossl/logarithms", "network", ("network", 2, "ratio"), lambda x: 0.5 * x),
     ("frossl/logarithms", "fewer", ("network", 3, "ratio"), lambda x: 1.0),
     ("frossl/balance", "rule: frossl", ("runs", 2, "share"), lambda x: 100 * x),
+    ("frossl/sharpness", "edge", ("runs", 3, "λ_max", -1), lambda x: 10 * x),
     ("frossl/fig2", "corrected", ("frossl", "predicted_eigenvalues"), lambda x: x[::-1]),
 ]
 

@@ -9,6 +9,7 @@ rule is right, the curves of all N and D coincide over weight / balanced weight.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import fmean as mean
 from typing import Any
@@ -18,9 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.objectives import OBJECTIVES, total
+from fullrank.objectives import OBJECTIVES
+from fullrank_papers.figures import networks
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.networks import adam, draw_batches, relu_network
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.balance import balanced
@@ -89,23 +92,13 @@ def train(
     crops: Float[Tensor, "K 2 n M"], objective: str, weights: dict[str, float], *, N: int, D: int, size: Size, seed: int
 ) -> float:
     """Train on three quarters of the images, and return `share_between` of the embeddings of the others."""
-    train, test = crops[:, :, : 3 * crops.shape[2] // 4], crops[:, :, 3 * crops.shape[2] // 4 :]
-    loss, generator = OBJECTIVES[objective], torch.Generator().manual_seed(seed)
+    learned, test = crops[:, :, : 3 * crops.shape[2] // 4], crops[:, :, 3 * crops.shape[2] // 4 :]
+    batches = draw_batches(learned, size=N, steps=size.steps, generator=torch.Generator().manual_seed(seed))
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        layers = [nn.Linear(crops.shape[3], size.hidden), nn.Linear(size.hidden, size.hidden)]
-        hidden = [x for layer in layers for x in (layer, nn.BatchNorm1d(size.hidden), nn.ReLU())]
-        network = nn.Sequential(*hidden, nn.Linear(size.hidden, D, bias=False))
-    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, size.steps)
-    for _ in range(size.steps):
-        pair = int(torch.randint(len(train), (), generator=generator))
-        views = train[pair][:, torch.randint(train.shape[2], (N,), generator=generator)]
-        value = total(loss(torch.stack([network(view) for view in views]), **weights))
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        schedule.step()
+        network = relu_network(crops.shape[3], hidden=size.hidden, outputs=D)
+    for _ in networks.train(network, partial(OBJECTIVES[objective], **weights), batches, *adam(network, size.steps)):
+        pass
     network.eval()
     with torch.no_grad():
         Z = torch.stack([network(view) for view in test[0]])

@@ -10,16 +10,19 @@ is the linear network of the theory on the features before it: their canonical c
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import fmean as mean
 
 import torch
 from torch import Tensor, nn
 
-from fullrank.objectives import frossl, total
+from fullrank.objectives import frossl
 from fullrank.spectrum.functional import participation_ratio
+from fullrank_papers.figures import networks
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import fig2
+from fullrank_papers.figures.networks import adam, relu_network
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, subplots
 from fullrank_papers.theory import two_view
@@ -103,28 +106,21 @@ def train(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows
     D, loss, curve = size.outputs, make_loss(weight, log=log, dimensions=size.outputs), []
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        layers = [nn.Linear(X.shape[1], size.hidden), nn.Linear(size.hidden, size.hidden)]
-        hidden = nn.Sequential(*(x for layer in layers for x in (layer, nn.BatchNorm1d(size.hidden), nn.ReLU())))
-        last = nn.Linear(size.hidden, D, bias=False)
-        optimizer = torch.optim.Adam([*hidden.parameters(), *last.parameters()], lr=2e-3)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, size.steps)
-        for step in range(size.steps):
-            crops = random_crops(X[torch.randint(len(X), (size.batch,))], area=AREA, seed=size.steps * seed + step)
-            Z = torch.stack([last(hidden(view.float())) for view in crops])
+        network = relu_network(X.shape[1], hidden=size.hidden, outputs=D)
+        batches = (
+            random_crops(X[torch.randint(len(X), (size.batch,))], area=AREA, seed=size.steps * seed + step).float()
+            for step in range(size.steps)
+        )
+        criterion = partial(frossl, invariance=loss.weight * size.batch, variance=loss.variance, log=log)
+        for step, (Z, _) in enumerate(networks.train(network, criterion, batches, *adam(network, size.steps))):
             if step % max(size.steps // POINTS, 1) == 0:
-                curve.append([step, measured_ratio(Z.detach()[0])])
-            invariance = loss.weight * size.batch
-            value = total(frossl(Z, invariance=invariance, variance=loss.variance, log=log))
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            schedule.step()
-    hidden.eval()
+                curve.append([step, measured_ratio(Z[0])])
+    network.eval()
     with torch.no_grad():
         crops = torch.cat([random_crops(X, area=AREA, seed=-1 - k) for k in range(4)], 1)
-        H = torch.stack([hidden(view.float()) for view in crops]).double()
+        H = torch.stack([network[:-1](view.float()) for view in crops]).double()
         G = two_view.moments(H - H.mean(1, keepdim=True))
-        ratio = measured_ratio(H[0] @ last.weight.double().mT)
+        ratio = measured_ratio(network(crops[0].float()).double())
         predicted = optimal_spectrum(loss, correlations(G, tolerance=1e-6)[0], dimensions=D)
     return {"ratio": ratio, "predicted_ratio": participation_ratio(predicted).item(), "curve": curve}
 

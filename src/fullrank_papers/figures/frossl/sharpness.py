@@ -1,0 +1,223 @@
+"""Is fast just sharp? The learning rate that suits each objective beside its sharpness, in networks with ReLUs that
+learn from crops by gradient descent without momentum.
+
+The linear theory gives FroSSL half the steps of Barlow Twins at equal learning rate, and 1.5 times as many at an equal
+share of the stability limit (stepwise/steps). Here the share is rate · λ_max/2, with λ_max the largest eigenvalue of
+the Hessian of the loss at the start. If an objective learns faster only because its loss is steeper, its lead at equal
+rate goes at equal share. λ_max is measured along training too.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import fmean as mean
+from statistics import pstdev
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from fullrank.evaluation import knn
+from fullrank.objectives import OBJECTIVES, total
+from fullrank_papers.figures import networks
+from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
+from fullrank_papers.figures.frossl.balance import WEIGHTS
+from fullrank_papers.figures.networks import draw_batches, relu_network
+from fullrank_papers.figures.pixels import load_pixels, random_crops
+from fullrank_papers.plot_style import subplots
+from fullrank_papers.theory.balance import balanced
+from fullrank_papers.theory.sharpness import sharpness
+
+LABELS = {
+    "frossl": "FroSSL",
+    "barlow_twins": "Barlow Twins",
+    "vicreg": "VICReg",
+    "simclr": "SimCLR",
+    "ivne": "I-VNE+",
+    "wmse": "W-MSE",
+    "corinfomax_batch": "CorInfoMax (batch)",
+    "spectral_contrastive": "spectral contrastive",
+    "ssl_hsic": "SSL-HSIC",
+    "mmcr": "MMCR",
+    "emp_ssl": "EMP-SSL",
+}
+AREA = 0.5
+DRAWS = 8  # pairs of crops of each image
+POINTS = 30  # of the accuracy over training
+EARLY = 5  # the first of these points
+MEASURED = 6  # points between two measurements of λ_max
+EDGE = (0.5, 2.0)  # rate · λ_max/2 at the edge of stability
+
+
+@dataclass(frozen=True)
+class Size:
+    """Data, sizes and training of the networks."""
+
+    images: int
+    side: int  # larger images are resized to this number of pixels per side
+    rates: tuple[float, ...]
+    hidden: int
+    outputs: int
+    batch: int
+    steps: int = 600
+    seeds: int = 1
+    objectives: tuple[str, ...] = tuple(LABELS)
+
+
+def compute(size: Size, *, data: str | None, seed: int) -> Rows:
+    X, labels = load_pixels(data, size.images, seed=seed, side=size.side)
+    learned = X[: 3 * len(X) // 4]
+    crops = torch.stack([random_crops(learned, area=AREA, seed=seed + k) for k in range(DRAWS)]).float()
+    runs = []
+    for objective, rate, run in product(size.objectives, size.rates, range(size.seeds)):
+        points = list(train(crops, X.float(), labels, objective, rate, size=size, seed=seed + run))
+        accuracy = [each for each, _ in points] + [None] * (POINTS + 1 - len(points))  # None: it has diverged
+        curvature = [each for _, each in points if each is not None]
+        runs.append(
+            {"objective": objective, "rate": rate, "seed": seed + run, "accuracy": accuracy, "λ_max": curvature}
+        )
+    return {"runs": runs}
+
+
+def train(
+    crops: Float[Tensor, "K 2 n M"],
+    X: Float[Tensor, "m M"],
+    labels: Int64[Tensor, " m"],
+    objective: str,
+    rate: float,
+    *,
+    size: Size,
+    seed: int,
+) -> Iterator[tuple[float, float | None]]:
+    """Yield, until the weights are not finite, the accuracy in % of kNN on the embeddings of images that are not
+    learned, and λ_max at some of the points.
+    """
+    hyper = balanced(objective, 2, size.batch, size.outputs) if objective in WEIGHTS else {}
+    loss = partial(OBJECTIVES[objective], **hyper)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        network = relu_network(X.shape[1], hidden=size.hidden, outputs=size.outputs)
+    weights, n = list(network.parameters()), crops.shape[2]
+
+    def measure(point: int) -> tuple[float, float | None]:
+        network.eval()
+        with torch.no_grad():
+            Z = network(X)
+        network.train()
+        right = knn(Z[:n], labels[:n], Z[n:]).logits.argmax(1) == labels[n:]
+        batch = (network(view) for view in crops[0, :, : size.batch])
+        curvature = None if point % MEASURED else sharpness(total(loss(torch.stack(list(batch)))), weights)
+        return 100 * right.float().mean().item(), curvature
+
+    yield measure(0)
+    batches = draw_batches(crops, size=size.batch, steps=size.steps, generator=torch.Generator().manual_seed(seed))
+    steps = networks.train(network, loss, batches, torch.optim.SGD(weights, lr=rate))
+    for step, _ in enumerate(steps, start=1):
+        if not all(w.isfinite().all() for w in weights):
+            return
+        if step % (size.steps // POINTS) == 0:
+            yield measure(step * POINTS // size.steps)
+
+
+class Curves(NamedTuple):
+    """What the runs of an objective show: a line for each seed, a column for each rate, NaN where one diverged."""
+
+    rates: np.ndarray
+    limits: np.ndarray  # 2/λ_max at the start, for each seed
+    early: np.ndarray
+    late: np.ndarray
+
+    def best_rate(self) -> float:
+        """Return the rate of the highest late accuracy, a mean over the seeds."""
+        return self.rates[np.nanargmax(self.late.mean(0))]
+
+    def limit(self) -> float:
+        return math.exp(np.log(self.limits).mean())
+
+
+def curves(rows: Rows) -> dict[str, Curves]:
+    found = {}
+    for objective in dict.fromkeys(row["objective"] for row in rows["runs"]):
+        runs = [row for row in rows["runs"] if row["objective"] == objective]
+        rates = list(dict.fromkeys(row["rate"] for row in runs))
+        accuracy = np.array([row["accuracy"] for row in runs], float).reshape(len(rates), -1, POINTS + 1)
+        limits = [2 / row["λ_max"][0] for row in runs if row["rate"] == rates[0]]
+        early, late = (accuracy[..., part].mean(2).T for part in (slice(1, EARLY + 1), slice(-EARLY, None)))
+        found[objective] = Curves(np.array(rates), np.array(limits), early, late)
+    return found
+
+
+def leads(first: Curves, second: Curves, at: str) -> list[float]:
+    """Return, for each seed, how far the first is ahead early, in points: at equal "rate" or at equal "share" of the
+    stability limit, a mean over those at which both learned, or at the "best" rate of each.
+    """
+    if at == "best":
+        return (np.nanmax(first.early, axis=1) - np.nanmax(second.early, axis=1)).tolist()
+    found = []
+    for k, (a, b) in enumerate(zip(first.early, second.early, strict=True)):
+        units = (first.limits[k], second.limits[k]) if at == "share" else (1.0, 1.0)
+        x, y = (np.log(each.rates / unit) for each, unit in zip((first, second), units, strict=True))
+        found.append(np.nanmean(a - np.interp(x, y, b, left=math.nan, right=math.nan)).item())
+    return found
+
+
+def at_the_edge(rows: Rows) -> list[float]:
+    """Return rate · λ_max/2 at the end of the runs whose rate is above the limit at the start, and did not diverge."""
+    found = [(row["rate"] / 2 * row["λ_max"][0], row["rate"] / 2 * row["λ_max"][-1], row) for row in rows["runs"]]
+    return [end for start, end, row in found if start > 1 and row["accuracy"][-1] is not None]
+
+
+def plot(rows: Rows) -> MplFigure:
+    figure, ((by_rate, by_share), (over_time, best)) = subplots(2, 2, width=9.0, height=7.0)
+    for name, found in curves(rows).items():
+        for axis, unit in ((by_rate, 1.0), (by_share, found.limit())):
+            axis.semilogx(found.rates / unit, found.early.mean(0), label=LABELS[name])
+        best.loglog(found.limit(), found.best_rate(), "o", label=LABELS[name])
+        runs = [row for row in rows["runs"] if row["objective"] == name and row["accuracy"][-1] is not None]
+        row = min(runs, key=lambda row: abs(math.log(row["rate"] / (10 * found.limit()))))
+        steps = np.arange(len(row["λ_max"])) / (len(row["λ_max"]) - 1)
+        over_time.semilogy(steps, [row["rate"] / 2 * each for each in row["λ_max"]], label=LABELS[name])
+    by_rate.set(xlabel="learning rate", ylabel="early accuracy in %", title="at equal rate")
+    by_share.set(
+        xlabel="rate · λ_max/2 at the start", ylabel="early accuracy in %", title="at equal share of the limit"
+    )
+    over_time.set(
+        xlabel="share of the training", ylabel="rate · λ_max/2", title="started about ten times above the limit"
+    )
+    best.set(xlabel="2/λ_max at the start", ylabel="best learning rate", title="rate of the highest late accuracy")
+    best.plot(best.get_xlim(), best.get_xlim(), color="gray", linewidth=0.6)
+    over_time.axhline(1.0, color="gray", linewidth=0.6)
+    by_share.axvline(1.0, color="gray", linewidth=0.6)
+    best.legend(fontsize=7)
+    return figure
+
+
+def evaluate_claims(rows: Rows) -> Verdicts:
+    found, edge = curves(rows), at_the_edge(rows)
+    inside = mean(EDGE[0] < each < EDGE[1] for each in edge)
+    rate, share = (
+        pstdev(math.log10(x.best_rate() / (x.limit() if in_share else 1.0)) for x in found.values())
+        for in_share in (False, True)
+    )
+    verdicts = {
+        "edge": verdict(f"{100 * inside:.0f} % of {len(edge)} runs", inside > 0.9),
+        "chosen": verdict(f"factors of {10**share:.1f} and {10**rate:.1f}", share < rate),
+    }
+    for name in found:
+        for at in ("rate", "share", "best") if name != "frossl" else ():
+            ahead = leads(found["frossl"], found[name], at)
+            holds = True if min(ahead) > 0 else False if max(ahead) < 0 else None
+            verdicts[f"{at}: {name}"] = verdict(f"{mean(ahead):+.1f} points", holds, label=LABELS[name])
+    return verdicts
+
+
+RATES = tuple(10 ** (k / 2) for k in range(-8, 3))  # 1e-4 to 10
+SIZES = {
+    "smoke": Size(512, 8, RATES[2::2], hidden=64, outputs=32, batch=64, steps=60, objectives=("frossl", "simclr")),
+    "small": Size(5120, 12, RATES, hidden=256, outputs=32, batch=256, seeds=3),
+    "paper": Size(16384, 32, RATES, hidden=1024, outputs=256, batch=256, steps=3000, seeds=5),
+}

@@ -1,0 +1,25 @@
+"""The largest curvature against whole Hessians, and against the stability limit of the linear theory."""
+
+import pytest
+import torch
+
+from fullrank.objectives import barlow_twins, frossl, total, vicreg
+from fullrank_papers.theory import stepwise
+from fullrank_papers.theory.sharpness import sharpness
+
+
+@pytest.mark.parametrize("objective", [frossl, barlow_twins, vicreg])
+def test_it_is_the_largest_eigenvalue_of_the_hessian(objective):
+    X = torch.randn(2, 12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    W = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    hessian = torch.autograd.functional.hessian(lambda W: total(objective(X @ W)), W).reshape(12, 12)
+    expected = torch.linalg.eigvalsh(hessian)[-1].item()
+    assert sharpness(total(objective(X @ W)), [W], tolerance=1e-9) == pytest.approx(expected, rel=1e-6)
+
+
+def test_two_over_the_curvature_at_the_optimum_is_the_stability_limit():
+    gamma = torch.tensor([3.0, 2.0, 1.0, 0.5], dtype=torch.float64)
+    W = torch.diag(gamma[:3].rsqrt()) @ torch.eye(3, 4, dtype=torch.float64)  # W Γ Wᵀ = I
+    W.requires_grad_()
+    loss = stepwise.barlow_loss(W, torch.diag(gamma))
+    assert 2 / sharpness(loss, [W], tolerance=1e-9) == pytest.approx(stepwise.stability_limit(gamma))
