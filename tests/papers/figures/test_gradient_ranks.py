@@ -33,6 +33,11 @@ def test_a_projector_of_rank_d0_gives_a_gradient_of_rank_d0_and_full_rank_behind
     assert ranks == {"representation": (D0, D_B), "block": (D_B, D_B)}
 
 
+@pytest.mark.parametrize(("spec", "rank"), [({}, D0), ({"last_residual": False}, D_B)])
+def test_a_zero_initialised_last_norm_leaves_rank_d0_behind_a_block_with_a_shortcut(spec, rank):
+    assert gradient_ranks(method(network=backbone(zero=True, **spec)), views())["block"] == (rank, D_B)
+
+
 def test_unused_dimensions_get_no_gradient_but_their_input_channels_do():
     gradients = channel_gradients(method(), views())
     assert (gradients["representation"][:, D0:] == 0).all()
