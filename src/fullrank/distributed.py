@@ -86,9 +86,9 @@ def on_shards(
     """Return `function` of the tensors of all processes, of which each process keeps its part along axis 1.
 
     The function gets a `DTensor` for each tensor. It computes a sum over the samples as the sum over the processes of
-    their parts, so that the forward pass of an objective of D × D sums exchanges these instead of N × D embeddings, and
-    each of W processes computes a W-th. The backward pass of a mean scatters N × D numbers. Other tensors in it are the
-    same on every process. Values and gradient are those of `gather`.
+    their parts, so that an objective of D × D sums exchanges these instead of N × D embeddings, and each of W processes
+    computes a W-th (means by `sample_mean`). Other tensors in it are the same on every process. Values and gradient are
+    those of `gather`.
 
     >>> on_shards(lambda tensors: {"sum": tensors["Z"].sum()}, {"Z": torch.ones(2, 4, 3)})
     {'sum': tensor(24.)}
@@ -116,6 +116,22 @@ def whole(x: Tensor) -> Tensor:
     tensor([1., 1.])
     """
     return x.full_tensor() if hasattr(x, "full_tensor") else x  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def sample_mean(Z: Tensor) -> Tensor:
+    """Return the mean over the samples, axis −2, which stays with length 1. Of a `DTensor`, forward and backward pass
+    exchange sums of this shape; torch's own mean scatters the gradients of all samples.
+
+    >>> sample_mean(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[2., 3.]])
+    """
+    if not hasattr(Z, "full_tensor"):
+        return Z.mean(-2, keepdim=True)
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    local: Any = Z
+    part = DTensor.from_local(local.to_local().sum(-2, keepdim=True), local.device_mesh, [Partial()], run_check=False)
+    return part.redistribute(placements=[Replicate()]) / Z.shape[-2]
 
 
 def require_equal_shapes(*tensors: Tensor) -> None:

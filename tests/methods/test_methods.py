@@ -219,6 +219,13 @@ def test_processes_share_the_work_of_an_objective_of_sums(one, two):
 
 
 @pytest.mark.ddp
+def test_sharing_exchanges_no_embeddings_forward_or_backward(one, two):
+    assert set(one["exchanges"].values()) == {0}
+    for process in two:
+        assert {0 < numbers <= 2 * table["D"] ** 2 for numbers in process["exchanges"].values()} == {True}
+
+
+@pytest.mark.ddp
 @every_case
 def test_the_state_is_the_same_on_every_process(name, two):
     first, other = (process[name]["state"] for process in two)

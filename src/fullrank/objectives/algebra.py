@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank.distributed import whole
+from fullrank.distributed import sample_mean, whole
 
 # A column is constant up to rounding if centring reduces its norm to this many units of its rounding error, ε ‖z‖.
 CONSTANT_BELOW = 8
@@ -20,7 +20,7 @@ def centered(Z: Float[Tensor, "*V N D"]) -> Float[Tensor, "*V N D"]:
     >>> centered(torch.full((48, 1), 0.1)).abs().max()
     tensor(0.)
     """
-    A = Z - Z.mean(-2, keepdim=True)
+    A = Z - sample_mean(Z)
     rounding = CONSTANT_BELOW * torch.finfo(Z.dtype).eps * torch.linalg.vector_norm(Z.detach(), dim=-2, keepdim=True)
     return A * (torch.linalg.vector_norm(A.detach(), dim=-2, keepdim=True) > rounding)  # a product keeps NaN
 

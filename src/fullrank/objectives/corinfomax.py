@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.distributed import sample_mean
 from fullrank.objectives.algebra import logdet, products
 from fullrank.objectives.signature import ObjectiveState, checks_shapes, stateful
 from fullrank.objectives.terms import Terms
@@ -23,7 +24,7 @@ def corinfomax_moments(
     >>> R.flatten(), mu.flatten()
     (tensor([1.5000, 1.5000]), tensor([1., 1.]))
     """
-    mu = forgetting * mu + (1 - forgetting) * Z.mean(1)
+    mu = forgetting * mu + (1 - forgetting) * sample_mean(Z)[:, 0]
     A = Z - mu[:, None]
     return forgetting * R + (1 - forgetting) / Z.shape[1] * products(A, A), mu
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.distributed import sample_mean
 from fullrank.objectives.algebra import off_diagonal_norm2
 from fullrank.objectives.faster import fast
 from fullrank.objectives.signature import checks_shapes
@@ -54,7 +55,7 @@ def vicreg(
     {'invariance': tensor(0.), 'variance': tensor(0.), 'covariance': tensor(0.)}
     """
     _, N, D = Z.shape
-    A = Z - Z.mean(1, keepdim=True)
+    A = Z - sample_mean(Z)
     std = (A.square().sum(1) / (N - 1) + EPSILON).sqrt()  # (2, D)
     return {
         "invariance": invariance * (Z[0] - Z[1]).square().mean(),
