@@ -84,8 +84,8 @@ class PublishedScore:
             the backbone; "kNN": the 200 nearest training images, the best epoch.
         source: Paper and table, or file.
         top5: Share of the test images with the class among the five best predictions, if it was published.
-        same_recipe: Whether it was measured with the settings that this recipe follows, up to `KEPT_DIFFERENCES` and
-            the differences that docs/recipes.md lists, and not with other settings of the same method.
+        same_recipe: Whether it was measured with the settings that this recipe follows, up to the differences that
+            docs/recipes.md lists, and not with other settings of the same method.
     """
 
     accuracy: float

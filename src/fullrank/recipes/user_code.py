@@ -41,7 +41,8 @@ def find_objective(name: str) -> Objective:
     try:
         objective = objectives.find_objective(name)
     except UserError as error:
-        raise UserError(f"{error}; for an objective of your own, write package.module:function") from None
+        own = "" if "+" in name else "; for an objective of your own, write package.module:function"
+        raise UserError(f"{error}{own}") from None
     if isinstance(objective, CombinedObjective):
         for each in objective.summands:
             fill_defaults(each.objective.func, each.objective.keywords, each.name)
