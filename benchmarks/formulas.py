@@ -106,7 +106,7 @@ def barlow_twins(Z: Tensor, *, redundancy: float, scale: float) -> Tensor:
     return scale * ((C.diagonal() - 1).square().sum() + redundancy * off_diagonal(C).square().sum())
 
 
-def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float) -> Tensor:
+def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float, whitening: str) -> Tensor:
     def whitened(z: Tensor) -> Tensor:
         z = z - z.mean(0)
         identity = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
