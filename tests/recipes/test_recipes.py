@@ -33,6 +33,8 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     # solo-learn adds the hinges of both views, ours takes their mean
     "cifar10-vicreg": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), [(2, 32, 0.2, 0.4, 0, 0.1)],
                        {"invariance": 25, "variance": 50, "covariance": 1}),
+    "cifar10-vibcreg": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), [(2, 32, 0.2, 0.4, 0, 0.1)],
+                        {"invariance": 25, "variance": 50, "covariance": 200}),
     "cifar10-barlow_twins": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), ASYMMETRIC, {"scale": 0.1}),
     "cifar10-wmse": (("adam", 2e-3, 1e-6, True), (1024, 64), [(2, 32, 0.2, 0.8, 0, 0)], {"slice_size": 128}),
     "cifar10-corinfomax": (("lars", 0.3, 1e-4, False), (2048, 2048, 64), ASYMMETRIC, {"invariance": 250}),
@@ -80,6 +82,9 @@ def test_the_heads_of_cifar():
     last = {name: head for name, head in heads.items() if head.output_batchnorm}
     assert [*last] == ["cifar10-moco_v3", "cifar10-simsiam"]
     assert not any(head.output_affine for head in last.values())
+    assert {name: head.output_iternorm for name, head in heads.items() if head.output_iternorm} == {
+        "cifar10-vibcreg": 64
+    }
     projector = build_projector(RECIPES["imagenet-simclr"].projector, 2048)  # two layers without bias
     shapes = [(type(layer).__name__, *layer.weight.shape) for layer in projector if hasattr(layer, "weight")]
     assert shapes == [("Linear", 2048, 2048), ("BatchNorm1d", 2048), ("Linear", 128, 2048), ("BatchNorm1d", 128)]
@@ -116,7 +121,7 @@ def test_the_name_is_data_set_objective_and_variant():
             assert (recipe.data.source, RECIPES[family].objective) == (RECIPES[family].data.source, "frossl")
     assert {name for name, entry in ENTRIES.items() if "fullrank" in entry.origin} == set(OWN)
     methods = {method for _, method, score in SCORES if score.source.startswith("solo-learn's README")}
-    methods = methods - {"moco_v3"} | {"corinfomax", "ivne"}  # those of FroSSL's paper
+    methods = methods - {"moco_v3", "vibcreg"} | {"corinfomax", "ivne"}  # those of FroSSL's paper
     assert not {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
     assert sum(line.startswith(tuple(f"{name} " for name in RECIPES)) for line in list_recipes()) == len(RECIPES)
 

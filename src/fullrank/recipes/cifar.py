@@ -48,8 +48,10 @@ METHODS = {
     "dino": method(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
                    student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
                    momentum=(0.9995, 1.0)),
-    # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
+    # 25 for the variance of these two there, which adds the hinges of both views; ours is their mean.
     "vicreg": method(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
+    "vibcreg": method(lars(0.3, trust_clip=False), mlp(2048, 2048, 2048, activation="gelu", output_iternorm=64),
+                      "vicreg", invariance=25.0, variance=50.0, covariance=200.0),
     "barlow_twins": method(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": method(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
@@ -221,7 +223,8 @@ TINY_IMAGENET = replace(
 )
 
 MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.endswith("-multicrop")}
-AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne", "moco_v3"}}
+NOT_COMPARED = ("ivne", "moco_v3", "vibcreg")
+AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, *NOT_COMPARED}}
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
     Entry(CIFAR10, PAPER, "cifar10"),
