@@ -37,6 +37,12 @@ def moco_v3(P: Tensor, T: Tensor, *, temperature: float) -> Tensor:
     return 2 * temperature * sum(cross_entropy(p[v] @ t[1 - v].T / temperature, labels) for v in (0, 1))
 
 
+def nnclr(P: Tensor, T: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
+    p, neighbours = normalize(P, dim=-1), queue[(normalize(T, dim=-1) @ queue.T).argmax(-1)]
+    labels = torch.arange(p.shape[1], device=P.device)
+    return sum(cross_entropy(neighbours[v] @ p[1 - v].T / temperature, labels) for v in (0, 1)) / 2
+
+
 def swav(S: Tensor, *, full: int, temperature: float, epsilon: float, iterations: int) -> Tensor:
     def codes(scores: Tensor) -> Tensor:
         Q = torch.exp(scores.detach() / epsilon)
@@ -106,7 +112,7 @@ def barlow_twins(Z: Tensor, *, redundancy: float, scale: float) -> Tensor:
     return scale * ((C.diagonal() - 1).square().sum() + redundancy * off_diagonal(C).square().sum())
 
 
-def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float) -> Tensor:
+def wmse(Z: Tensor, *, slice_size: int | None, epsilon: float, whitening: str) -> Tensor:
     def whitened(z: Tensor) -> Tensor:
         z = z - z.mean(0)
         identity = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
@@ -159,7 +165,17 @@ def ssl_hsic(Z: Tensor, *, regularization: float, kernel_scale: float) -> Tensor
     return K.mean() - positives + regularization * HKH.norm() / n
 
 
-def ivne(Z: Tensor, *, alignment: float, entropy: float) -> Tensor:
+def ssl_hsic_teacher(P: Tensor, T: Tensor, *, regularization: float, kernel_scale: float) -> Tensor:
+    z = normalize(torch.cat([P.flatten(0, 1), T.detach().flatten(0, 1)]), dim=-1)
+    n = len(z)
+    K = kernel_scale / (kernel_scale**2 + (2 - 2 * z @ z.T)).sqrt()
+    HKH = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
+    same = torch.arange(n, device=z.device) % P.shape[1]
+    positives = (K * (same[:, None] == same)).sum() - K.diagonal().sum()
+    return K.mean() - positives / (3 * n) + regularization * HKH.norm() / n
+
+
+def ivne(Z: Tensor, *, alignment: float, entropy: float, full: int) -> Tensor:
     _, N, D = Z.shape
     z = normalize(Z, dim=-1)
     C = (z.mT @ z if D <= N else z @ z.mT) / N
@@ -186,13 +202,13 @@ def lejepa(Z: Tensor, *, trade_off: float, slices: int, flatten: bool) -> Tensor
     return (1 - trade_off) * (Z - Z.mean(0)).square().mean() + trade_off * statistic / len(samples)
 
 
-def visreg(Z: Tensor, *, trade_off: float, shape: float, slices: int) -> Tensor:
+def visreg(Z: Tensor, *, trade_off: float, shape: float, slices: int, full: int | None) -> Tensor:
     A = normalize(torch.randn(Z.shape[-1], slices, dtype=torch.float64), dim=0).to(Z)
     N, std = Z.shape[1], Z.std(1, unbiased=False, keepdim=True)
     X = ((Z - Z.mean(1, keepdim=True)) / (std.detach() + 1e-4)) @ A
     q = torch.special.ndtri(torch.arange(1, N + 1, dtype=Z.dtype, device=Z.device) / (N + 1))
     normality = Z.mean(1).square().mean() + (1 - std).square().mean() + shape * (X.sort(1)[0].mT - q).square().mean()
-    return (1 - trade_off) * (Z - Z.mean(0)).square().mean() + trade_off * normality
+    return (1 - trade_off) * (Z - Z[:full].mean(0)).square().mean() + trade_off * normality
 
 
 def rdmreg(Z: Tensor, *, invariance: float, distribution: float, shift: float, p: int, slices: int) -> Tensor:
@@ -203,9 +219,10 @@ def rdmreg(Z: Tensor, *, invariance: float, distribution: float, shift: float, p
     return invariance * mse_loss(Y[0], Y[1]) + distribution * distances.mean()
 
 
-def mmcr(Z: Tensor) -> Tensor:
+def mmcr(Z: Tensor, *, nuclear_norm: float) -> Tensor:
     _, N, D = Z.shape
-    return -torch.linalg.matrix_norm(normalize(Z, dim=-1).mean(0), ord="nuc") / (N * min(N, D)) ** 0.5
+    C = normalize(Z, dim=-1).mean(0)
+    return -nuclear_norm * torch.linalg.matrix_norm(C, ord="nuc") / (N * min(N, D)) ** 0.5
 
 
 def emp_ssl(Z: Tensor, *, invariance: float, epsilon: float) -> Tensor:

@@ -31,12 +31,13 @@ PROJECTORS = {
     "none": ProjectorConfig(widths=()),
     "linear": ProjectorConfig(widths=(5,), bias=False),
     "mlp": ProjectorConfig(widths=(8, 5), output_batchnorm=True),
+    "iternorm": ProjectorConfig(widths=(8, 6), output_iternorm=2),
     **{kind: ProjectorConfig(kind=kind, d0=3, groups=2) for kind in get_args(ProjectorKind)[1:]},
 }
 SUMS = ["frossl(end=1) + 0.5 byol(start=0.5)", "frossl + moco", "swav + vicreg", "tico + frossl + lejepa(slices=8)"]
 CASES = {name: (name, None) for name in (*METHODS, *SUMS)} | {
     f"{name} {kind}": (name, kind)
-    for name, kinds in {"frossl": PROJECTORS, "byol": ["dropout"], "tico": ["groups"]}.items()
+    for name, kinds in {"frossl": PROJECTORS, "byol": ["dropout", "iternorm"], "tico": ["groups"]}.items()
     for kind in kinds
 }
 """Name → method and projector."""

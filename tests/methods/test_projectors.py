@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import UserError
 from fullrank.methods import ProjectorConfig, TrainingLength, build_projector
+from fullrank.methods.projectors import IterNorm, iterated_root
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 D_B = 6
@@ -103,3 +104,46 @@ def test_dropout_is_a_function_of_seed_and_step_and_is_not_saved():
     different = built("dropout", features=40, d0=10, seed=8)[0]
     different.before_step(8, TrainingLength())
     assert not torch.equal(one.dropped, different.dropped)
+
+
+# Iterative normalisation
+
+
+def test_iterative_normalisation_whitens_each_group_by_the_steps_of_the_paper():
+    Z, layer = torch.randn(20, 6) @ torch.randn(6, 6) + 3, IterNorm(6, 2)
+    layer.weight.data, layer.bias.data = torch.rand(6), torch.rand(6)
+    expected = torch.empty_like(Z)
+    for group in (slice(0, 3), slice(3, 6)):
+        z = Z[:, group]
+        C = z.T.cov(correction=0) + 1e-5 * torch.eye(3)
+        P = torch.eye(3)
+        for _ in range(5):
+            P = (3 * P - torch.linalg.matrix_power(P, 3) @ C / C.trace()) / 2
+        expected[:, group] = (z - z.mean(0)) @ P / C.trace().sqrt()
+    torch.testing.assert_close(layer(Z), expected * layer.weight + layer.bias)
+    torch.testing.assert_close(layer.running_mean, 0.1 * Z.mean(0))
+    before = {name: buffer.clone() for name, buffer in layer.named_buffers()}
+    alone = layer.eval()(Z[:1])  # the running mean and root
+    torch.testing.assert_close(alone, layer(Z)[:1])
+    assert all(torch.equal(buffer, before[name]) for name, buffer in layer.named_buffers())
+
+
+def test_many_steps_of_the_iterated_root_give_the_inverse_root():
+    A = torch.randn(3, 9, 4)
+    C = A.mT @ A / 9 + torch.eye(4)
+    P = iterated_root(C, steps=15)
+    torch.testing.assert_close(P @ C @ P, torch.eye(4).expand(3, 4, 4), atol=1e-9, rtol=0)
+
+
+def test_the_gradient_of_iterative_normalisation_is_that_of_its_steps():
+    layer = IterNorm(4, 2, affine=False)
+    assert torch.autograd.gradcheck(layer, torch.randn(7, 4, requires_grad=True))
+    assert not [*layer.parameters()]
+
+
+def test_groups_of_iterative_normalisation_divide_the_dimensions():
+    with pytest.raises(
+        UserError, match=r"^projector.output_iternorm is 4, but .* 6 dimensions; .*output_iternorm = 3$"
+    ):
+        build_projector(ProjectorConfig(widths=(8, 6), output_iternorm=4), 5)
+    assert kinds(build_projector(ProjectorConfig(widths=(6,), output_iternorm=3), 5)) == ["Linear", "IterNorm"]

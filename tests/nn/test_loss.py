@@ -17,8 +17,14 @@ from process_group import in_float64
 
 WORKER = Path(__file__).with_name("loss_worker.py")
 N, D, K, QUEUE = 24, 6, 8, 40
-SIZES = {"moco": {"D": D, "size": QUEUE}, "dino": {"K": K}, "tico": {"D": D}, "corinfomax": {"D": D}}
-BUILD = {"moco": {"queue": QUEUE}, "dino": {"prototypes": K}, "swav": {"prototypes": K}}
+SIZES = {
+    "moco": {"D": D, "size": QUEUE},
+    "nnclr": {"D": D, "size": QUEUE},
+    "dino": {"K": K},
+    "tico": {"D": D},
+    "corinfomax": {"D": D},
+}
+BUILD = {"moco": {"queue": QUEUE}, "nnclr": {"queue": QUEUE}, "dino": {"prototypes": K}, "swav": {"prototypes": K}}
 HYPER = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}
 
 

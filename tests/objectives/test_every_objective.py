@@ -22,7 +22,8 @@ NUMBERS = {"directclr": {"d0": 3}, "directclr_paper": {"d0": 3}}
 EACH = ["scale of each dimension", "shift of each dimension"]
 ROTATION, SCALE, ROWS, ORDER = "rotation", "scale", "scale of each row", "order of dimensions"
 CHANGED = dict.fromkeys(
-    ("simclr", "moco", "simsiam", "byol", "tico", "ssl_hsic", "ivne", "simmer", "moco_v3"), EACH
+    ("simclr", "moco", "nnclr", "simsiam", "byol", "tico", "ssl_hsic", "ssl_hsic_teacher", "ivne", "simmer", "moco_v3"),
+    EACH,
 ) | {
     "swav": ["order of views", ROTATION, SCALE, *EACH, ROWS],  # the full-size views come first
     "dino": [ROTATION, SCALE, *EACH, ROWS],
@@ -82,5 +83,6 @@ def test_hyperparameters_are_keyword_only_with_defaults(name):
     for parameter in inspect.signature(ALL[name]).parameters.values():
         if parameter.name == GENERATOR:
             continue
-        allowed = (parameter.empty, None)  # None: an optional tensor
-        assert (parameter.default in allowed) == (parameter.kind is not parameter.KEYWORD_ONLY) or name == "wmse"
+        allowed = (parameter.empty, None)  # None: an optional tensor, and all of a size in these two objectives
+        positional = parameter.kind is not parameter.KEYWORD_ONLY
+        assert (parameter.default in allowed) == positional or name in ("wmse", "visreg")

@@ -9,16 +9,17 @@ from fullrank.objectives import ivne
 
 def loops(Z, alignment, entropy):
     """Compute the eigenvalues as squared singular values of the unit rows divided by √N."""
-    N = Z.shape[1]
-    z1, z2 = ([unit_row(row) for row in view] for view in Z.tolist())
-    total = -alignment / N * sum(map(dot, z1, z2))
-    for z in (z1, z2):
-        for sigma in torch.linalg.svdvals(torch.tensor(z, dtype=torch.float64) / math.sqrt(N)).tolist():
-            total += entropy / 2 * sigma**2 * math.log(sigma**2)
+    V, N, _ = Z.shape
+    z = [[unit_row(row) for row in view] for view in Z.tolist()]
+    pairs = [(v, w) for v in (0, 1) for w in range(v + 1, V)]  # not two small views
+    total = -alignment / N / len(pairs) * sum(sum(map(dot, z[v], z[w])) for v, w in pairs)
+    for view in z:
+        for sigma in torch.linalg.svdvals(torch.tensor(view, dtype=torch.float64) / math.sqrt(N)).tolist():
+            total += entropy / V * sigma**2 * math.log(sigma**2)
     return total
 
 
-@pytest.mark.parametrize("shape", [(2, 7, 4), (2, 4, 6)])
+@pytest.mark.parametrize("shape", [(2, 7, 4), (2, 4, 6), (4, 7, 4)])
 def test_equals_cosines_and_entropy_of_squared_singular_values(loss, shape, randn):
     Z = randn(*shape)
     assert loss(Z, alignment=1.5, entropy=0.7).item() == pytest.approx(loops(Z, 1.5, 0.7), abs=1e-10)

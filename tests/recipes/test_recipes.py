@@ -8,6 +8,7 @@ from timm.models.resnet import BasicBlock
 
 from fullrank.methods import BackboneConfig, build_backbone, build_projector, feature_dim
 from fullrank.methods.backbones import last_block
+from fullrank.objectives import lejepa, mmcr
 from fullrank.recipes import PUBLISHED, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES, SCORES, final_score, list_recipes
 from fullrank.recipes.rules import WAITS
@@ -26,6 +27,7 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     "cifar10-simclr": (("lars", 0.4, 1e-4, False), (2048, 256), SYMMETRIC, {"temperature": 0.2}),
     "cifar10-swav-multicrop": (("lars", 0.6, 1e-6, False), (2048, 128), MULTICROP, {"full": 2, "prototypes": 3000}),
     "cifar10-moco": (("sgd", 0.3, 1e-4, True), (2048, 256), WEAK, {"queue": 32768, "momentum": (0.99, 0.999)}),
+    "cifar10-nnclr": (("lars", 0.4, 1e-5, False), (2048, 2048, 256), ASYMMETRIC, {"predictor": 4096, "queue": 65536}),
     "cifar10-simsiam": (("sgd", 0.5, 1e-5, True), (2048, 2048, 2048), WEAK, {"predictor": 512, "momentum": None}),
     "cifar10-byol": (("lars", 1.0, 1e-5, False), (4096, 256), ASYMMETRIC, {"predictor": 4096, "momentum": (0.99, 1.0)}),
     "cifar10-dino": (("lars", 0.3, 1e-6, False), (2048, 2048, 256), ASYMMETRIC,
@@ -33,6 +35,8 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     # solo-learn adds the hinges of both views, ours takes their mean
     "cifar10-vicreg": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), [(2, 32, 0.2, 0.4, 0, 0.1)],
                        {"invariance": 25, "variance": 50, "covariance": 1}),
+    "cifar10-vibcreg": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), [(2, 32, 0.2, 0.4, 0, 0.1)],
+                        {"invariance": 25, "variance": 50, "covariance": 200}),
     "cifar10-barlow_twins": (("lars", 0.3, 1e-4, False), (2048, 2048, 2048), ASYMMETRIC, {"scale": 0.1}),
     "cifar10-wmse": (("adam", 2e-3, 1e-6, True), (1024, 64), [(2, 32, 0.2, 0.8, 0, 0)], {"slice_size": 128}),
     "cifar10-corinfomax": (("lars", 0.3, 1e-4, False), (2048, 2048, 64), ASYMMETRIC, {"invariance": 250}),
@@ -40,12 +44,25 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     "cifar10-corinfomax-authors": (("sgd", 0.5, 1e-4, True), (2048, 2048, 64),
                                    [(1, 32, 0.08, 0.4, 1, 0), (1, 32, 0.08, 0.4, 0.1, 0.2)], {"epsilon": 1e-8}),
     "cifar10-spectral_contrastive": (("sgd", 0.06, 5e-4, True), (2048, 1000), [(2, 32, 0.2, 0.4, 0, 0)], {}),
+    "cifar10-lejepa": (("lars", 0.3, 1e-4, False), (2048, 2048, 128), [(2, 32, 0.2, 0.4, 0, 0)], {"slices": 256}),
+    # one rate for any batch
+    "cifar10-emp_ssl": (("lars", 0.3, 1e-4, False), (4096, 4096, 1024), [(20, 32, 0.25, 0.4, 0.1, 0.1)],
+                        {"invariance": 200, "epsilon": 0.2}),
+    "cifar10-mmcr": (("adam", 1e-3, 1e-6, True), (512, 128), [(40, 32, 0.08, 0.4, 0, 0)], {"nuclear_norm": 32}),
     "cifar10-frossl-lightly": (("sgd", 0.24, 5e-4, True), (2048, 2048), [(2, 32, 0.08, 0.4, 0, 0)],
                                {"invariance": 1.0, "center": False}),
     "stl10-wmse-fork": (("lars", 0.1, 1e-4, True), (1024, 128), [(2, 96, 0.08, 0.8, 0, 0)], {"slice_size": 256}),
     "imagenet": (("sgd", 1e-2, 5e-4, True), (2048, 2048, 1024), [(2, 224, 0.08, 0.8, 0.5, 0)], {"invariance": 1}),
     # 0.45 for 256 images, and a batch of 2 × 64 × 16
     "imagenet-byol": (("lars", 3.6, 1e-6, False), (4096, 256), LARGE_ASYMMETRIC, {"predictor": 4096}),
+    "imagenet100-ivne-authors": (("sgd", 0.1, 1e-4, False), (2048, 2048, 256),
+                                 [(1, 224, 0.14, 0.4, 1, 0), (1, 224, 0.14, 0.4, 0.1, 0.2),
+                                  *[(1, 96, 0.05, 0.4, 1, 0), (1, 96, 0.05, 0.4, 0.1, 0.2)] * 2], {"full": 2}),
+    "imagenet-ssl_hsic_teacher": (("lars", 6.4, 1e-6, False), (4096, 256), LARGE_ASYMMETRIC, {"predictor": 4096}),
+    "imagenet-mmcr": (("lars", 6.4, 1e-6, False), (8192, 8192, 512),
+                      [(4, 224, 0.08, 0.4, 1, 0), (4, 224, 0.08, 0.4, 0.1, 0.2)], {"nuclear_norm": 1024}),
+    "imagenet-visreg": (("adamw", 9e-4, 0.05, False), (2048, 2048, 256),
+                        [(4, 224, 0.3, 0.4, 0.5, 0.1), (6, 96, 0.05, 0.4, 0.5, 0.1)], {"full": 4, "trade_off": 0.9}),
     "imagenet-simclr": (("lars", 4.8, 1e-6, False), (2048, 128), LARGE_ASYMMETRIC, {"temperature": 0.1}),
     "imagenet-corinfomax": (("sgd", 0.2, 1e-4, True), (8192, 8192, 512), LARGE_ASYMMETRIC, {"forgetting": 0.1}),
     "imagenet-simsiam": (("sgd", 0.1, 1e-4, True), (2048,) * 3, [(2, 224, 0.2, 0.4, 0.5, 0)], {"predictor": 512}),
@@ -71,19 +88,34 @@ def test_a_recipe_has_the_numbers_of_its_publication(name):
 
 
 def test_the_heads_of_cifar():
-    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last one for SimSiam and MoCo v3,
-    without scale and shift."""
+    """BatchNorm in the hidden layers except for SimCLR, MoCo and DINO; after the last one for SimSiam and MoCo v3
+    without scale and shift, and for NNCLR."""
     heads = {name: recipe.projector for name, recipe in RECIPES.items() if name.startswith("cifar10-")}
     heads = {name: head for name, head in heads.items() if not name.endswith(("-lightly", "-authors", "_contrastive"))}
     plain = {name.split("-")[1] for name, head in heads.items() if not head.batchnorm}
     assert plain == {"simclr", "moco", "dino"}
     last = {name: head for name, head in heads.items() if head.output_batchnorm}
-    assert [*last] == ["cifar10-moco_v3", "cifar10-simsiam"]
-    assert not any(head.output_affine for head in last.values())
+    assert [*last] == ["cifar10-moco_v3", "cifar10-nnclr", "cifar10-simsiam"]
+    assert [name for name, head in last.items() if head.output_affine] == ["cifar10-nnclr"]
+    assert {name: head.output_iternorm for name, head in heads.items() if head.output_iternorm} == {
+        "cifar10-vibcreg": 64
+    }
     projector = build_projector(RECIPES["imagenet-simclr"].projector, 2048)  # two layers without bias
     shapes = [(type(layer).__name__, *layer.weight.shape) for layer in projector if hasattr(layer, "weight")]
     assert shapes == [("Linear", 2048, 2048), ("BatchNorm1d", 2048), ("Linear", 128, 2048), ("BatchNorm1d", 128)]
     assert all(layer.bias is None for layer in projector if isinstance(layer, torch.nn.Linear))
+
+
+def test_the_losses_of_mmcr_and_lejepa_are_those_of_the_codes():
+    rng = torch.Generator().manual_seed(0)
+    recipe, Z = RECIPES["cifar10-mmcr"], torch.randn(3, 32, 128, generator=rng, dtype=torch.float64)
+    nuclear_norm = torch.linalg.svdvals(torch.nn.functional.normalize(Z, dim=-1).mean(0)).sum()
+    torch.testing.assert_close(mmcr(Z, **recipe.hyper)["nuclear_norm"], -nuclear_norm)
+    recipe, Z = RECIPES["cifar10-lejepa"], 2 * torch.randn(2, 256, 128, generator=rng, dtype=torch.float64)
+    terms = {name: 4 / (1 - recipe.hyper["trade_off"]) * term for name, term in lejepa(Z, **recipe.hyper).items()}
+    statistics = lejepa(Z, trade_off=1.0, slices=4096)["normality"] / 256
+    torch.testing.assert_close(terms["invariance"], (Z[0] - Z[1]).square().mean())
+    torch.testing.assert_close(terms["normality"], 10 * statistics, rtol=0.02, atol=0)
 
 
 def test_without_logarithms_the_gradient_at_the_optimum_is_that_with_logarithms():
@@ -116,7 +148,7 @@ def test_the_name_is_data_set_objective_and_variant():
             assert (recipe.data.source, RECIPES[family].objective) == (RECIPES[family].data.source, "frossl")
     assert {name for name, entry in ENTRIES.items() if "fullrank" in entry.origin} == set(OWN)
     methods = {method for _, method, score in SCORES if score.source.startswith("solo-learn's README")}
-    methods = methods - {"moco_v3"} | {"corinfomax", "ivne"}  # those of FroSSL's paper
+    methods = methods - {"moco_v3", "nnclr", "vibcreg"} | {"corinfomax", "ivne"}  # those of FroSSL's paper
     assert not {f"{family}-{method}" for family in filter(None, FAMILIES) for method in methods} - RECIPES.keys()
     assert sum(line.startswith(tuple(f"{name} " for name in RECIPES)) for line in list_recipes()) == len(RECIPES)
 

@@ -151,6 +151,20 @@ def build_byol(
     return build_simsiam(make_encoder, objective, views, predictor=predictor, momentum=momentum)
 
 
+def build_nnclr(
+    make_encoder: MakeEncoder, objective: Objective, views: int, *, predictor: Size = 512, queue: Size = 4096
+) -> TeacherStudent:
+    """Build the method of NNCLR, which supplies predictions P, the embeddings T, and a queue of earlier embeddings.
+
+    Args:
+        predictor: hidden units of the predictor (the authors use 4,096).
+        queue: number of embeddings in the queue (the authors use 98,304 on ImageNet).
+    """
+    encoder = make_encoder()
+    head = build_predictor(encoder.dimensions, predictor)
+    return _teacher_student(encoder, objective, views, head=head, size=queue)
+
+
 def build_moco(
     make_encoder: MakeEncoder,
     objective: Objective,
@@ -284,6 +298,8 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
 BY_NAME: dict[str, Builder] = {
     "byol": build_byol,
     "moco_v3": build_byol,
+    "nnclr": build_nnclr,
+    "ssl_hsic_teacher": build_byol,
     "spectral_contrastive": build_spectral_contrastive,
 }
 

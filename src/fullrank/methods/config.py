@@ -118,7 +118,10 @@ class ProjectorConfig:
         widths: Widths of the layers of an mlp; the last one is the dimension D of the embeddings. Empty: no projector.
         batchnorm: BatchNorm in the hidden layers of an mlp.
         output_batchnorm: BatchNorm after the last layer of an mlp too.
-        output_affine: Whether the BatchNorm after the last layer has a scale and a shift; SimSiam's has not.
+        output_iternorm: Number of groups of dimensions that an iterative normalisation whitens after the last layer of
+            an mlp; 0: none. VIbCReg's has 64.
+        output_affine: Whether BatchNorm and iterative normalisation after the last layer have a scale and a shift;
+            SimSiam's has not.
         activation: Activation after each hidden layer of an mlp; DINO's head has GELU.
         bias: Biases in the layers of an mlp that no BatchNorm follows.
         d0: Rank of 'low-rank' and 'low-rank-diagonal'; number of dimensions that 'sub-vector' and 'dropout' select.
@@ -129,6 +132,7 @@ class ProjectorConfig:
     widths: Widths = (2048, 2048, 1024)
     batchnorm: bool = True
     output_batchnorm: bool = False
+    output_iternorm: Annotated[int, Field(ge=0, le=65536)] = 0
     output_affine: bool = True
     activation: Literal["relu", "gelu"] = "relu"
     bias: bool = True

@@ -7,12 +7,12 @@ carries the state of the objective in its buffers. The objectives themselves are
 
 from fullrank.distributed import SyncBatchNorm, convert_sync_batchnorm
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize, Prototypes, build_predictor
-from fullrank.methods.projectors import ProjectorConfig, build_projector
+from fullrank.methods.projectors import IterNorm, ProjectorConfig, build_projector
 from fullrank.methods.teacher_student import EMA
 from fullrank.nn.loss import Loss
 from fullrank.nn.views import Views
 
 __all__ = [
-    "EMA", "ClipToUnitBall", "L2Normalize", "Loss", "ProjectorConfig", "Prototypes", "SyncBatchNorm",
+    "EMA", "ClipToUnitBall", "IterNorm", "L2Normalize", "Loss", "ProjectorConfig", "Prototypes", "SyncBatchNorm",
     "Views", "build_predictor", "build_projector", "convert_sync_batchnorm",
 ]  # fmt: skip

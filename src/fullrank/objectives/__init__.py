@@ -23,6 +23,7 @@ from fullrank.objectives.lejepa import lejepa
 from fullrank.objectives.mmcr import mmcr
 from fullrank.objectives.moco import moco
 from fullrank.objectives.moco_v3 import moco_v3
+from fullrank.objectives.nnclr import nnclr
 from fullrank.objectives.rdmreg import rdmreg
 from fullrank.objectives.signature import ObjectiveState, stateful, tensor_names
 from fullrank.objectives.simclr import simclr
@@ -30,6 +31,7 @@ from fullrank.objectives.simmer import simmer
 from fullrank.objectives.simsiam import simsiam
 from fullrank.objectives.spectral_contrastive import spectral_contrastive
 from fullrank.objectives.ssl_hsic import ssl_hsic
+from fullrank.objectives.ssl_hsic_teacher import ssl_hsic_teacher
 from fullrank.objectives.swav import swav
 from fullrank.objectives.terms import Terms, total
 from fullrank.objectives.tico import tico
@@ -41,8 +43,8 @@ from fullrank.objectives.wmse import wmse
 __all__ = [
     "OBJECTIVES", "Objective", "ObjectiveState", "Terms", "barlow_twins", "byol", "corinfomax", "corinfomax_batch",
     "dino", "directclr", "directclr_paper", "emp_ssl", "find_objective", "find_state", "frossl", "ivne", "lejepa",
-    "mmcr", "moco", "moco_v3", "rdmreg", "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic", "stateful",
-    "swav", "tico", "total", "vibcreg", "vicreg", "visreg", "wmse",
+    "mmcr", "moco", "moco_v3", "nnclr", "rdmreg", "simclr", "simmer", "simsiam", "spectral_contrastive", "ssl_hsic",
+    "ssl_hsic_teacher", "stateful", "swav", "tico", "total", "vibcreg", "vicreg", "visreg", "wmse",
 ]  # fmt: skip
 
 # A function of embeddings, and of a state if there is one, that returns named weighted terms.
@@ -51,10 +53,11 @@ Objective = Callable[..., Terms]
 OBJECTIVES: dict[str, Objective] = {
     f.__name__: f
     for f in (
-        *(simclr, moco, moco_v3, swav, spectral_contrastive),  # compare samples
+        *(simclr, moco, moco_v3, nnclr, swav, spectral_contrastive),  # compare samples
         *(simsiam, byol, dino),  # predict
         *(vicreg, vibcreg, barlow_twins, wmse, corinfomax, corinfomax_batch, frossl, tico),  # compare dimensions
-        *(ssl_hsic, ivne, simmer, lejepa, visreg, rdmreg, mmcr, emp_ssl),  # kernels, entropies and distributions
+        *(ssl_hsic, ssl_hsic_teacher, ivne, simmer),  # kernels and entropies
+        *(lejepa, visreg, rdmreg, mmcr, emp_ssl),  # distributions
         *(directclr, directclr_paper),  # without a projector
     )
 }

@@ -12,18 +12,19 @@ from fullrank.objectives.terms import Terms
 
 
 @checks_shapes
-def mmcr(Z: Float[Tensor, "V N D"]) -> Terms:
+def mmcr(Z: Float[Tensor, "V N D"], *, nuclear_norm: float = 1.0) -> Terms:
     """Return the term of MMCR, for any number of views. With c_i the mean over the views of the L2-normalised rows of
     sample i, and C the matrix (N, D) of these centroids,
 
-        ℒ = − ‖C‖_* / √(N · min(N, D))
+        ℒ = − nuclear_norm · ‖C‖_* / √(N · min(N, D))
 
-    The nuclear norm ‖C‖_*, the sum of the singular values, is at most √(N · min(N, D)), so the loss is between −1 and
-    0. At the bound the views of a sample agree, and the centroids are spread evenly over min(N, D) dimensions. The
-    authors do not divide; the division keeps the size of the gradient for other N and D. The cost is N·D·min(N, D).
+    The nuclear norm ‖C‖_*, the sum of the singular values, is at most √(N · min(N, D)), so the fraction is at most 1.
+    At the bound the views of a sample agree, and the centroids are spread evenly over min(N, D) dimensions. The authors
+    do not divide; the division keeps the size of the gradient for other N and D. The cost is N·D·min(N, D).
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
+        nuclear_norm: weight of the term; √(N · min(N, D)) gives the authors' loss.
 
     Returns:
         The term "nuclear_norm".
@@ -37,4 +38,4 @@ def mmcr(Z: Float[Tensor, "V N D"]) -> Terms:
     """
     _, N, D = Z.shape
     C = unit(Z, dim=-1).mean(0)
-    return {"nuclear_norm": -torch.linalg.svdvals(C).sum() / math.sqrt(N * min(N, D))}
+    return {"nuclear_norm": -nuclear_norm * torch.linalg.svdvals(C).sum() / math.sqrt(N * min(N, D))}

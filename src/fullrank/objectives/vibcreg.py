@@ -22,8 +22,8 @@ def vibcreg(
           + covariance · Σ_v (1/D²) Σ_{i≠j} (M_v)_ij²
 
     Unlike VICReg's covariances, the correlations do not shrink with the scale of the features. The authors also whiten
-    the projector's output by iterative normalisation, which is a part of the network and not of this function. The cost
-    is N·D·min(N, D).
+    the projector's output by iterative normalisation, which is a part of the network (`fullrank.nn.IterNorm`,
+    projector.output_iternorm) and not of this function. The cost is N·D·min(N, D).
 
     Args:
         Z: embeddings of exactly two views of N ≥ 2 samples.

@@ -23,13 +23,14 @@ def visreg(
     trade_off: float = 0.9,
     shape: float = 1.0,
     slices: int = 4096,
+    full: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Terms:
     """Return the terms of VISReg, for any number of views. With μ_v and σ_v the mean and the standard deviation
     (divided by N) of the features of view v, random unit directions a_k, and q_i the quantiles i/(N + 1) of a standard
     normal distribution,
 
-        ℒ = (1 − trade_off) · mean_{v,i,d} (z_vid − mean_w z_wid)²
+        ℒ = (1 − trade_off) · mean_{v,i,d} (z_vid − mean_{w ≤ full} z_wid)²
           + trade_off · ( mean_{v,d} μ_vd² + mean_{v,d} (1 − σ_vd)²
                           + shape · mean_{v,k,i} (sort_i((z_vi − μ_v)/(sg σ_v + 10⁻⁴) · a_k) − q_i)² )
 
@@ -42,13 +43,13 @@ def visreg(
             small data sets.
         shape: weight of the last term, larger for images of long-tailed classes.
         slices: number of directions.
+        full: number of full-size views, which come first; None: all.
         generator: of the directions; None: torch's.
 
     Returns:
         The terms "invariance", "center", "scale" and "shape".
 
-    Source: Wu et al. 2026, VISReg: Variance-Invariance-Sketching Regularization for JEPA Training, eq. 1
-    to 8, with the mean of all views in place of that of the full-size views.
+    Source: Wu et al. 2026, VISReg: Variance-Invariance-Sketching Regularization for JEPA Training, eq. 1 to 8.
 
     >>> Z = torch.zeros(2, 4, 3)
     >>> {name: round(term.item(), 4) for name, term in visreg(Z, trade_off=1.0).items()}
@@ -60,7 +61,7 @@ def visreg(
     X = (A / (std.detach() + EPSILON)) @ random_directions(D, slices, generator).to(Z)
     quantiles = torch.special.ndtri(torch.arange(1, N + 1, dtype=torch.float64, device=Z.device) / (N + 1)).to(Z)
     return {
-        "invariance": (1 - trade_off) * (Z - Z.mean(0)).square().mean(),
+        "invariance": (1 - trade_off) * (Z - Z[:full].mean(0)).square().mean(),
         "center": trade_off * Z.mean(1).square().mean(),
         "scale": trade_off * (1 - std).square().mean(),
         "shape": trade_off * shape * (X.sort(1).values - quantiles[:, None]).square().mean(),

@@ -1,5 +1,7 @@
 """W-MSE: align the directions of the views of a sample after whitening the features of each view."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -11,23 +13,32 @@ from fullrank.objectives.terms import Terms
 
 
 @checks_shapes
-def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: float = 0.0) -> Terms:
+def wmse(
+    Z: Float[Tensor, "V N D"],
+    *,
+    slice_size: int | None = None,
+    epsilon: float = 0.0,
+    whitening: Literal["cholesky", "zca"] = "cholesky",
+) -> Terms:
     """Return the term of W-MSE, for any number of views. Each slice of n samples of each view is centred and whitened
-    separately. With C its unbiased covariance and L the Cholesky factor of (1 − ε) C + ε I,
+    separately. With C its unbiased covariance, and A = L⁻¹, the inverse Cholesky factor of S = (1 − ε) C + ε I, or A =
+    S^(−1/2) (ZCA),
 
-        w_vi = L_v⁻¹ (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
+        w_vi = A_v (z_vi − mean)        ℒ = mean_{v<w} mean_i ( 2 − 2 cos(w_vi, w_wi) )
 
     The cost is V·N·D² + D³ for each slice and view, and the memory D²: whitening needs the whole covariance.
 
     Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to
-    zero after whitening and gets no gradient. Without ε, the loss does not depend on scale and shift of each feature of
-    each view.
+    zero after whitening and gets no gradient; with ZCA, a direction without variance. Without ε, the Cholesky form does
+    not depend on scale and shift of each feature of each view. ZCA, which changes the embeddings least, does not depend
+    on a joint rotation of all views.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         slice_size: n, the number of samples that are whitened together; None uses the whole batch. Slices are
             consecutive, since the order of a batch is already random.
         epsilon: weight ε of the identity in the covariance.
+        whitening: "cholesky" or "zca".
 
     Returns:
         The term "invariance".
@@ -35,7 +46,8 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
     Raises:
         UserError: N is not a multiple of `slice_size`, or a slice has too few samples for a regular covariance.
 
-    Source: Ermolov et al. 2021, Whitening for Self-Supervised Representation Learning, for any number of positives.
+    Source: Ermolov et al. 2021, Whitening for Self-Supervised Representation Learning, for any number of positives;
+    Weng et al. 2022, An Investigation into Whitening Loss for Self-Supervised Learning, for ZCA.
 
     Two views that differ only in scale and shift of their features are equal after whitening:
 
@@ -51,15 +63,15 @@ def wmse(Z: Float[Tensor, "V N D"], *, slice_size: int | None = None, epsilon: f
         remedy = f"hyper.slice_size = {works}" if works else fewer
         expected = f"expected slices of more than {D}, for a regular covariance, that divide the {N}"
         raise UserError(f"wmse: slices of {n} of {N} samples in {D} dimensions; {expected}; give {remedy}")
-    W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon).flatten(1, 2)
+    W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon, whitening=whitening).flatten(1, 2)
     return {"invariance": 2 - 2 * pair_cosines(W, W).mean()}
 
 
-def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V n D"]:
-    """Return (Z − mean) L⁻ᵀ with L Lᵀ = (1 − ε) C + ε I and C the unbiased covariance; linearly dependent features
-    become zero.
+def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float, whitening: str) -> Float[Tensor, "*V n D"]:
+    """Return (Z − mean) L⁻ᵀ with L Lᵀ = S = (1 − ε) C + ε I and C the unbiased covariance, or (Z − mean)
+    S^(−1/2) with "zca"; linearly dependent features, or directions without variance, become zero.
 
-    >>> whitened(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0]]), epsilon=0.0)
+    >>> whitened(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0]]), epsilon=0.0, whitening="cholesky")
     tensor([[ 1.,  0.],
             [-1.,  0.],
             [ 0.,  0.]])
@@ -67,10 +79,34 @@ def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float) -> Float[Tensor, "*V
     A = centered(Z)
     identity = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device)
     C = (1 - epsilon) / (Z.shape[-2] - 1) * A.mT @ A + epsilon * identity
+    if whitening == "zca":
+        return A @ inverse_root(C)
     independent = linearly_independent(C.detach())
     C = torch.where(independent[..., :, None] & independent[..., None, :], C, identity)
     factor = torch.linalg.cholesky_ex(C).L
     return torch.linalg.solve_triangular(factor, (A * independent[..., None, :]).mT, upper=False).mT
+
+
+def inverse_root(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V D D"]:
+    """Return C^(−1/2) of symmetric positive semidefinite matrices. An eigenvalue that is zero up to rounding stays
+    zero, without gradient.
+
+    The gradient of an eigendecomposition divides by differences of eigenvalues. So the root is computed without
+    gradient, and k steps of Newton's method for X C X = I, with the derivative at this root, keep it and have its first
+    k derivatives. In the eigenbasis of C, this derivative multiplies X_ij by √λ_i + √λ_j.
+
+    >>> C = (4 * torch.eye(2)).requires_grad_()
+    >>> inverse_root(C)[0, 0], torch.autograd.grad(inverse_root(C)[0, 0], C)[0][0, 0]  # λ^(−1/2), − ½ λ^(−3/2)
+    (tensor(0.5000, grad_fn=<SelectBackward0>), tensor(-0.0625))
+    """
+    eigenvalues, V = torch.linalg.eigh(C.detach().nan_to_num())  # eigh raises at NaN, which the steps keep
+    smallest = C.shape[-1] * torch.finfo(C.dtype).eps * eigenvalues[..., -1:].clamp_min(torch.finfo(C.dtype).tiny)
+    roots, positive = eigenvalues.clamp_min(smallest).sqrt(), eigenvalues > smallest
+    X = V * (positive / roots)[..., None, :] @ V.mT
+    for _ in range(2):
+        rest = V.mT @ X @ C @ X @ V - torch.diag_embed(positive.to(C))
+        X = X - V @ (rest / (roots[..., :, None] + roots[..., None, :])) @ V.mT
+    return X
 
 
 def linearly_independent(C: Float[Tensor, "*V D D"]) -> Bool[Tensor, "*V D"]:

@@ -54,6 +54,11 @@ def dino(size: int, *, split: float) -> Views:
     )
 
 
+def square(view: ViewConfig) -> ViewConfig:
+    """Return the views with square crops."""
+    return replace(view, crop=replace(view.crop, ratio=(1.0, 1.0)))
+
+
 # The sets of solo-learn's configurations for CIFAR, 32 px.
 SMALL_IMAGES: AugmentationSets = {
     "symmetric": lambda size: (group(2, size, STRONG, blur=0.5),),
@@ -74,6 +79,14 @@ SMALL_IMAGES: AugmentationSets = {
             flip=0.0,
         ),
     ),
+    # Tong et al. 2023, EMP-SSL, public code: 20 square patches of a quarter of the image
+    "emp_ssl": lambda size: (
+        square(group(20, size, replace(WEAK, hue=0.2), scale=(0.25, 0.25), blur=0.1, solarize=0.1)),
+    ),
+    # Yerxa et al. 2023, MMCR, public code for CIFAR
+    "mmcr": lambda size: (group(40, size, WEAK),),
+    # The public code of EB-JEPA for CIFAR-10
+    "eb-jepa": lambda size: (group(2, size, BYOL, scale=(0.2, 1.0)),),
     # The views of SimSiam without blur: lightly's CIFAR-10 benchmark, and the authors of the spectral contrastive loss
     "simsiam": lambda size: (group(2, size, WEAK, scale=(0.2, 1.0)),),
     # lightly's CIFAR-10 benchmark, which does not blur. Its set for BYOL and Barlow Twins is "asymmetric".
@@ -98,6 +111,19 @@ LARGE_IMAGES: AugmentationSets = {
     "dino": partial(dino, split=0.4),
     # Its README, for a ResNet-50
     "dino-resnet": partial(dino, split=0.14),
+    # Kim et al. 2023, I-VNE+, public code: the views of BYOL in SwAV's two sizes
+    "ivne": lambda size: tuple(
+        group(1, each, BYOL, scale=scale, blur=blur, solarize=solarize)
+        for each, scale, count in ((size, (0.14, 1.0), 1), (round(size * 96 / 224), (0.05, 0.14), 2))
+        for blur, solarize in ((1.0, 0.0), (0.1, 0.2)) * count
+    ),
+    # Yerxa et al. 2023, MMCR, public code: the views of BYOL four times
+    "mmcr": lambda size: (group(4, size, BYOL, blur=1.0), group(4, size, BYOL, blur=0.1, solarize=0.2)),
+    # Wu et al. 2026, VISReg, public code: 4 views of 224 px and 6 of 96 px
+    "visreg": lambda size: (
+        group(4, size, BYOL, scale=(0.3, 1.0), blur=0.5, solarize=0.1),
+        group(6, round(size * 96 / 224), BYOL, scale=(0.05, 0.3), blur=0.5, solarize=0.1),
+    ),
     # Chen et al. 2020, MoCo v2, and SimSiam, public code
     "mocov2": lambda size: (group(2, size, WEAK, scale=(0.2, 1.0), blur=0.5),),
 }

@@ -41,6 +41,8 @@ METHODS = {
                    queue=32768, momentum=(0.99, 0.999)),
     "moco_v3": method(lars(0.3, 1e-6), mlp(4096, 256, output_batchnorm=True, output_affine=False), "asymmetric",
                       temperature=0.2, predictor=4096, momentum=(0.99, 1.0)),
+    "nnclr": method(lars(0.4, 1e-5), mlp(2048, 2048, 256, output_batchnorm=True), "asymmetric", temperature=0.2,
+                    predictor=4096, queue=65536),
     "simsiam": method(sgd(0.5, 1e-5, constant_predictor=True),
                       mlp(2048, 2048, 2048, output_batchnorm=True, output_affine=False), "symmetric_weak",
                       predictor=512),
@@ -48,8 +50,10 @@ METHODS = {
     "dino": method(lars(0.3, 1e-6), mlp(2048, 2048, 256, batchnorm=False, activation="gelu"), "asymmetric",
                    student_temperature=0.1, teacher_temperature=0.07, prototypes=4096, freeze=1.0,
                    momentum=(0.9995, 1.0)),
-    # 25, 25 and 1 there, but its variance term adds the hinges of both views, of which ours is the mean.
+    # 25 for the variance of these two there, which adds the hinges of both views; ours is their mean.
     "vicreg": method(lars(0.3), mlp(2048, 2048, 2048), "vicreg", invariance=25.0, variance=50.0, covariance=1.0),
+    "vibcreg": method(lars(0.3, trust_clip=False), mlp(2048, 2048, 2048, activation="gelu", output_iternorm=64),
+                      "vicreg", invariance=25.0, variance=50.0, covariance=200.0),
     "barlow_twins": method(lars(0.3), mlp(2048, 2048, 2048), "asymmetric", redundancy=0.0051, scale=0.1),
     "wmse": method(adam(2e-3, 1e-6), mlp(1024, 64), "wmse", slice_size=128, epsilon=0.0),
     # Source: the FroSSL authors' fork of solo-learn, scripts/pretrain/cifar; CorInfoMax in float32.
@@ -90,6 +94,20 @@ FORK_METHODS = {
                              machine=FLOAT32),
     "simclr-fork": method(lars(0.3), mlp(2048, 128, batchnorm=False), "symmetric", FORK, temperature=0.3),
 }
+# Source: the public code of the authors of EMP-SSL (the command of its README, with 20 patches) and of MMCR, whose rate
+# is constant, with a ResNet-50. Their rates are those of any batch.
+AUTHORS = {
+    "emp_ssl": method(lars(0.3 * 2.56, trust_coefficient=0.005), mlp(4096, 4096, 1024), "emp_ssl",
+                      "the code of EMP-SSL's authors", invariance=200.0, epsilon=0.2, batch_size=100, epochs=30,
+                      schedule=ScheduleConfig(warmup=0.0)),
+    "mmcr": method(adam(8e-3, 1e-6), mlp(512, 128, bias=False), "mmcr", "the code of MMCR's authors",
+                   nuclear_norm=32.0, backbone=resnet("resnet50", stem="small"), batch_size=32, epochs=500,
+                   schedule=ScheduleConfig(name="constant", warmup=0.0)),
+}
+# Source: the public code of EB-JEPA (Meta), examples/image_jepa, with the best projector and weight of its README: 10
+# times the statistic divided by N = 256, beside the mean squared difference of the views, which is four times ours.
+LEJEPA = method(lars(0.3), mlp(2048, 2048, 128), "eb-jepa", "the code of EB-JEPA", trade_off=10 / (10 + 4 * 256),
+                slices=256, epochs=300)
 # fmt: on
 WIDER_CORINFOMAX = METHODS["corinfomax"] | {"projector": mlp(4096, 4096, 128), "invariance": 1000.0}
 CIFAR100_METHODS = METHODS | {"corinfomax": WIDER_CORINFOMAX}
@@ -221,17 +239,18 @@ TINY_IMAGENET = replace(
 )
 
 MULTICROP = {name: found for name, found in CIFAR100_METHODS.items() if name.endswith("-multicrop")}
-AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, "ivne", "moco_v3"}}
+NOT_COMPARED = ("ivne", "moco_v3", "nnclr", "vibcreg")
+AS_COMPARED = {name: found for name, found in CIFAR100_METHODS.items() if name not in {*MULTICROP, *NOT_COMPARED}}
 PAPER = "FroSSL's paper; views and projector from its authors' configuration"
 ENTRIES = (
     Entry(CIFAR10, PAPER, "cifar10"),
     no_logs_entry(CIFAR10),
-    *entries(CIFAR10, METHODS | FORK_METHODS, SMALL_IMAGES),
+    *entries(CIFAR10, METHODS | FORK_METHODS | AUTHORS | {"lejepa": LEJEPA}, SMALL_IMAGES),
     *entries(CIFAR10, {"corinfomax-authors": CORINFOMAX10}, LARGE_IMAGES),
     *entries(NORMALIZED, WITH_STATISTICS, SMALL_IMAGES),
     Entry(CIFAR100, PAPER, "cifar100"),
     no_logs_entry(CIFAR100),
-    *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS, SMALL_IMAGES),
+    *entries(CIFAR100, CIFAR100_METHODS | FORK_METHODS | AUTHORS, SMALL_IMAGES),
     *entries(CIFAR100, {"corinfomax-authors": CORINFOMAX100}, LARGE_IMAGES),
     Entry(STL10, "FroSSL's paper; views and projector of CIFAR-10", "stl10"),
     no_logs_entry(STL10),

@@ -40,6 +40,7 @@ METHODS100 = {
     "byol": CIFAR_METHODS["byol"] | {"optimizer": lars(0.5, 1e-6), "predictor": 8192},
     "moco": CIFAR_METHODS["moco"] | {"queue": 65536},
     "simsiam": CIFAR_METHODS["simsiam"] | {"views": "asymmetric"},
+    "vibcreg": CIFAR_METHODS["vibcreg"] | {"optimizer": lars(0.3)},
     "dino": CIFAR_METHODS["dino"] | {"temperature_warmup": 50.0, "first_temperature": 0.04},
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet100: CorInfoMax with batch 256 on each of two devices,
     # I-VNE+ on one.
@@ -50,6 +51,10 @@ METHODS100 = {
     "rdmreg": method(lars(0.165), mlp(2048, 2048, 2048), "vicreg", "the code of Rectified LpJEPA's authors",
                      invariance=25.0, distribution=125.0, slices=8192, backbone=resnet("resnet50"), batch_size=128,
                      epochs=1000),
+    "ivne-authors": method(OptimizerConfig(name="sgd", lr=0.4, weight_decay=1e-4),
+                           mlp(2048, 2048, 256, output_batchnorm=True), "ivne", "the code of I-VNE+'s authors",
+                           alignment=4.16, entropy=1.0, full=2, backbone=resnet("resnet50"), batch_size=64,
+                           epochs=800),
     "swav-multicrop": CIFAR_METHODS["swav"] | WITH_CROPS,
     "dino-multicrop": CIFAR_METHODS["dino"] | WITH_CROPS,
 }
@@ -131,6 +136,19 @@ AUTHORS = {
     "moco-authors": method(sgd(0.03, 1e-4), mlp(2048, 128, batchnorm=False), "mocov2", "the code of MoCo's authors",
                            temperature=0.2, queue=65536, momentum=(0.999, 0.999), backbone=RESNET50, batch_size=256,
                            epochs=200, schedule=NO_WARMUP),
+    "ssl_hsic_teacher": method(lars(0.4, 1e-6, **NO_CLIP), mlp(4096, 256), "asymmetric",
+                               "the code of SSL-HSIC's authors", regularization=3.0, predictor=4096,
+                               momentum=(0.99, 1.0), backbone=RESNET50, batch_size=4096, epochs=1000),
+    # The loss of the authors is √(2048 · 512) times ours.
+    "mmcr": method(lars(0.8, 1e-6, **NO_CLIP), mlp(8192, 8192, 512, bias=False), "mmcr",
+                   "the code of MMCR's authors, without its momentum encoder", nuclear_norm=1024.0,
+                   backbone=IDENTITY50, batch_size=2048, schedule=TO_A_THOUSANDTH),
+    # 16 images on each of the eight GPUs of its README, for any batch 9e-4; the 400 epochs of its README
+    "visreg": method(OptimizerConfig(name="adamw", lr=1.8e-3, weight_decay=0.05, clip_norm=1.0),
+                     mlp(2048, 2048, 256, activation="gelu"), "visreg", "the code of VISReg's authors", trade_off=0.9,
+                     shape=1.0, slices=4096, full=4, batch_size=128, epochs=400,
+                     backbone=BackboneConfig(name="vit_base_patch16_224", arguments={"drop_path_rate": 0.1}),
+                     schedule=ScheduleConfig(warmup=5.0, warmup_start=0.001, min_lr_ratio=0.001)),
     "tico": method(lars(0.2, 1.5e-6, **NO_CLIP), mlp(4096, 256), "asymmetric", "lightly's ImageNet benchmark",
                    covariance=8.0, forgetting=0.9, momentum=(0.99, 1.0), backbone=RESNET50, batch_size=256),
 }
