@@ -1,17 +1,18 @@
 """Sharpness: the largest curvature of a loss, which limits the learning rate of gradient descent."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
 
 def sharpness(loss: Tensor, weights: Sequence[Tensor], *, tolerance: float = 1e-2) -> float:
-    """Return λ_max, the largest eigenvalue of the Hessian of a loss. Gradient descent on a quadratic function
-    converges at learning rates below 2/λ_max.
+    """Return λ_max, the largest eigenvalue of the Hessian of a loss, NaN if that is not finite. Gradient descent on a
+    quadratic function converges at learning rates below 2/λ_max.
 
     Args:
         loss: scalar, a function of the weights that is differentiable twice.
@@ -35,5 +36,8 @@ def sharpness(loss: Tensor, weights: Sequence[Tensor], *, tolerance: float = 1e-
 
     start = np.random.default_rng(0).standard_normal(sum(sizes))
     hessian: Any = LinearOperator((len(start), len(start)), matvec=product, dtype=start.dtype)  # pyright: ignore
-    found: Any = eigsh(hessian, k=1, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)  # pyright: ignore
+    try:
+        found: Any = eigsh(hessian, k=1, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)  # pyright: ignore
+    except ArpackError:
+        return math.nan
     return float(found[0])

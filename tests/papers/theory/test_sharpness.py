@@ -1,5 +1,7 @@
 """The largest curvature against whole Hessians, and against the stability limit of the linear theory."""
 
+import math
+
 import pytest
 import torch
 
@@ -23,3 +25,8 @@ def test_two_over_the_curvature_at_the_optimum_is_the_stability_limit():
     W.requires_grad_()
     loss = stepwise.barlow_loss(W, torch.diag(gamma))
     assert 2 / sharpness(loss, [W], tolerance=1e-9) == pytest.approx(stepwise.stability_limit(gamma))
+
+
+def test_a_hessian_that_is_not_finite_has_no_sharpness():
+    w = torch.zeros(3, requires_grad=True)
+    assert math.isnan(sharpness(w.abs().pow(1.5).sum(), [w]))

@@ -93,8 +93,8 @@ def train(
     size: Size,
     seed: int,
 ) -> Iterator[tuple[float, float | None]]:
-    """Yield, until the weights are not finite, the accuracy in % of kNN on the embeddings of images that are not
-    learned, and λ_max at some of the points.
+    """Yield, until the weights or λ_max are not finite, the accuracy in % of kNN on the embeddings of images that are
+    not learned, and λ_max at some of the points.
     """
     hyper = balanced(objective, 2, size.batch, size.outputs) if objective in WEIGHTS else {}
     loss = partial(OBJECTIVES[objective], **hyper)
@@ -113,14 +113,17 @@ def train(
         curvature = None if point % MEASURED else sharpness(total(loss(torch.stack(list(batch)))), weights)
         return 100 * right.float().mean().item(), curvature
 
-    yield measure(0)
+    yield measure(0)  # finite: the weights are random
     batches = draw_batches(crops, size=size.batch, steps=size.steps, generator=torch.Generator().manual_seed(seed))
     steps = networks.train(network, loss, batches, torch.optim.SGD(weights, lr=rate))
     for step, _ in enumerate(steps, start=1):
         if not all(w.isfinite().all() for w in weights):
             return
         if step % (size.steps // POINTS) == 0:
-            yield measure(step * POINTS // size.steps)
+            accuracy, curvature = measure(step * POINTS // size.steps)
+            if curvature is not None and math.isnan(curvature):
+                return
+            yield accuracy, curvature
 
 
 class Curves(NamedTuple):
