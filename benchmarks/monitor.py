@@ -21,7 +21,8 @@ from torch import nn
 import fullrank
 from benchmarks import timing
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, ProjectorConfig, build_backbone, build_projector, feature_dim
+from fullrank.methods import BackboneConfig, ProjectorConfig, build_projector
+from fullrank.methods.backbones import build_backbone, feature_dim
 from fullrank.monitor import CollapseMonitor
 from fullrank.nn import Loss
 from fullrank.recipes import Recipe

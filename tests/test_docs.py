@@ -14,6 +14,7 @@ import fullrank
 from fullrank import methods
 from fullrank.cli.flags import parse
 from fullrank.cli.main import main
+from fullrank.methods.backbones import build_backbone
 from fullrank.methods.builders import BY_TENSORS, build_siamese
 from fullrank.objectives import simclr
 from fullrank.sweep.sweeping import sweep_plan
@@ -84,7 +85,7 @@ def world(run, photos, train, tmp_path_factory):
     }
     config = methods.BackboneConfig(arguments={"channels": [4, 4, 8, 8], "layers": [1, 1, 1, 2]}, stem="small")
     projector = methods.build_projector(methods.ProjectorConfig(kind="sub-vector", d0=3), 8)
-    names["method"] = methods.JointEmbedding(methods.build_backbone(config), projector, simclr).double()
+    names["method"] = methods.JointEmbedding(build_backbone(config), projector, simclr).double()
     names |= {"views": [torch.randn(2, 16, 3, 16, 16).double()], "build_with_hidden": build_siamese}
     return folder, names
 

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 import tomllib
 from pathlib import Path
@@ -17,7 +18,8 @@ ROOMS = ["root", "objectives", "spectrum", "training", "views", "methods", "imag
 """A room imports only those before it. The first six are the heart; root: the files of no room."""
 UPWARDS: set[tuple[str, str]] = set()
 """(file, room that it must not import): what is left to mend. The list only becomes shorter."""
-BUDGETS: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["fullrank"]["budgets"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BUDGETS: dict[str, int] = PYPROJECT["tool"]["fullrank"]["budgets"]
 
 
 def room_of(parts: tuple[str, ...]) -> str:
@@ -82,6 +84,13 @@ def test_a_folder_keeps_its_budget(folder):
     files = (SRC / "fullrank").glob("*.py") if folder.endswith("/root") else (ROOT / folder).rglob("*.py")
     lines = sum(map(code_lines, files))
     assert lines <= BUDGETS[folder], f"{folder} has {lines} lines of code; make it smaller, or explain a larger budget"
+
+
+def test_every_dependency_of_the_tests_is_pinned():
+    groups, project = PYPROJECT["dependency-groups"], PYPROJECT["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["onnx"], *groups["test"], *groups["lint"]]
+    names = {re.split(r"[\[>]", name)[0].replace("_", "-") for name in [*wanted, *groups["docs"]]}
+    assert names <= {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
 
 
 def test_a_file_is_a_chapter():

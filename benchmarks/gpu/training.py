@@ -10,7 +10,8 @@ import torch
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import MemoryImages, Steps, dataloader
-from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength, feature_dim
+from fullrank.methods import BackboneConfig, ProjectorConfig, TrainingLength
+from fullrank.methods.backbones import feature_dim
 from fullrank.recipes import Recipe, assemble
 from fullrank.run.data import SeededBatches
 from fullrank.run.processes import launch_fabric

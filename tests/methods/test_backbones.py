@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, at_size, build_backbone, feature_dim, freeze
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import at_size, build_backbone, feature_dim, freeze
 
 NARROW = {"channels": [8, 8, 16, 24], "layers": [1, 1, 1, 1]}
 VIT = {"img_size": 32, "patch_size": 4, "depth": 2}

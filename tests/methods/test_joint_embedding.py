@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fullrank import methods
+from fullrank.methods.backbones import build_backbone, feature_dim
 from fullrank.objectives import frossl
 
 
@@ -13,8 +14,8 @@ def method():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         arguments = {"channels": [8, 8, 8, 16], "layers": [1, 1, 1, 1]}
-        backbone = methods.build_backbone(methods.BackboneConfig(arguments=arguments, stem="small"))
-        projector = methods.build_projector(methods.ProjectorConfig(widths=(12, 6)), methods.feature_dim(backbone))
+        backbone = build_backbone(methods.BackboneConfig(arguments=arguments, stem="small"))
+        projector = methods.build_projector(methods.ProjectorConfig(widths=(12, 6)), feature_dim(backbone))
         return methods.JointEmbedding(backbone, projector, partial(frossl, invariance=2.0))
 
 

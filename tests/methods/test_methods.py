@@ -11,6 +11,7 @@ from lightning.fabric import Fabric
 
 from fullrank import methods
 from fullrank.errors import UserError
+from fullrank.methods.backbones import build_backbone, feature_dim
 from fullrank.methods.heads import Prototypes
 from fullrank.objectives import OBJECTIVES, OF_SUMS, find_objective
 from fullrank.objectives.signature import hyperparameters, tensor_names
@@ -63,9 +64,9 @@ VIT = methods.BackboneConfig(name="test_vit", arguments={"img_size": 32})
 @pytest.mark.parametrize("spec", [RESNET, VIT], ids=["resnet", "vit"])
 def test_every_method_trains_a_resnet_and_a_vit(name, spec, fabric):
     def make_encoder():
-        backbone = methods.build_backbone(spec)
+        backbone = build_backbone(spec)
         projector = methods.ProjectorConfig(widths=() if "directclr" in name else (16, 6))
-        features = methods.feature_dim(backbone)
+        features = feature_dim(backbone)
         return methods.Encoder(backbone, methods.build_projector(projector, features), projector.dimensions(features))
 
     method = table["method"](name, make_encoder=make_encoder)

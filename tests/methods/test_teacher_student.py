@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import build_backbone
 from fullrank.methods.teacher_student import EMA, cosine_momentum
 
 
@@ -45,12 +46,13 @@ def test_the_cosine_momentum_is_that_of_the_paper():
     assert cosine_momentum(12, 10, 0.99, 0.999) == pytest.approx(0.999)
 
 
-def test_the_teacher_drops_nothing():
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "eva02_tiny_patch14_224"])
+def test_the_teacher_drops_nothing(name):
     """As in DINO, whose student alone has stochastic depth: the targets of an image are the same in each pass."""
     arguments = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 3, "num_heads": 2}
     dropping = {f"{part}_drop_rate": 0.3 for part in ("proj", "attn", "pos")}
     dropping |= {"drop_path_rate": 0.5, "patch_drop_rate": 0.5}
-    student = build_backbone(BackboneConfig(name="vit_tiny_patch16_224", arguments=arguments | dropping))
+    student = build_backbone(BackboneConfig(name=name, arguments=arguments | dropping))
     x = torch.randn(4, 3, 16, 16)
     assert not torch.equal(student(x), student(x))
     teacher = EMA(student)

@@ -18,7 +18,8 @@ import fullrank
 from fullrank import pretrain
 from fullrank.cli import main
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import build_backbone
 from fullrank.models.export import export
 from fullrank.models.initial_weights import adapt_weights, initial_weights, read_start, with_initial_weights
 from fullrank.models.weights import hash_weights

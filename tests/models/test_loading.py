@@ -12,7 +12,7 @@ import fullrank
 from fullrank.cli import main
 from fullrank.errors import UserError
 from fullrank.images import open_images
-from fullrank.methods import feature_dim
+from fullrank.methods.backbones import feature_dim
 from fullrank.recipes import build_method
 
 

@@ -12,7 +12,8 @@ from torch import nn
 
 import fullrank
 from fullrank.errors import UserError
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import build_backbone
 from fullrank.models.weights import read_weights
 from small import Payload
 

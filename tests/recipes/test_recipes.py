@@ -6,8 +6,8 @@ import pytest
 import torch
 from timm.models.resnet import BasicBlock
 
-from fullrank.methods import BackboneConfig, build_backbone, build_projector, feature_dim
-from fullrank.methods.backbones import last_block
+from fullrank.methods import BackboneConfig, build_projector
+from fullrank.methods.backbones import build_backbone, feature_dim, last_block
 from fullrank.objectives import lejepa, mmcr
 from fullrank.recipes import PUBLISHED, RECIPES, assemble, build_method, check
 from fullrank.recipes.catalog import ENTRIES, FAMILIES, SCORES, final_score, list_recipes

@@ -7,13 +7,14 @@ from torch import nn
 
 import fullrank
 from fullrank.images import Preprocess, open_images
-from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
+from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_projector
+from fullrank.methods.backbones import build_backbone
 from fullrank.objectives import frossl, total
 from fullrank.run import monitor
 from fullrank.run.monitor import evaluate_spectra, evaluate_views, variance_within_views, view_deviations
 from fullrank.run.rows import SpectrumMetrics
+from fullrank.seeding import mix
 from fullrank.spectrum import Spectrum
-from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform, ViewConfig
 
 PREPROCESS = Preprocess(channels=1, size=8, mean=(0.5,), std=(0.25,))

@@ -11,7 +11,8 @@ from lightning.fabric import Fabric
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fullrank.errors import UserError
-from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, build_backbone
+from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding
+from fullrank.methods.backbones import build_backbone
 from fullrank.methods.projectors import ProjectorConfig, build_projector
 from fullrank.objectives import OBJECTIVES, vicreg
 from fullrank.training import OptimizerConfig, build_optimizer, fit

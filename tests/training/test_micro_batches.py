@@ -9,7 +9,8 @@ from lightning.fabric import Fabric
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding, build_backbone, freeze
+from fullrank.methods import METHODS, BackboneConfig, Encoder, JointEmbedding
+from fullrank.methods.backbones import build_backbone, freeze
 from fullrank.objectives import OBJECTIVES, frossl, vicreg
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.training.micro_batches import forward_micro_batches, split_views

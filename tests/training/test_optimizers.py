@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from fullrank import methods
+from fullrank.methods.backbones import build_backbone, feature_dim
 from fullrank.objectives import OBJECTIVES, frossl
 from fullrank.training import OptimizerConfig, build_optimizer, set_learning_rate, split_parameters
 
@@ -94,8 +95,8 @@ EFFICIENTNET = methods.BackboneConfig(name="test_efficientnet")
 
 
 def joint(config):
-    backbone = methods.build_backbone(config)
-    projector = methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), methods.feature_dim(backbone))
+    backbone = build_backbone(config)
+    projector = methods.build_projector(methods.ProjectorConfig(widths=(8, 4)), feature_dim(backbone))
     return methods.JointEmbedding(backbone, projector, frossl)
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import torch
 
-from fullrank.views import CropConfig, JitterConfig, MultiViewTransform, ViewConfig, preview
+from fullrank.views import CropConfig, JitterConfig, MultiViewTransform, ViewConfig
+from fullrank.views.preview import preview
 
 CROP, JITTER = CropConfig(probability=0.0), JitterConfig(probability=0.0)
 PLAIN = ViewConfig(count=2, size=16, crop=CROP, flip=0.0, jitter=JITTER, grayscale=0.0)

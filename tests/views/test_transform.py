@@ -223,7 +223,7 @@ def test_compiled_views_are_the_same(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     images, params = pictures(), make(EVERYTHING).make_params(0, 0, 12)
     compiled, eager = (make(EVERYTHING, compile=on)(images, params)[0] for on in (True, False))
-    torch.testing.assert_close(compiled, eager, atol=1e-6, rtol=0)
+    torch.testing.assert_close(compiled, eager, atol=5e-6, rtol=0)
 
 
 @pytest.mark.gpu

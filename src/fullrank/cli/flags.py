@@ -4,14 +4,17 @@ import contextlib
 import difflib
 import functools
 import io
+import json
 import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from fullrank.errors import UserError
+from fullrank.files import parse_json
 
 T = TypeVar("T")
 
@@ -19,6 +22,28 @@ T = TypeVar("T")
 KINDS = {"FLOAT": "a number", "INT": "a whole number", "HOURS": "a number of hours such as 8"}
 # The positional argument of the commands that take a MODEL.
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+REGISTRY = ConstructorRegistry()
+
+
+@REGISTRY.primitive_rule
+def _json_rule(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[dict[str, Any]] | None:
+    """Read a dictionary from one word, a JSON object."""
+    if kind.type_origin is not dict:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="JSON",
+        instance_from_str=_json_object,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda value: [json.dumps(value)],
+    )
+
+
+def _json_object(words: list[str]) -> dict[str, Any]:
+    value = parse_json(words[0])
+    if not isinstance(value, dict):
+        raise ValueError(f"{words[0]} is not a JSON object")
+    return value
 
 
 def call(function: Callable[..., T], arguments: Sequence[str], *, command: str) -> T:
@@ -48,7 +73,9 @@ def parse(what: Callable[..., T], arguments: Sequence[str], *, command: str, **o
         UserError: a flag or value is wrong; the message is one line with tyro's suggestion.
         SystemExit: after `--help`.
     """
-    run = functools.partial(tyro.cli, what, args=list(arguments), prog=f"fullrank {command}", **options)
+    run = functools.partial(
+        tyro.cli, what, args=list(arguments), prog=f"fullrank {command}", registry=REGISTRY, **options
+    )
     output = io.StringIO()
     with warnings.catch_warnings(action="ignore"):  # about types that tyro cannot check; pydantic does
         try:

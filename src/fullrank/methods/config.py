@@ -1,37 +1,15 @@
 """The configuration of the networks: a timm model by its name with arguments of its architecture, and a projector."""
 
-import json
 import re
 from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from tyro.constructors import PrimitiveConstructorSpec
 
 from fullrank.config import JsonObject, config
 from fullrank.errors import UserError
-from fullrank.files import parse_json
 
-
-def _json_object(words: list[str]) -> dict[str, Any]:
-    value = parse_json(words[0])
-    if not isinstance(value, dict):
-        raise ValueError(f"{words[0]} is not a JSON object")
-    return value
-
-
-# A JSON object, one word on the command line.
-Json = Annotated[
-    JsonObject,
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="JSON",
-        instance_from_str=_json_object,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda value: [json.dumps(value)],
-    ),
-]
 # Arguments of `timm.create_model` and `build_model_with_cfg`, which load files, fill the network with weights or change
 # global settings, and arguments that the recipe itself sets.
 NOT_ARCHITECTURE = re.compile(
@@ -55,7 +33,7 @@ class BackboneConfig:
     """
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "resnet18"
-    arguments: Json = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
     stem: Literal["standard", "small"] = "standard"
     last_residual: bool = True
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fullrank.objectives import ObjectiveState, Terms
 from fullrank.objectives.signature import EPOCH, GENERATOR, takes, tensor_names
-from fullrank.training.seeding import mix
+from fullrank.seeding import mix
 
 # Extra hash input that separates the random numbers of the objective from those of the views and of dropout.
 OBJECTIVE_STREAM = 2

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import DropPath, PatchDropout
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -16,8 +15,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from fullrank.methods.method import Method
 
-# Layers that drop something at random → the attribute with their probability.
-DROPOUTS = {_DropoutNd: "p", DropPath: "drop_prob", PatchDropout: "prob"}
+# Layers of timm that drop something at random → the attribute with their probability. Names, to import no timm.
+DROPOUTS = {"DropPath": "drop_prob", "PatchDropout": "prob", "PatchDropoutWithIndices": "prob"}
 
 
 class EMA(nn.Module):
@@ -43,9 +42,10 @@ class EMA(nn.Module):
         for module in self.network.modules():
             if isinstance(module, _BatchNorm):
                 module.momentum = 0.0
-            for kind, probability in DROPOUTS.items():
-                if isinstance(module, kind):
-                    setattr(module, probability, 0.0)
+            if isinstance(module, _DropoutNd):
+                module.p = 0.0
+            elif probability := DROPOUTS.get(type(module).__name__):
+                setattr(module, probability, 0.0)
 
     @torch.no_grad()
     def forward(self, x: Any) -> Any:

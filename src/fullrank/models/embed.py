@@ -17,7 +17,7 @@ from torch import Tensor
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Reading
 from fullrank.images.memory import given_images
-from fullrank.methods import feature_dim
+from fullrank.methods.backbones import feature_dim
 from fullrank.models.features import embedded_batches, join
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike, resolve_device, with_depth

@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalToken
 
 from fullrank.errors import UserError
 from fullrank.files import atomic_write, check_new, parse_json, read_jsonl, read_text
-from fullrank.methods import feature_dim
+from fullrank.methods.backbones import feature_dim
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike
 from fullrank.models.weights import summarize

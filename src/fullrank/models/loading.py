@@ -23,8 +23,8 @@ from fullrank.config import from_json
 from fullrank.errors import UserError, suggest
 from fullrank.files import parse_json, paths_beside, read_text
 from fullrank.images import Preprocess
-from fullrank.methods import BackboneConfig, at_size
-from fullrank.methods.backbones import check_name
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import at_size, check_name
 from fullrank.models.model import Model, ModelLike, build_untrained, checked, first_convolutions, timm_preprocess
 from fullrank.models.weights import (
     Weights,

@@ -16,11 +16,12 @@ from fullrank.errors import UserError
 from fullrank.images import Images, MemoryImages, Preprocess, find_bit_depth
 from fullrank.images.memory import given_images, read_pixels
 from fullrank.images.preprocess import same_form
-from fullrank.methods import BackboneConfig, build_backbone, feature_dim
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import build_backbone, feature_dim
 from fullrank.models.weights import load_weights, read_weights
 from fullrank.recipes import Recipe
 from fullrank.recipes.assembling import check_normalization
-from fullrank.training.seeding import seeded
+from fullrank.seeding import seeded
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_flo
 from fullrank.objectives import Objective, find_objective, find_state, total
 from fullrank.objectives.balance import balance
 from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, takes, tensor_names
-from fullrank.training.seeding import mix
+from fullrank.seeding import mix
 
 # Objective → what its authors do with the embeddings before it. Without it, the first is not bounded below.
 BEFORE: dict[str, type[nn.Module]] = {"spectral_contrastive": ClipToUnitBall, "corinfomax": L2Normalize}

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from fullrank.errors import UserError
-from fullrank.images.dataloaders import decode_and_crop, same_form
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
 
@@ -71,6 +69,8 @@ class Views:
             UserError: a dict has no image, or an image cannot be decoded.
         """
         if isinstance(samples[0], Mapping):
+            from PIL.Image import Image
+
             keys = [key for key, x in samples[0].items() if isinstance(x, Image) or getattr(x, "ndim", 0) > 1]
             if not keys:
                 raise UserError(f"a sample has {', '.join(map(str, samples[0]))}, expected an image among them")
@@ -85,6 +85,8 @@ class Views:
         """Crop each image by itself, and augment the crops together."""
         if isinstance(images[0], Tensor):
             return [torch.stack(view) for view in zip(*[self(image) for image in images], strict=True)]
+        from fullrank.images.dataloaders import decode_and_crop, same_form  # imports all that reads a data set
+
         params = self._draw(len(images))
         crops = [
             decode_and_crop(image, self.transform, params.select_samples(slice(k, k + 1)))

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank.images import Preprocess
-from fullrank.methods import Encoder, Grouped, Method, at_size, build_backbone, build_projector, feature_dim, freeze
+from fullrank.methods import Encoder, Grouped, Method, build_projector
+from fullrank.methods.backbones import at_size, build_backbone, feature_dim, freeze
 from fullrank.objectives.signature import required_views, tensor_names
 from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.recipes.user_code import find_builder, find_objective, imported_function
-from fullrank.training.seeding import seeded
+from fullrank.seeding import seeded
 from fullrank.views import MultiViewTransform
 
 

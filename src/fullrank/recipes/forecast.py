@@ -2,7 +2,8 @@
 
 import torch
 
-from fullrank.methods import Method, feature_dim
+from fullrank.methods import Method
+from fullrank.methods.backbones import feature_dim
 from fullrank.recipes.recipe import Recipe
 
 # Optimizer → numbers that it keeps for each weight.

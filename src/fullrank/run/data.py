@@ -18,11 +18,12 @@ from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open
 from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.dataset_info import Fingerprint, channel_statistics, dataset_info, find_bit_depth, is_random
 from fullrank.images.load import MemoryImages, MixedSizesError, load_images
-from fullrank.methods import Method, feature_dim
+from fullrank.methods import Method
+from fullrank.methods.backbones import feature_dim
 from fullrank.recipes import Recipe, build_preprocess, check_num_images
 from fullrank.run.cost import SpectrumPlan, plan_evaluations
+from fullrank.seeding import mix
 from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
-from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
 # The views (V_k, n, C, S_k, S_k) of each size, and the labels (n,).

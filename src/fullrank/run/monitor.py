@@ -19,9 +19,9 @@ from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import preprocessed_batches, restore_modes
 from fullrank.objectives import total
 from fullrank.run.steps import TrainingRun
+from fullrank.seeding import mix
 from fullrank.spectrum import Spectrum
 from fullrank.spectrum.moments import to_float64
-from fullrank.training.seeding import mix
 from fullrank.views import MultiViewTransform
 
 CHUNK = 256  # number of images in memory at the same time, or whose views are

@@ -12,7 +12,7 @@ from fullrank.recipes.forecast import forecast_run
 from fullrank.run.data import TrainingData, open_data
 from fullrank.run.terminal import stderr
 from fullrank.views import MultiViewTransform
-from fullrank.views import preview as draw
+from fullrank.views.preview import preview as draw
 
 NUM_IMAGES = 8
 

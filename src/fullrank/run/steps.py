@@ -13,7 +13,8 @@ from fullrank.distributed import convert_sync_batchnorm
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.files import FULL, NoSpaceError
-from fullrank.methods import TrainingLength, feature_dim
+from fullrank.methods import TrainingLength
+from fullrank.methods.backbones import feature_dim
 from fullrank.recipes import Assembly, Recipe
 from fullrank.run.data import TrainingData, load_batches
 from fullrank.run.directory import is_run, resume_command

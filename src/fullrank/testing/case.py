@@ -15,7 +15,7 @@ from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
 from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes, tensor_names
-from fullrank.training.seeding import seeded
+from fullrank.seeding import seeded
 
 # Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines
 # equal the normalised embeddings.

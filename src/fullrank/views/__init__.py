@@ -10,10 +10,9 @@ from fullrank.views.config import (
     SolarizeConfig,
     ViewConfig,
 )
-from fullrank.views.preview import preview
 from fullrank.views.transform import MultiViewTransform
 
 __all__ = [
     "AffineConfig", "AugmentationParams", "BlurConfig", "CropConfig", "JitterConfig", "MultiViewTransform",
-    "NoiseConfig", "SolarizeConfig", "ViewConfig", "preview",
+    "NoiseConfig", "SolarizeConfig", "ViewConfig",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.training.seeding import mix
+from fullrank.seeding import mix
 from fullrank.views import operations
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params
 from fullrank.views.config import ViewConfig

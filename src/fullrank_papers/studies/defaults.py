@@ -48,7 +48,8 @@ from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.protocol import FinetuneProtocol, SupervisedProtocol
 from fullrank.files import read_jsonl
 from fullrank.images import MemoryImages, load_images
-from fullrank.methods import BackboneConfig, build_backbone
+from fullrank.methods import BackboneConfig
+from fullrank.methods.backbones import build_backbone
 from fullrank.models import Model
 from fullrank.models.model_images import LabelledSplits
 from fullrank.recipes import RECIPES

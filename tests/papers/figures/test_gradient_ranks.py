@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fullrank import methods
+from fullrank.methods.backbones import build_backbone
 from fullrank.objectives import OBJECTIVES, simclr
 from fullrank_papers.figures.directclr.gradient_ranks import channel_gradients, gradient_ranks
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 def backbone(*, zero=False, **spec):
     arguments = {"channels": [4, 4, 8, D_B], "layers": [1, 1, 1, 2], "zero_init_last": zero}
-    return methods.build_backbone(methods.BackboneConfig(arguments=arguments, stem="small", **spec))
+    return build_backbone(methods.BackboneConfig(arguments=arguments, stem="small", **spec))
 
 
 def method(kind="sub-vector", objective=simclr, network=None):

@@ -64,7 +64,8 @@ def gradient_ranks(method: Method, views: list[Float[Tensor, "_ n C _ _"]]) -> d
 
     Source: Jing et al. 2022, Fig. 10.
 
-    >>> from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_backbone, build_projector
+    >>> from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_projector
+    >>> from fullrank.methods.backbones import build_backbone
     >>> from fullrank.objectives import simclr
     >>> arguments = {"channels": [4, 4, 4, 4], "layers": [1, 1, 1, 2], "zero_init_last": False}
     >>> backbone = build_backbone(BackboneConfig(arguments=arguments, stem="small"))
