@@ -125,11 +125,11 @@ def sample_mean(Z: Tensor) -> Tensor:
     >>> sample_mean(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([[2., 3.]])
     """
-    if not hasattr(Z, "full_tensor"):
+    local: Any = Z
+    if not any(placement.is_shard(Z.ndim - 2) for placement in getattr(Z, "placements", ())):
         return Z.mean(-2, keepdim=True)
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
-    local: Any = Z
     part = DTensor.from_local(local.to_local().sum(-2, keepdim=True), local.device_mesh, [Partial()], run_check=False)
     return part.redistribute(placements=[Replicate()]) / Z.shape[-2]
 

@@ -128,6 +128,13 @@ def test_iterative_normalisation_whitens_each_group_by_the_steps_of_the_paper():
     assert all(torch.equal(buffer, before[name]) for name, buffer in layer.named_buffers())
 
 
+def test_iterative_normalisation_stays_itself_under_torchs_conversion_and_in_half_precision():
+    network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.Sequential(IterNorm(6, 2)))
+    assert kinds(network) == ["IterNorm"]
+    for layer in (network.bfloat16(), network.bfloat16().eval()):
+        assert layer(torch.randn(9, 6).bfloat16()).dtype is torch.bfloat16
+
+
 def test_many_steps_of_the_iterated_root_give_the_inverse_root():
     A = torch.randn(3, 9, 4)
     C = A.mT @ A / 9 + torch.eye(4)

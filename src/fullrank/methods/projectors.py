@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fullrank.distributed import SyncBatchNorm, all_reduce_sum, world_size
+from fullrank.distributed import all_reduce_sum
 from fullrank.errors import UserError
 from fullrank.methods.config import ProjectorConfig
 from fullrank.methods.directclr_projectors import (
@@ -78,13 +78,13 @@ def _mlp_layers(config: ProjectorConfig, widths: tuple[int, ...]) -> Iterator[nn
             yield nn.GELU() if config.activation == "gelu" else nn.ReLU(inplace=True)
 
 
-class IterNorm(SyncBatchNorm):
+class IterNorm(nn.Module):
     """Iterative normalisation: whitens groups of dimensions over the whole batch of all processes, approximately.
 
     For each group of d = D/groups dimensions, with the mean and the covariance C (divided by N, plus 10⁻⁵ I) of its N
     samples (N, d), the output is (Z − mean) C^(−1/2), times a trained scale plus a trained shift if `affine`. Five
-    Newton steps give the root (`iterated_root`). It is a BatchNorm, whose `running_var` (groups, d, d) is the mean of
-    these roots. In eval mode, running mean and root take the place of those of the batch.
+    Newton steps give the root (`iterated_root`). In eval mode, the running mean and the running mean of these roots
+    take the place of those of the batch. The processes may have different numbers of samples.
 
     Args:
         dimensions: D.
@@ -102,34 +102,42 @@ class IterNorm(SyncBatchNorm):
     tensor(True)
     """
 
+    momentum, eps = 0.1, 1e-5  # those of BatchNorm
+
     def __init__(self, dimensions: int, groups: int, *, affine: bool = True) -> None:
-        if dimensions % groups:
-            divides = max(g for g in range(1, groups) if dimensions % g == 0)
+        super().__init__()
+        if groups < 1 or dimensions % groups:
+            divides = max(g for g in range(1, max(groups, 2)) if dimensions % g == 0)
             remedy = f"choose a divisor, for example projector.output_iternorm = {divides}"
             raise UserError(
                 f"projector.output_iternorm is {groups}, but embeddings have {dimensions} dimensions; {remedy}"
             )
-        super().__init__(dimensions, affine=affine)
-        self.running_var = torch.eye(dimensions // groups).repeat(groups, 1, 1)
+        self.weight = nn.Parameter(torch.ones(dimensions)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(dimensions)) if affine else None
+        self.running_mean = nn.Buffer(torch.zeros(dimensions))
+        self.running_root = nn.Buffer(torch.eye(dimensions // groups).repeat(groups, 1, 1))
 
     def forward(self, input: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """Whiten each group of dimensions."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        groups, d, _ = self.running_var.shape
+        groups, d, _ = self.running_root.shape
+
+        def centred(mean: Tensor) -> Float[Tensor, "G n d"]:
+            return (Z - mean).unflatten(1, (groups, d)).transpose(0, 1)
+
         with torch.autocast(input.device.type, enabled=False):
             Z = at_least_float32(input)
             if self.training:
-                n = len(Z) * world_size()
-                mean = all_reduce_sum(Z.sum(0)) / n
-                A = (Z - mean).unflatten(1, (groups, d)).transpose(0, 1)
+                total = all_reduce_sum(torch.cat([Z.sum(0), Z.new_full((1,), len(Z))]))
+                mean, n = total[:-1] / total[-1], total[-1]
+                A = centred(mean)
                 root = iterated_root(all_reduce_sum(A.mT @ A) / n + self.eps * torch.eye(d).to(A))
-                self._update_running_stats(mean.detach(), root.detach())
+                for running, new in ((self.running_mean, mean), (self.running_root, root)):
+                    running.lerp_(new.detach().to(running), self.momentum)
             else:
-                A = (Z - self.running_mean).unflatten(1, (groups, d)).transpose(0, 1)
-                root = self.running_var
+                A, root = centred(self.running_mean), self.running_root.to(Z)
             white = (A @ root).transpose(0, 1).flatten(1)
-        return white if self.weight is None else white * self.weight + self.bias
+            white = white if self.weight is None or self.bias is None else white * self.weight + self.bias
+            return white.to(input.dtype)
 
 
 def iterated_root(C: Float[Tensor, "*G d d"], steps: int = STEPS) -> Float[Tensor, "*G d d"]:

@@ -14,6 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from fullrank.methods.method import Method
+from fullrank.methods.projectors import IterNorm
 
 # Layers of timm that drop something at random → the attribute with their probability. Names, to import no timm.
 DROPOUTS = {"DropPath": "drop_prob", "PatchDropout": "prob", "PatchDropoutWithIndices": "prob"}
@@ -40,11 +41,11 @@ class EMA(nn.Module):
         super().__init__()
         self.network = nn.Sequential(*deepcopy(modules)).requires_grad_(False)
         for module in self.network.modules():
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, _BatchNorm | IterNorm):
                 module.momentum = 0.0
             if isinstance(module, _DropoutNd):
                 module.p = 0.0
-            elif probability := DROPOUTS.get(type(module).__name__):
+            for probability in (DROPOUTS[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in DROPOUTS):
                 setattr(module, probability, 0.0)
 
     @torch.no_grad()

@@ -29,9 +29,9 @@ def wmse(
     The cost is V·N·D² + D³ for each slice and view, and the memory D²: whitening needs the whole covariance.
 
     Every view gets a gradient. A feature that is constant, or a linear combination of the previous features, is set to
-    zero after whitening and gets no gradient; with ZCA, a direction without variance. Without ε, the Cholesky form does
-    not depend on scale and shift of each feature of each view. ZCA, which changes the embeddings least, does not depend
-    on a joint rotation of all views.
+    zero after whitening and gets no gradient; with ZCA, a direction with less variance than D times the machine epsilon
+    times the largest. Without ε, the Cholesky form does not depend on scale and shift of each feature of each view.
+    ZCA, which changes the embeddings least, does not depend on a joint rotation of all views.
 
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
@@ -69,7 +69,8 @@ def wmse(
 
 def whitened(Z: Float[Tensor, "*V n D"], *, epsilon: float, whitening: str) -> Float[Tensor, "*V n D"]:
     """Return (Z − mean) L⁻ᵀ with L Lᵀ = S = (1 − ε) C + ε I and C the unbiased covariance, or (Z − mean)
-    S^(−1/2) with "zca"; linearly dependent features, or directions without variance, become zero.
+    S^(−1/2) with "zca"; linearly dependent features, or directions of less variance than D·eps times the largest,
+    become zero.
 
     >>> whitened(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0]]), epsilon=0.0, whitening="cholesky")
     tensor([[ 1.,  0.],

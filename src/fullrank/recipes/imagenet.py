@@ -40,7 +40,8 @@ METHODS100 = {
     "byol": CIFAR_METHODS["byol"] | {"optimizer": lars(0.5, 1e-6), "predictor": 8192},
     "moco": CIFAR_METHODS["moco"] | {"queue": 65536},
     "simsiam": CIFAR_METHODS["simsiam"] | {"views": "asymmetric"},
-    "vibcreg": CIFAR_METHODS["vibcreg"] | {"optimizer": lars(0.3)},
+    "nnclr": CIFAR_METHODS["nnclr"] | {"batch_size": 128},
+    "vibcreg": CIFAR_METHODS["vibcreg"] | {"optimizer": lars(0.3), "batch_size": 128},
     "dino": CIFAR_METHODS["dino"] | {"temperature_warmup": 50.0, "first_temperature": 0.04},
     # Source: the FroSSL authors' fork, scripts/pretrain/imagenet100: CorInfoMax with batch 256 on each of two devices,
     # I-VNE+ on one.

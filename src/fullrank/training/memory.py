@@ -83,9 +83,9 @@ def out_of_memory_remedy(piece: int, *, batchnorm: bool) -> str:
 
 
 def has_batchnorm(method: nn.Module) -> bool:
-    """Return whether the method has a BatchNorm layer.
+    """Return whether the method has a BatchNorm or an `IterNorm`, which also normalises by the batch.
 
     >>> has_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))), has_batchnorm(nn.LayerNorm(4))
     (True, False)
     """
-    return any(isinstance(layer, _BatchNorm) for layer in method.modules())
+    return any(isinstance(layer, _BatchNorm) or hasattr(layer, "running_root") for layer in method.modules())

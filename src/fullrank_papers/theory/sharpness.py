@@ -1,12 +1,11 @@
 """Sharpness: the largest curvature of a loss, which limits the learning rate of gradient descent."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 
@@ -36,8 +35,7 @@ def sharpness(loss: Tensor, weights: Sequence[Tensor], *, tolerance: float = 1e-
 
     start = np.random.default_rng(0).standard_normal(sum(sizes))
     hessian: Any = LinearOperator((len(start), len(start)), matvec=product, dtype=start.dtype)  # pyright: ignore
-    try:
-        found: Any = eigsh(hessian, k=1, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)  # pyright: ignore
-    except ArpackError:
-        return math.nan
+    if not (first := product(start)).any() or not np.isfinite(first).all():
+        return float(first.sum())  # 0 or NaN
+    found: Any = eigsh(hessian, k=1, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)  # pyright: ignore
     return float(found[0])

@@ -30,3 +30,4 @@ def test_two_over_the_curvature_at_the_optimum_is_the_stability_limit():
 def test_a_hessian_that_is_not_finite_has_no_sharpness():
     w = torch.zeros(3, requires_grad=True)
     assert math.isnan(sharpness(w.abs().pow(1.5).sum(), [w]))
+    assert sharpness((0 * w.square()).sum(), [w]) == 0
