@@ -29,7 +29,7 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl.balance import WEIGHTS
 from fullrank_papers.figures.networks import draw_batches, relu_network
 from fullrank_papers.figures.pixels import load_pixels, random_crops
-from fullrank_papers.plot_style import subplots
+from fullrank_papers.plot_style import COLORS, subplots
 from fullrank_papers.theory.balance import balanced
 from fullrank_papers.theory.sharpness import sharpness
 
@@ -181,14 +181,15 @@ def at_the_edge(rows: Rows) -> list[float]:
 
 def plot(rows: Rows) -> MplFigure:
     figure, ((by_rate, by_share), (over_time, best)) = subplots(2, 2, width=9.0, height=7.0)
-    for name, found in curves(rows).items():
+    for place, (name, found) in enumerate(curves(rows).items()):
+        line, dot = ("-", "o") if place < len(COLORS) else ("--", "s")
         for axis, unit in ((by_rate, 1.0), (by_share, found.limit())):
-            axis.semilogx(found.rates / unit, found.early.mean(0), label=LABELS[name])
-        best.loglog(found.limit(), found.best_rate(), "o", label=LABELS[name])
+            axis.semilogx(found.rates / unit, found.early.mean(0), line, label=LABELS[name])
+        best.loglog(found.limit(), found.best_rate(), dot, label=LABELS[name])
         runs = [row for row in rows["runs"] if row["objective"] == name and row["accuracy"][-1] is not None]
         for row in sorted(runs, key=lambda row: abs(math.log(row["rate"] / (10 * found.limit()))))[:1]:
             steps = np.linspace(0, 1, len(row["λ_max"]))
-            over_time.semilogy(steps, [row["rate"] / 2 * each for each in row["λ_max"]], label=LABELS[name])
+            over_time.semilogy(steps, [row["rate"] / 2 * each for each in row["λ_max"]], line, label=LABELS[name])
     by_rate.set(xlabel="learning rate", ylabel="early accuracy in %", title="at equal rate")
     by_share.set(
         xlabel="rate · λ_max/2 at the start", ylabel="early accuracy in %", title="at equal share of the limit"
