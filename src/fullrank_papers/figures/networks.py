@@ -39,14 +39,13 @@ def train(
     batches: Iterable[Float[Tensor, "V N M"]],
     optimizer: torch.optim.Optimizer,
     schedule: Schedule | None = None,
-) -> Iterator[tuple[Float[Tensor, "V N D"], Float[Tensor, ""]]]:
-    """Take one step for each batch, and yield the embeddings and the loss that it had before the step."""
+) -> Iterator[Float[Tensor, "V N D"]]:
+    """Take one step for each batch, and yield the embeddings that it had before the step."""
     for views in batches:
         Z = torch.stack([network(view) for view in views])
-        value = total(loss(Z))
         optimizer.zero_grad()
-        value.backward()
+        total(loss(Z)).backward()
         optimizer.step()
         if schedule is not None:
             schedule.step()
-        yield Z.detach(), value.detach()
+        yield Z.detach()

@@ -112,7 +112,7 @@ def train(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows
             for step in range(size.steps)
         )
         criterion = partial(frossl, invariance=loss.weight * size.batch, variance=loss.variance, log=log)
-        for step, (Z, _) in enumerate(networks.train(network, criterion, batches, *adam(network, size.steps))):
+        for step, Z in enumerate(networks.train(network, criterion, batches, *adam(network, size.steps))):
             if step % max(size.steps // POINTS, 1) == 0:
                 curve.append([step, measured_ratio(Z[0])])
     network.eval()
