@@ -5,7 +5,7 @@ directory.
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -248,7 +248,9 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """The hash that identifies the recipe in a checkpoint: of all fields that decide the weights."""
-        deciding = {name: value for name, value in flatten(to_dict(self)).items() if decides_weights(name)}
+        later = LATER_FIELDS[""] | LATER_FIELDS.get(self.objective, {})
+        fields = flatten(to_dict(self)).items()
+        deciding = {name: x for name, x in fields if decides_weights(name) and not (name in later and x == later[name])}
         deciding["streaming"] = self.data.storage == "streaming"
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -263,6 +265,14 @@ FREE_FIELDS = (
     *("machine.accelerator", "machine.devices", "machine.micro_batch", "machine.ghost_batchnorm", "machine.compile"),
     "machine.channels_last",
 )
+
+# Objective, or "" for all → its fields that came after the first stored fingerprints, with the value that changes
+# nothing. At this value they are left out of the fingerprint, so checkpoints and rows of earlier versions keep theirs.
+LATER_FIELDS: Mapping[str, dict[str, Any]] = {
+    "": {"projector.output_iternorm": 0},
+    "wmse": {"hyper.whitening": "cholesky"},
+    "ivne": {"hyper.full": 2},
+}
 
 
 def decides_weights(name: str) -> bool:

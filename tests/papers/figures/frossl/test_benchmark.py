@@ -1,7 +1,9 @@
 """The comparison with equal care: draws, budget curves, and what Dunnett's intervals decide."""
 
+import json
 from dataclasses import asdict, replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from fullrank.recipes import balanced_weights
 from fullrank.sweep import OnlineScore, Row
 from fullrank_papers.figures import CampaignRuns
 from fullrank_papers.figures.frossl import benchmark as b
+from fullrank_papers.figures.frossl.comparison import read_rows
 
 
 def row(name, seed, early, late_score, images=0, **fields):
@@ -118,3 +121,10 @@ def test_a_result_has_rows_of_two_data_sets():
     rows = [row("frossl", 0, 0.3, 0.5), row("frossl", 1, 0.3, 0.5, images=1, data="CIFAR-100")]
     rows = [replace(each, images=each.data) for each in rows]
     assert len(CampaignRuns("frossl/benchmark", "small").result(rows, 2).rows["rows"]) == 2
+
+
+def test_stored_rows_are_of_the_recipes_of_the_plan_and_are_not_trained_again():
+    (path,) = (Path(__file__).parents[4] / "results").rglob("frossl/benchmark-small.json")
+    rows = read_rows(json.loads(path.read_text())["rows"])
+    asked = {cell.name: cell.recipe.fingerprint for cell in b.plan(b.SIZES["small"])(rows)}
+    assert {row.cell: row.fingerprint for row in rows}.items() <= asked.items()
