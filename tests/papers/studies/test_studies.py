@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank_papers import studies
 from fullrank_papers.figures import load_committed
-from fullrank_papers.studies import alarm, comparison, defaults, photos, selection, spectra
+from fullrank_papers.studies import alarm, comparison, defaults, photos, references, selection, spectra
 
 ROOT = Path(__file__).parents[3]
 
@@ -122,3 +123,12 @@ def test_defaults_are_measured_once(monkeypatch, tmp_path):
         assert recalls[0]["JPEG 75"] > recalls[0]["flip"]
     monkeypatch.delattr(defaults, "pretrain")  # a second call trains nothing
     assert defaults.measure(**call, parts=("supervised", "duplicates"))["rows"] == rows
+
+
+def test_the_references_of_the_comparison_are_scored_like_its_runs():
+    task = references.open_task("digits", 0, 300)
+    rows = list(references.score_references([task], 0, SupervisedProtocol(epochs=8)))
+    assert [row["method"] for row in rows] == ["raw pixels", "untrained", "supervised"]
+    pixels, untrained, supervised = (row["scores"][row["data"]]["linear"] for row in rows)
+    assert pixels > 0.85
+    assert supervised > untrained > 0.3

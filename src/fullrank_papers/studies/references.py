@@ -1,0 +1,85 @@
+"""What the objectives of the comparison are measured against: raw pixels, the untrained network, and the same network
+trained with labels.
+
+For each seed and data set of frossl/benchmark, the images, the preprocessing, the probes and the network are those of
+the compared runs. The supervised network sees as many images as 20 epochs of two views.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from time import process_time
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from fullrank.evaluation.evaluate import score_networks
+from fullrank.evaluation.features import Network, calibrate_batchnorm, raw_pixels
+from fullrank.evaluation.finetune import SupervisedTraining
+from fullrank.evaluation.protocol import Scoring, SupervisedProtocol
+from fullrank.evaluation.task import Task
+from fullrank.images import as_images, channel_statistics, load_images
+from fullrank.models.model import Model, build_untrained
+from fullrank.models.model_images import LabelledSplits
+from fullrank.recipes import DataConfig, build_preprocess
+from fullrank.spectrum import Spectrum
+from fullrank.sweep.cell import identify, split
+from fullrank_papers import studies
+from fullrank_papers.figures.frossl.benchmark import FAIR
+
+
+def measure(*, data: str, transfer: str, seeds: int = 12, images: int = 5000, epochs: int = 40) -> dict[str, Any]:
+    """Score raw pixels, the untrained network and the supervised network on two data sets, each with the images of the
+    other.
+
+    Args:
+        data: CIFAR-10.
+        transfer: CIFAR-100.
+        seeds: one choice of images, untrained network and training for each.
+        images: training images of each choice.
+        epochs: of the supervised training; 40 epochs of one view are 20 epochs of two.
+    """
+    rows = []
+    for seed in range(seeds):
+        for sources in permutations((data, transfer)):
+            tasks = [open_task(source, seed, images) for source in sources]
+            for row in score_references(tasks, seed, SupervisedProtocol(epochs=epochs)):
+                Console().print(row)
+                rows.append(row)
+    return {"rows": rows}
+
+
+def open_task(source: str, seed: int, images: int) -> Task:
+    """Return the images of a compared run: its training images, and all test images."""
+    data = DataConfig(source=source, subset=images, subset_seed=seed)
+    found = split(data)
+    return Task(LabelledSplits(found.train, found.test, identify(data)[0], found.statement))
+
+
+def score_references(tasks: list[Task], seed: int, protocol: SupervisedProtocol) -> Iterator[dict[str, Any]]:
+    """Yield the row of each reference, which is made of the first task and scored on all."""
+    own, scoring = tasks[0], Scoring(probes=("linear", "knn"), seed=seed)
+    mean, std = channel_statistics(load_images(as_images(own.splits.train), channels=3))
+    preprocess = build_preprocess(replace(FAIR, data=replace(FAIR.data, mean=mean, std=std)))
+    untrained, supervised = (build_untrained(FAIR.backbone, FAIR.data.channels, seed) for _ in range(2))
+    generator = torch.Generator().manual_seed(seed)
+    calibrate_batchnorm(untrained, own.splits.train, preprocess, generator=generator)
+    start = process_time()
+    model = Model("supervised", supervised, preprocess, FAIR.backbone)
+    SupervisedTraining.of(own, model, protocol).run(supervised, seed=seed)
+    seconds = process_time() - start
+    networks = [raw_pixels(preprocess)]
+    networks += [Network("untrained", untrained, preprocess), Network("supervised", supervised, preprocess)]
+    row = {"seed": seed, "data": own.splits.data, "supervised_cpu_seconds": round(seconds, 1)}
+    for network in networks:
+        scores, ranks = {}, []
+        for task in tasks:
+            (features,), outcomes = score_networks([network], task, scoring)
+            scores[task.splits.data] = {x.score.probe: x.score.value for x in outcomes if x.score.metric == "accuracy"}
+            ranks.append(Spectrum.from_embeddings(features.test.X).effective_rank())
+        yield {"method": network.name} | row | {"scores": scores, "effective_rank": ranks[0]}
+
+
+if __name__ == "__main__":
+    studies.run(measure, "references")
