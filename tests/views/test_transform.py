@@ -8,7 +8,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 import fullrank.views.transform as module
-from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, ViewConfig
+from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, ViewConfig, each_view
 from fullrank.views.color import adjust_hue_, blend_, solarize_
 from fullrank.views.config import AffineConfig, SolarizeConfig
 from fullrank.views.filters import gaussian_blur, gaussian_noise_, normalize_
@@ -159,6 +159,20 @@ def test_custom_transforms_draw_the_same_numbers_for_any_share_of_the_batch():
     images, params = pictures(), views.make_params(0, 0, 12)
     parts = [views(images[part], params.select_samples(part))[0] for part in (slice(0, 5), slice(5, 12))]
     torch.testing.assert_close(torch.cat(parts, 1), views(images, params)[0])
+
+
+def test_a_transform_of_torchvision_sees_each_view_and_draws_the_same_numbers_for_any_share_of_the_batch():
+    erase = v2.RandomErasing(p=1.0, value=0.0)
+    plain, erased = (make(EVERYTHING, custom_transforms=each) for each in ((), (each_view(erase),)))
+    images, params = pictures(), plain.make_params(0, 0, 12)
+    (views,), (other,) = erased(images, params), plain(images, params)
+    black = views == -torch.tensor(MEAN).view(3, 1, 1) / 0.25
+    assert torch.equal(torch.where(black, 0, views), torch.where(black, 0, other))
+    assert (
+        len({tuple(each.flatten().tolist()) for each in black.all(2).flatten(0, 1)}) == 24
+    )  # another box in each view
+    parts = [erased(images[part], params.select_samples(part))[0] for part in (slice(0, 5), slice(5, 12))]
+    torch.testing.assert_close(torch.cat(parts, 1), views)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])

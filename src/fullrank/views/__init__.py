@@ -10,9 +10,9 @@ from fullrank.views.config import (
     SolarizeConfig,
     ViewConfig,
 )
-from fullrank.views.transform import MultiViewTransform
+from fullrank.views.transform import MultiViewTransform, each_view
 
 __all__ = [
     "AffineConfig", "AugmentationParams", "BlurConfig", "CropConfig", "JitterConfig", "MultiViewTransform",
-    "NoiseConfig", "SolarizeConfig", "ViewConfig",
+    "NoiseConfig", "SolarizeConfig", "ViewConfig", "each_view",
 ]  # fmt: skip

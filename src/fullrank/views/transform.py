@@ -6,6 +6,7 @@ Every process draws the random numbers of the whole batch and uses those of its 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 from math import ceil
 
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float32, Int64, Real
 from torch import Tensor
 
 from fullrank.errors import UserError
-from fullrank.seeding import mix
+from fullrank.seeding import mix, seeded
 from fullrank.views import operations
 from fullrank.views.augmentation_params import AugmentationParams, get_column, make_params
 from fullrank.views.config import ViewConfig
@@ -21,6 +22,27 @@ from fullrank.views.filters import normalize_
 from fullrank.views.geometry import crop_boxes, resized_crop, resized_crop_of_one
 
 CustomTransform = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def each_view(transform: Callable[[Tensor], Tensor]) -> CustomTransform:
+    """Return the custom transform that calls a transform of one image, such as one of torchvision, for each view.
+
+    The transform maps a view (C, s, s) in [0, 1] to another one. It draws from torch's global CPU generator, which is
+    seeded with a number of the sample's generator: its views are functions of (seed, step, sample).
+
+    >>> brighter = each_view(lambda view: view + torch.rand(()))
+    >>> x = torch.zeros(2, 1, 3, 8, 8)
+    >>> torch.equal(*(brighter(x, torch.Generator().manual_seed(5)) for _ in range(2)))
+    True
+    """
+
+    def apply(x: Tensor, generator: torch.Generator) -> Tensor:
+        with seeded(int(torch.randint(2**32, (), generator=generator))):
+            return torch.stack([transform(view) for view in x.flatten(0, 1)]).unflatten(0, x.shape[:2])
+
+    return update_wrapper(apply, transform)
+
+
 CPU_CHUNK_BYTES = 2**20  # size of the float32 pixels that a CPU processes together: about the cache of one core
 DEVICE_CHUNK_BYTES = 2**31  # the same for other devices: few kernel launches, with enough memory for temporary results
 
