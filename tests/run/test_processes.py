@@ -111,7 +111,8 @@ def when_logged(path, step, act):
 
 def workers():
     """The pids of the processes of a run that this process has started, by rank."""
-    return sorted(process.pid for process in multiprocessing.active_children())
+    found = multiprocessing.active_children()  # they are named SpawnProcess-1, SpawnProcess-2 … in the order of the ranks
+    return [process.pid for process in sorted(found, key=lambda process: int(process.name.rpartition("-")[2]))]
 
 
 def test_a_process_that_fails_before_it_writes_does_not_offer_the_run_that_it_would_replace(copy):
