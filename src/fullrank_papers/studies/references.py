@@ -30,8 +30,8 @@ from fullrank_papers.figures.frossl.benchmark import FAIR
 
 
 def measure(*, data: str, transfer: str, seeds: int = 12, images: int = 5000, epochs: int = 40) -> dict[str, Any]:
-    """Score raw pixels, the untrained network and the supervised network on two data sets, each with the images of the
-    other.
+    """Score raw pixels, the untrained and the supervised network on two data sets, and the supervised network on the
+    other one too.
 
     Args:
         data: CIFAR-10.
@@ -58,7 +58,9 @@ def open_task(source: str, seed: int, images: int) -> Task:
 
 
 def score_references(tasks: list[Task], seed: int, protocol: SupervisedProtocol) -> Iterator[dict[str, Any]]:
-    """Yield the row of each reference, which is made of the first task and scored on all."""
+    """Yield the row of each reference on the first task; the supervised network, which is trained on it, is scored on
+    all.
+    """
     own, scoring = tasks[0], Scoring(probes=("linear", "knn"), seed=seed)
     mean, std = channel_statistics(load_images(as_images(own.splits.train), channels=3))
     preprocess = build_preprocess(replace(FAIR, data=replace(FAIR.data, mean=mean, std=std)))
@@ -69,16 +71,15 @@ def score_references(tasks: list[Task], seed: int, protocol: SupervisedProtocol)
     model = Model("supervised", supervised, preprocess, FAIR.backbone)
     SupervisedTraining.of(own, model, protocol).run(supervised, seed=seed)
     seconds = process_time() - start
-    networks = [raw_pixels(preprocess)]
-    networks += [Network("untrained", untrained, preprocess), Network("supervised", supervised, preprocess)]
-    row = {"seed": seed, "data": own.splits.data, "supervised_cpu_seconds": round(seconds, 1)}
-    for network in networks:
+    of_labels = Network("supervised", supervised, preprocess)
+    for network in (raw_pixels(preprocess), Network("untrained", untrained, preprocess), of_labels):
         scores, ranks = {}, []
-        for task in tasks:
+        for task in tasks if network is of_labels else tasks[:1]:
             (features,), outcomes = score_networks([network], task, scoring)
             scores[task.splits.data] = {x.score.probe: x.score.value for x in outcomes if x.score.metric == "accuracy"}
             ranks.append(Spectrum.from_embeddings(features.test.X).effective_rank())
-        yield {"method": network.name} | row | {"scores": scores, "effective_rank": ranks[0]}
+        row = {"method": network.name, "seed": seed, "data": own.splits.data, "scores": scores}
+        yield row | {"effective_rank": ranks[0], "cpu_seconds": round(seconds, 1) if network is of_labels else 0.0}
 
 
 if __name__ == "__main__":
