@@ -111,7 +111,7 @@ def when_logged(path, step, act):
 
 def workers():
     """The pids of the processes of a run that this process has started, by rank."""
-    found = multiprocessing.active_children()  # they are named SpawnProcess-1, SpawnProcess-2 … in the order of the ranks
+    found = multiprocessing.active_children()  # SpawnProcess-1 is that of rank 0
     return [process.pid for process in sorted(found, key=lambda process: int(process.name.rpartition("-")[2]))]
 
 
