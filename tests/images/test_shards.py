@@ -2,13 +2,26 @@ import io
 import json
 import pickle
 import tarfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from fullrank.errors import UserError
-from fullrank.images import DecodeErrors, Decoding, ImageDecodeError, Preprocess, Reading, iterate_batches, open_images
+from fullrank.images import (
+    DecodeErrors,
+    Decoding,
+    ImageDecodeError,
+    Preprocess,
+    Reading,
+    iterate_batches,
+    open_images,
+    open_stream,
+)
 
 
 def encoded(k):
@@ -141,3 +154,54 @@ def test_unreadable_members_are_counted_and_damaged_files_refused(tmp_path):
     write_tar(path, [("a.txt", b"text")])
     with pytest.raises(UserError, match="contain no images"):
         open_images(path)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Return the address of a server of the files in tmp_path."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("address", ["{server}/set", "{server}/set/train-*.tar", "file://{folder}/set", "{folder}/set"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_shards_are_streamed_from_an_address_and_an_epoch_has_every_image_once(tmp_path, server, address, processes):
+    for shard in range(4):
+        members = [member for k in range(3 * shard, 3 * shard + 3) for member in sample(k, str(k % 5))]
+        write_tar(tmp_path / "set" / f"train-{shard:06}.tar", members)
+    write_tar(
+        tmp_path / "set" / "val-000000.tar", [("a.json", b'{"label": 7}'), ("a.png", encoded(99)), ("b.txt", b"x")]
+    )
+    source = address.format(server=server, folder=tmp_path)
+    stream = open_stream(source)
+    shares = [
+        list(islice(stream.iterate(seed=0, rank=rank, world_size=processes), 12 // processes))
+        for rank in range(processes)
+    ]
+    found = [image for share in shares for image in share]
+    assert sorted(image.name for image in found) == [f"{k:04}.png" for k in range(12)]
+    for image in found:
+        k = int(image.name[:4])
+        assert image.label == k % 5
+        assert stream.collect([image]).open(0).getpixel((0, 0)) == (k, 100, 200)
+    if "*" not in address:
+        assert [(image.name, image.label) for image in islice(open_stream(source, split="val").iterate(seed=0), 1)] == [
+            ("a.png", 7)
+        ]
+
+
+def test_an_address_without_files_names_the_reason_and_one_of_images_can_only_be_streamed(tmp_path, server):
+    (tmp_path / "a.png").write_bytes(encoded(0))
+    for address, reason in ((server, "no .parquet or .tar files"), ("parket://set", "Protocol not known: parket")):
+        with pytest.raises(UserError, match=f"cannot stream '{address}' .*{reason}"):
+            open_stream(address)
+    write_tar(tmp_path / "train.tar", [("a.png", b"x" * 600)]).write_bytes(b"no tar file")
+    with pytest.raises(UserError, match="cannot read the tar file"):
+        next(open_stream(f"{server}/train.tar").iterate(seed=0))
+    with pytest.raises(UserError, match=r"can only be streamed; give --data\.storage streaming"):
+        open_images(f"{server}/train.tar")

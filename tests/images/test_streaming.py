@@ -39,7 +39,7 @@ def test_splits_and_sources_that_cannot_be_streamed_raise(parquet, write):
         open_stream(str(parquet()), split="tset")
     with pytest.raises(UserError, match="'digits' cannot be streamed"):
         open_stream("digits")
-    with pytest.raises(UserError, match="cannot be streamed, only hf:NAME and Parquet"):
+    with pytest.raises(UserError, match="cannot be streamed, only hf:NAME, Parquet files, tar shards"):
         open_stream(str(write("a.png")))
 
 

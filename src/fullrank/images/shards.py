@@ -6,7 +6,9 @@ import json
 import os
 import posixpath
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +91,38 @@ def open_shards(source: str, root: Path, files: Sequence[str], reading: Reading)
     return by_split(images, source, splits)
 
 
+def stream_shards(addresses: Sequence[str]) -> Any:
+    """Return the images of tar files and the integers that label them as a stream of the `datasets` library.
+
+    Args:
+        addresses: Paths, or addresses that fsspec opens. The members of one key follow each other, as WebDataset writes
+            them.
+    """
+    from datasets import Features, Image, IterableDataset, Value
+
+    features = Features({"image": Image(decode=False), "label": Value("int64")})
+    return IterableDataset.from_generator(_stream, features, gen_kwargs={"addresses": list(addresses)})
+
+
+def _stream(addresses: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `stream_shards`, of which `datasets` gives each process those of some addresses."""
+    import fsspec
+
+    for address in addresses:
+        opened: Any = fsspec.open(address, "rb")
+        with _readable(address), opened as file, tarfile.open(fileobj=file, mode="r|") as tar:
+            for _, members in groupby(_files(tar), key=lambda member: member[0]):
+                images, labels = [], {}
+                for _, extension, member in members:
+                    data = (tar.extractfile(member) or file).read(member.size)
+                    if extension in MAX_BYTES:
+                        labels |= _member_labels(extension, data) | labels
+                    else:
+                        images.append({"bytes": data, "path": member.name})
+                label = next((labels[key] for key in (CLS, *JSON_KEYS) if key in labels), None)
+                yield from ({"image": image, "label": label if isinstance(label, int) else None} for image in images)
+
+
 class _Member(NamedTuple):
     """An image: shard, offset and size, its name, and its labels (`cls` or the key of the JSON object → label)."""
 
@@ -100,29 +134,42 @@ class _Member(NamedTuple):
 def _index(shard: int, path: str) -> list[_Member]:
     images: list[_Member] = []
     labels: dict[str, dict[str, Any]] = {}
-    try:
+    with _readable(path):
         check_file(Path(path))
         with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for member in tar:
-                folder, slash, base = member.name.rpartition("/")
-                key, _, extension = base.partition(".")
-                extension, known = extension.lower(), labels.setdefault(folder + slash + key, {})
-                if not member.isreg() or member.issparse() or base.startswith("."):
-                    continue
-                if member.size <= MAX_BYTES.get(extension, -1):
-                    data = (tar.extractfile(member) or file).read(member.size)
-                    if extension == CLS:
-                        known[CLS] = _as_label(data.decode().strip())
-                    else:
-                        known |= _json_labels(data) | known
-                elif os.path.splitext(base)[1].lower() in EXTENSIONS:
+            for key, extension, member in _files(tar):
+                known = labels.setdefault(key, {})
+                if extension in MAX_BYTES:
+                    known |= _member_labels(extension, (tar.extractfile(member) or file).read(member.size)) | known
+                else:
                     images.append(_Member((shard, member.offset_data, member.size), member.name, known))
-                tar.members = []  # pyright: ignore[reportAttributeAccessIssue]  # tarfile keeps all
+    return images
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, tarfile.TarError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or f"{error}"
         remedy = "give complete, uncompressed tar files (unpack .tar.gz first)"
         raise UserError(f"cannot read the tar file '{path}': {printable(reason)}; {remedy}") from error
-    return images
+
+
+def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """Yield the key, the extension and the member of each image and of each file of labels."""
+    for member in tar:
+        folder, slash, base = member.name.rpartition("/")
+        key, _, extension = base.partition(".")
+        if member.isreg() and not member.issparse() and not base.startswith("."):
+            is_image = os.path.splitext(base)[1].lower() in EXTENSIONS
+            if is_image or member.size <= MAX_BYTES.get(extension.lower(), -1):
+                yield folder + slash + key, "" if is_image else extension.lower(), member
+        tar.members = []  # pyright: ignore[reportAttributeAccessIssue]  # tarfile keeps all
+
+
+def _member_labels(extension: str, data: bytes) -> dict[str, int | str]:
+    return {CLS: _as_label(data.decode().strip())} if extension == CLS else _json_labels(data)
 
 
 def _as_label(text: str) -> int | str:

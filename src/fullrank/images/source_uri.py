@@ -80,6 +80,9 @@ def open_images(
 
 def _open(source: str, reading: Reading) -> dict[str, Images]:
     scheme, rest = parse_uri(source)
+    if is_remote(source):
+        remedy = "give --data.storage streaming and --data.num-images, or a local copy"
+        raise UserError(f"'{source}' can only be streamed; {remedy}")
     if scheme == "digits":
         return {ALL: digits()}
     if scheme == "hf":
@@ -158,10 +161,22 @@ def parse_uri(source: str) -> tuple[str, str]:
     match = _SCHEME.fullmatch(source)
     if match is None or (match["scheme"] not in SCHEMES and Path(source).exists()):
         return "", source
+    if is_remote(source):
+        return match["scheme"], match["rest"]
     if match["scheme"] not in SCHEMES or not match["rest"]:
         sources = "digits, a path, folder:PATH, parquet:PATH or hf:NAME"
         raise UserError(f"unknown source '{source}'; choose {sources}{suggest(match['scheme'], SCHEMES)}")
     return match["scheme"], match["rest"]
+
+
+def is_remote(source: str) -> bool:
+    """Return whether a source is an address such as s3://bucket/shards, which is not below the current folder.
+
+    >>> is_remote("https://host/train-0.tar"), is_remote("folder:photos"), is_remote("hf://owner")
+    (True, False, False)
+    """
+    scheme, slashes, rest = source.partition("://")
+    return bool(slashes and rest) and scheme.isalnum() and scheme not in SCHEMES
 
 
 def absolute_source(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Streams, for data sets of the hub and Parquet files that are too large to download or to copy.
+"""Streams, for data sets of the hub, Parquet files and tar shards that are too large to download or to copy.
 
 The `datasets` library, which takes a second to import, is imported where a stream is opened.
 """
@@ -6,16 +6,18 @@ The `datasets` library, which takes a second to import, is imported where a stre
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.errors import UserError, pick, printable
+from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.images.labels import MAX_CLASSES, rows_of_splits, split_of_file
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
+from fullrank.images.shards import stream_shards
 from fullrank.images.source import Images, ItemRows
-from fullrank.images.source_uri import find_files, parse_uri
+from fullrank.images.source_uri import FILES, find_files, is_remote, parse_uri
 
 
 class StreamedImage(NamedTuple):
@@ -86,10 +88,12 @@ class StreamedImages:
 def open_stream(
     source: str, reading: Reading = USUAL, *, split: str = "train", buffer_size: int = 1000
 ) -> StreamedImages:
-    """Open one split of `hf:NAME` or of Parquet files as a stream, which neither downloads in advance nor caches.
+    """Open one split of `hf:NAME`, of Parquet files or of tar shards as a stream, which neither downloads in advance
+    nor caches.
 
     Args:
-        source: The source URI.
+        source: The source URI, or an address such as `s3://bucket/shards` or `https://host/train-*.tar`: a file, files
+            with `*`, or a folder. The library fsspec reads it, with the credentials of the environment.
         reading: How to read the source. A stream needs integer labels.
         split: Name of the split; `all` if there are no named splits.
         buffer_size: Number of undecoded images from which the next image is drawn at random.
@@ -109,13 +113,17 @@ def open_stream(
     roots = (os.devnull,)  # no file may be read
     if scheme == "hf":
         splits: Any = load_from_hub(rest, streaming=True)
-    elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind == "parquet":
+    elif is_remote(source):
+        splits = open_remote(source)
+    elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind in ("parquet", "tar"):
         roots = (os.path.realpath(found.root),)
         rows = rows_of_splits([split_of_file(file) for file in found.files])
         files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in rows.items()}
-        splits = {name: stream_parquet(paths, max_expansion=reading.max_expansion) for name, paths in files.items()}
+        bounded = partial(stream_parquet, max_expansion=reading.max_expansion)
+        splits = {name: (stream_shards if found.kind == "tar" else bounded)(paths) for name, paths in files.items()}
     else:
-        raise UserError(f"'{source}' cannot be streamed, only hf:NAME and Parquet files; use --data.storage disk")
+        known = "hf:NAME, Parquet files, tar shards, and addresses such as s3://bucket/folder"
+        raise UserError(f"'{source}' cannot be streamed, only {known}; use --data.storage disk")
     rows, name = pick(split, splits, f"split of {source}"), f"{source}[{split}]"
     if rows.features is None:
         raise UserError(f"{name} does not declare its columns, so it cannot be streamed; use --data.storage disk")
@@ -129,3 +137,30 @@ def open_stream(
         raise UserError(f"column '{image}' of {name} has paths, which cannot be streamed; use --data.storage disk")
     names = tuple(map(printable, classes))
     return StreamedImages(name, rows, image, label, names, buffer_size, roots, reading.max_pixels)
+
+
+def open_remote(source: str) -> Any:
+    """Return the splits of the Parquet files or tar shards at an address, as streams of the `datasets` library.
+
+    Raises:
+        UserError: there is no such file, or nothing can be read there.
+    """
+    import datasets
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(source)
+        names = sorted(filesystem.glob(path) if "*" in path else filesystem.find(path))
+        kinds = {name: kind for name in names if (kind := FILES.get(os.path.splitext(name)[1])) in ("parquet", "tar")}
+        if len(set(kinds.values())) != 1:
+            raise FileNotFoundError(f"it has {' and '.join(sorted({*kinds.values()})) or 'no .parquet or .tar'} files")
+        root = path.partition("*")[0].rpartition("/")[0]
+        rows = rows_of_splits([split_of_file(name.removeprefix(root)) for name in kinds])
+        addresses = [filesystem.unstrip_protocol(name) for name in kinds]
+        parts = {split: [addresses[k] for k in indices] for split, indices in rows.items()}
+        if "tar" in kinds.values():
+            return {split: stream_shards(part) for split, part in parts.items()}
+        return datasets.load_dataset("parquet", data_files=parts, streaming=True)
+    except Exception as error:  # of the protocol's library, whose errors have any type
+        remedy = "expected Parquet files or tar shards; check the address, your access and the network"
+        raise UserError(f"cannot stream '{source}' ({exception_line(error)}); {remedy}") from error

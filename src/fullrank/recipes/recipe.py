@@ -39,8 +39,8 @@ class DataConfig:
     """The images and how they are stored.
 
     Attributes:
-        source: Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH or
-            hf:NAME.
+        source: Source of the images: digits, a path (a folder, Parquet, a table of paths), folder:PATH, parquet:PATH,
+            hf:NAME, or for a stream an address such as s3://bucket/folder.
         reading: How the source is read.
         channels: Channels of an image: 1 for grayscale, 3 for RGB. Any other value must be the number of channels of
             the images.
@@ -51,8 +51,8 @@ class DataConfig:
         storage: Where the images are stored; auto: in memory if they fit, else on disk.
             memory: all images are one uint8 tensor on the device.
             disk: images stay on disk and are decoded when needed.
-            streaming: images of hf:NAME are downloaded during training, in the order of the hub, and shuffled in a
-            buffer; data.num_images defines the length of an epoch.
+            streaming: images of hf:NAME, of Parquet files or of tar shards, also at s3://… and the like, are read
+            during training and shuffled in a buffer; data.num_images defines the length of an epoch.
         num_images: Number of images per epoch; only for 'streaming'.
         size: Side in pixels to which images in memory are resized. 0: images keep their size, and all must have the
             same size.
