@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -164,11 +165,16 @@ def test_a_signal_stops_all_processes_after_the_same_step(small_steps, tmp_path)
 
 
 @pytest.mark.ddp
-def test_torchrun_trains_one_run_with_one_log(whole, recipe_file, tmp_path, start):
-    path = tmp_path / "run"
-    process = start(recipe_file, "--out", path, by=("-m", "torch.distributed.run", "--nproc-per-node", "2"))
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_torchrun_trains_one_run_with_one_log(whole, recipe_file, tmp_path, start, nodes):
+    path, by = tmp_path / "run", ["-m", "torch.distributed.run", "--nproc-per-node", str(2 // nodes)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        by += ["--nnodes", str(nodes), "--rdzv-backend", "c10d", "--rdzv-id", "test"]
+        by += ["--rdzv-endpoint", f"127.0.0.1:{free.getsockname()[1]}"]
+    agents = [start(recipe_file, "--out", path, by=by) for _ in range(nodes)]
+    err = "".join(agent.communicate(timeout=240)[1] for agent in agents)
+    assert [agent.returncode for agent in agents] == [0] * nodes, err
     assert_same_but_for_rounding(Run(path), whole)
     assert err.count(f"step {STEPS}/{STEPS} ") == err.count(f"run: {path}") == 1
     assert Run(path).recipe.machine.devices == Run(path).environment["processes"] == 2
