@@ -30,6 +30,7 @@ REFUTED = {
 INCONCLUSIVE = (
     "frossl/fig3",
     "frossl/sharpness",
+    "stepwise/networks",
     "directclr/fig2",
     "directclr/table1",
     "directclr/table2",
@@ -71,6 +72,7 @@ def test_each_refuted_claim_of_theory_has_a_severity_and_no_other_claim_has_one(
 CHANGES = [
     ("stepwise/steps", "times: the kernel machine", ("kernel", "measured"), lambda t: [1.05 * x for x in t]),
     ("stepwise/steps", "order", ("linear", "measured by mode"), lambda t: t[::-1]),
+    ("stepwise/networks", "present: frossl", ("runs", 4, "eigenvalues", 0), lambda x: [each / 10 for each in x]),
     ("dynamics/fig1", "closed_form", ("runs", 0, "theory", "loss", -1), lambda x: 2 * x),
     ("dynamics/theorem3", "negative", ("planes", "negative", "paths", 0, 0, -1), lambda x: x + 0.1),
     ("dynamics/theorem3", "zero", ("planes", "zero", "error"), lambda x: 0.1),
