@@ -159,9 +159,7 @@ def plot(rows: Rows) -> MplFigure:
     for run in free[:1]:
         for k, step in enumerate(learned(run)[0][:8]):
             steps.axvline(step, color=f"C{k}", linestyle=":", linewidth=0.8)
-    steps.set(
-        xlabel="step (dotted: predicted)", ylabel="eigenvalue", title="Barlow Twins without normalisation, small start"
-    )
+    steps.set(xlabel="step (dotted: predicted)", ylabel="eigenvalue", title="not normalised, small start")
     curves.set(xlabel="step", ylabel="eigenvalue", title="FroSSL, usual start")
     for objective, start in ((name, start) for name in FREE for start in STARTS):
         pairs = [learned(run) for run in select(rows, objective, start, "SGD")]
@@ -169,7 +167,7 @@ def plot(rows: Rows) -> MplFigure:
         times.loglog(predicted, measured, "o", markersize=3, label=f"{LABELS[objective]}, {start} start")
     times.plot(times.get_xlim(), times.get_xlim(), color="gray", linewidth=0.6)
     times.set(xlabel="predicted step", ylabel="measured step", title="SGD")
-    times.legend(fontsize=7)
+    times.legend(fontsize=6, loc="upper left")
     for start in STARTS:
         shares = [
             np.mean([len(learned(run)[0]) / len(run["gamma"]) for run in select(rows, name, start, "SGD")])
