@@ -8,6 +8,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 import fullrank.views.transform as module
+from fullrank.errors import UserError
 from fullrank.views import BlurConfig, CropConfig, JitterConfig, MultiViewTransform, NoiseConfig, ViewConfig, each_view
 from fullrank.views.color import adjust_hue_, blend_, solarize_
 from fullrank.views.config import AffineConfig, SolarizeConfig
@@ -173,6 +174,8 @@ def test_a_transform_of_torchvision_sees_each_view_and_draws_the_same_numbers_fo
     )  # another box in each view
     parts = [erased(images[part], params.select_samples(part))[0] for part in (slice(0, 5), slice(5, 12))]
     torch.testing.assert_close(torch.cat(parts, 1), views)
+    with pytest.raises(UserError, match="the custom transform 'ToPILImage' returns Image, expected a tensor"):
+        make(EVERYTHING, custom_transforms=(each_view(v2.ToPILImage()),))(images, params)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])

@@ -272,6 +272,8 @@ LATER_FIELDS: Mapping[str, dict[str, Any]] = {
     "": {"projector.output_iternorm": 0},
     "wmse": {"hyper.whitening": "cholesky"},
     "ivne": {"hyper.full": 2},
+    "visreg": {"hyper.full": None},
+    "mmcr": {"hyper.nuclear_norm": 1.0},
 }
 
 

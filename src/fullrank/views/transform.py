@@ -6,7 +6,6 @@ Every process draws the random numbers of the whole batch and uses those of its 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
 from math import ceil
 
 import torch
@@ -38,9 +37,10 @@ def each_view(transform: Callable[[Tensor], Tensor]) -> CustomTransform:
 
     def apply(x: Tensor, generator: torch.Generator) -> Tensor:
         with seeded(int(torch.randint(2**32, (), generator=generator))):
-            return torch.stack([transform(view) for view in x.flatten(0, 1)]).unflatten(0, x.shape[:2])
+            found = [_checked(transform, transform(view), view) for view in x.flatten(0, 1)]
+        return torch.stack(found).unflatten(0, x.shape[:2])
 
-    return update_wrapper(apply, transform)
+    return apply
 
 
 CPU_CHUNK_BYTES = 2**20  # size of the float32 pixels that a CPU processes together: about the cache of one core
@@ -203,7 +203,7 @@ class MultiViewTransform:
         return out
 
 
-def _checked(transform: CustomTransform, result: object, views: Tensor) -> Tensor:
+def _checked(transform: Callable[..., Tensor], result: object, views: Tensor) -> Tensor:
     """Return the result of a custom transform, which has to have the form of its argument.
 
     Raises:

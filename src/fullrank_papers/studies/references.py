@@ -5,7 +5,7 @@ For each seed and data set of frossl/benchmark, the images, the preprocessing, t
 the compared runs. The supervised network sees as many images as 20 epochs of two views.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from time import process_time
@@ -57,11 +57,11 @@ def open_task(source: str, seed: int, images: int) -> Task:
     return Task(LabelledSplits(found.train, found.test, identify(data)[0], found.statement))
 
 
-def score_references(tasks: list[Task], seed: int, protocol: SupervisedProtocol) -> Iterator[dict[str, Any]]:
+def score_references(tasks: Sequence[Task], seed: int, protocol: SupervisedProtocol) -> Iterator[dict[str, Any]]:
     """Yield the row of each reference on the first task; the supervised network, which is trained on it, is scored on
     all.
     """
-    own, scoring = tasks[0], Scoring(probes=("linear", "knn"), seed=seed)
+    own = tasks[0]
     mean, std = channel_statistics(load_images(as_images(own.splits.train), channels=3))
     preprocess = build_preprocess(replace(FAIR, data=replace(FAIR.data, mean=mean, std=std)))
     untrained, supervised = (build_untrained(FAIR.backbone, FAIR.data.channels, seed) for _ in range(2))
@@ -71,15 +71,20 @@ def score_references(tasks: list[Task], seed: int, protocol: SupervisedProtocol)
     model = Model("supervised", supervised, preprocess, FAIR.backbone)
     SupervisedTraining.of(own, model, protocol).run(supervised, seed=seed)
     seconds = process_time() - start
-    of_labels = Network("supervised", supervised, preprocess)
-    for network in (raw_pixels(preprocess), Network("untrained", untrained, preprocess), of_labels):
-        scores, ranks = {}, []
-        for task in tasks if network is of_labels else tasks[:1]:
-            (features,), outcomes = score_networks([network], task, scoring)
-            scores[task.splits.data] = {x.score.probe: x.score.value for x in outcomes if x.score.metric == "accuracy"}
-            ranks.append(Spectrum.from_embeddings(features.test.X).effective_rank())
-        row = {"method": network.name, "seed": seed, "data": own.splits.data, "scores": scores}
-        yield row | {"effective_rank": ranks[0], "cpu_seconds": round(seconds, 1) if network is of_labels else 0.0}
+    yield score(raw_pixels(preprocess), tasks[:1], seed)
+    yield score(Network("untrained", untrained, preprocess), tasks[:1], seed)
+    yield score(Network("supervised", supervised, preprocess), tasks, seed) | {"cpu_seconds": round(seconds, 1)}
+
+
+def score(network: Network, tasks: Sequence[Task], seed: int) -> dict[str, Any]:
+    """Return the row of a network on images, with the probes of a compared run."""
+    scores, ranks = {}, []
+    for task in tasks:
+        (features,), outcomes = score_networks([network], task, Scoring(probes=("linear", "knn")))
+        scores[task.splits.data] = {x.score.probe: x.score.value for x in outcomes if x.score.metric == "accuracy"}
+        ranks.append(Spectrum.from_embeddings(features.test.X).effective_rank())
+    rank = {"effective_rank_of_test_images": ranks[0]}
+    return {"method": network.name, "seed": seed, "data": tasks[0].splits.data, "scores": scores} | rank
 
 
 if __name__ == "__main__":

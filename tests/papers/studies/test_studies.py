@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -9,10 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
+from fullrank import load
+from fullrank.evaluation.features import Network
 from fullrank.evaluation.protocol import SupervisedProtocol
+from fullrank.sweep import Cell, EvaluationPlan, run_cell
 from fullrank_papers import studies
 from fullrank_papers.figures import load_committed
+from fullrank_papers.figures.frossl.sizes import TINY
 from fullrank_papers.studies import alarm, comparison, defaults, photos, references, selection, spectra
 
 ROOT = Path(__file__).parents[3]
@@ -125,9 +131,13 @@ def test_defaults_are_measured_once(monkeypatch, tmp_path):
     assert defaults.measure(**call, parts=("supervised", "duplicates"))["rows"] == rows
 
 
-def test_the_references_of_the_comparison_are_scored_like_its_runs():
-    task = references.open_task("digits", 0, 300)
-    rows = list(references.score_references([task], 0, SupervisedProtocol(epochs=8)))
+def test_the_references_of_the_comparison_are_scored_like_its_runs(tmp_path):
+    recipe = replace(TINY, data=replace(TINY.data, subset=300, subset_seed=3), epochs=1)
+    row = run_cell(Cell("run", recipe, {}, EvaluationPlan()), tmp_path, console=Console(quiet=True))
+    model, task = load(tmp_path / "run"), references.open_task("digits", 3, 300)
+    found = references.score(Network("run", model.backbone, model.preprocess), [task], 3)
+    assert found["scores"] == {found["data"]: dict(row.scores[row.data])}
+    rows = list(references.score_references([task], 3, SupervisedProtocol(epochs=8)))
     assert [row["method"] for row in rows] == ["raw pixels", "untrained", "supervised"]
     pixels, untrained, supervised = (row["scores"][row["data"]]["linear"] for row in rows)
     assert pixels > 0.85

@@ -11,9 +11,9 @@ settings has a second curve, with the weight that keeps the balance of the paper
 (`balanced_weights`). The stored curve of V has 4N/(D(V − 1)), an earlier rule.
 
 CorInfoMax did not converge on STL-10 in the paper, which found ε critical. With the authors' public STL-10
-configuration, N = D = 256, the covariance of a batch has a rank of at most N − 1 < D, and the running covariance
-forgets its start within a few steps. So its smallest eigenvalue is 0, its log-determinant is finite only by ε, and the
-gradient in this direction is as large as 1/ε. With D = 64, as on CIFAR-10, it has full rank.
+configuration, N = D = 256, the covariance of a batch has a rank of at most N − 1 < D, and earlier batches have a weight
+of 1 % in the running covariance. So its smallest eigenvalues are small, and ε can matter. With D = 64, as on CIFAR-10,
+the covariance of a batch has full rank.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -109,12 +109,17 @@ def plan(
                 others = tuple(each.source for each in sets if each is not one)
                 for name in [name for name in only or size.methods if name in best]:
                     recipe, settings = draw(size, name, best[name])
-                    recipe = replace(on(recipe, one, seed), probe=ProbeConfig(epochs=MARKS[: int(recipe.epochs)]))
+                    recipe = replace(on(recipe, one, seed), probe=online_probe(recipe))
                     settings |= {"stage": "compared", "images": number}
                     found.append(Cell(f"{name}-{number}-seed{seed}", recipe, settings, EvaluationPlan(transfer=others)))
         return found
 
     return cells
+
+
+def online_probe(recipe: Recipe) -> ProbeConfig:
+    """Return the epochs at which the online classifier of a compared run is scored."""
+    return ProbeConfig(epochs=MARKS[: int(recipe.epochs)])
 
 
 def late(row: Row, data: str = "") -> float | None:

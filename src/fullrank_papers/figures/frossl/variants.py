@@ -7,8 +7,8 @@ batch size as `resolve` says. FroSSL's weight follows N, D and V by the balanced
 (`frossl-paper`). A score is the mean of linear probe and kNN on the test images.
 
 CorInfoMax did not converge on STL-10 in the paper, which found ε critical. With the authors' public STL-10
-configuration, N = D = 256, the covariance of a batch has a rank of at most N − 1 < D, so its log-determinant is finite
-only by ε, and the gradient in the direction of its smallest eigenvalue is as large as 1/ε.
+configuration, N = D = 256, the covariance of a batch has a rank of at most N − 1 < D, and earlier batches have a weight
+of 1 % in the running covariance. So its smallest eigenvalues are small, and ε can matter.
 """
 
 import math
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from fullrank.errors import UserError
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import DataConfig, Recipe, resolve, with_objective
 from fullrank.recipes.cifar import without_logarithms
@@ -151,6 +152,8 @@ class Size:
 def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), **_: Any) -> Plan:
     """Return the plan of the runs: the unchanged ones, whose names are those of the comparison, and the variants."""
     source = data or size.comparison.recipe.data.source
+    if missing := [name for name in only if size.values is not None and name not in size.values]:
+        raise UserError(f"this size has no runs of {missing[0]}; choose from {', '.join(size.values or ())}")
     names = [name for name in only or VARIANTS if size.values is None or name in size.values]
     unchanged = {method for name in names for method in VARIANTS[name].methods if not VARIANTS[name].changed}
 
@@ -163,7 +166,8 @@ def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only:
         found = []
         for seed in range(seeds or size.seeds):
             for method in sorted(unchanged):
-                found.append(cell(f"{method}-0", size.base(method), seed, method=method, variant=""))
+                recipe = replace(size.base(method), probe=benchmark.online_probe(size.base(method)))
+                found.append(cell(f"{method}-0", recipe, seed, method=method, variant=""))
             for name in names:
                 variant = VARIANTS[name]
                 values = variant.values if size.values is None else size.values[name]
@@ -199,7 +203,8 @@ def read_points(rows: Sequence[Row], name: str, method: str) -> tuple[Points, An
     if not changed:
         return {}, None
     base: Any = changed[0].settings["base"]
-    found: Points = {base: {row.seed: row for row in own if not row.settings["variant"]}}
+    unchanged = {} if VARIANTS[name].changed else {row.seed: row for row in own if not row.settings["variant"]}
+    found: Points = {base: unchanged}
     for row in changed:
         value: Any = row.settings["value"]
         found.setdefault(value, {})[row.seed] = row
@@ -212,10 +217,14 @@ def numbers(by_seed: Mapping[int, Row], value: Callable[[Row], float | None] = l
 
 
 def gaps(rows: Sequence[Row], name: str, method: str) -> dict[Value, PairedDifference | None]:
-    """Return the difference of each value of a variant from its base; None if none of its runs has a score."""
+    """Return the difference of each value of a variant from its base; None if one of its runs has diverged."""
     points, base = read_points(rows, name, method)
-    known = numbers(points.pop(base, {}))
-    return {value: paired_by_seed(numbers(by_seed), known) for value, by_seed in points.items()} if known else {}
+    known, found = numbers(points.pop(base, {})), {}
+    for value, by_seed in points.items():
+        gap = paired_by_seed(numbers(by_seed), known)
+        if gap or any(row.diverged for row in by_seed.values()):
+            found[value] = None if any(row.diverged for row in by_seed.values()) else gap
+    return found
 
 
 def markdown(result: Rows) -> str:
@@ -273,12 +282,15 @@ CLAIMS: Mapping[str, tuple[str, str, float, float]] = {
 }
 
 
-def lies_between(gap: PairedDifference, low: float, high: float) -> bool | None:
-    """Return whether a difference lies between two bounds; None if its interval contains one of them.
+def lies_between(gap: PairedDifference | None, low: float, high: float) -> bool | None:
+    """Return whether a difference lies between two bounds; None if its interval contains one of them. A run that has
+    diverged is worse than any bound.
 
     >>> [lies_between(PairedDifference(mean, 0.001, 9), -0.02, 0.02) for mean in (0.0, 0.02, 0.1)]
     [True, None, False]
     """
+    if gap is None:
+        return math.isinf(low)
     above = [True if math.isinf(low) else gap.exceeds(low)]
     below = [None if (over := gap.exceeds(high)) is None else not over] if math.isfinite(high) else []
     return holds_for_all(above + below)
@@ -288,8 +300,8 @@ def evaluate_claims(result: Rows) -> Verdicts:
     rows, found = read_rows(result), {}
     for claim, (name, method, *bounds) in CLAIMS.items():
         differences = gaps(rows, name, method)
-        said = [False if gap is None else lies_between(gap, *bounds) for gap in differences.values()]
-        holds = holds_for_all(said) if said else None
+        said = [lies_between(gap, *bounds) for gap in differences.values()]
+        holds = holds_for_all(said) if said and len(rows) >= result["cells"] else None
         if claim == "epsilon" and holds is not None:  # it is critical if another value is not equally good
             holds = not holds
         texts = [f"{value}: {format_gap(gap) or 'diverged'}" for value, gap in differences.items()]

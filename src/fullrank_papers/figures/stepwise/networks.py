@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import spearmanr
+from scipy.stats import gmean, spearmanr
 from torch import Tensor
 
 from fullrank.objectives import OBJECTIVES, Terms, total
@@ -43,6 +43,7 @@ STARTS = {"small": 0.01, "usual": 1.0}  # factor of the last layer's initial wei
 SHARE = 0.1  # of the largest stable learning rate
 ADAM_RATE = 1e-3
 DRAWS, RECORDS, DIRECTIONS = 4, 60, 4
+SETTLED = 0.9  # share of an eigenvalue at the end that it has one fifth of the steps before
 CLOSE = 1.3  # a ratio of steps
 FEW = 5  # a rank correlation of fewer modes says nothing
 
@@ -123,11 +124,18 @@ def train(
 
 
 def learned(run: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predicted and the measured learning steps of the modes that a run has learned."""
+    """Return the predicted and the measured learning steps of the modes that a run has learned: their eigenvalue at the
+    start is below half of that at the end, and no longer grows in the last fifth of the steps, in the mean.
+    """
     values, gamma = torch.tensor(run["eigenvalues"]).double(), torch.tensor(run["gamma"]).double()
-    late = values[0] < values[-1] / 2
+    steps = torch.tensor(run["steps"])
+    before, last = (
+        values[part].mean(0)
+        for part in ((steps > 0.6 * steps[-1]) & (steps <= 0.8 * steps[-1]), steps > 0.8 * steps[-1])
+    )
+    late = (values[0] < last / 2) & (before > SETTLED * last)
     predicted = -values[0].clamp(min=1e-30).log() / (8 * gamma * run["rate"])
-    measured = crossing_times(torch.tensor(run["steps"]).double(), values / values[-1])
+    measured = crossing_times(steps.double(), values / last)
     return predicted[late].numpy(), measured[late].numpy()
 
 
@@ -196,8 +204,9 @@ def evaluate_claims(rows: Rows) -> Verdicts:
             text = f"{min(counts)} to {max(counts)} of {len(runs[0]['gamma'])}"
             verdicts[f"present: {objective}"] = verdict(text, max(counts) < len(runs[0]["gamma"]) / 2, label=label)
     pairs = [learned(run) for run in select(rows, "barlow_linear", "small", "SGD")]
-    ratios = [np.exp(np.log(measured[:FEW] / predicted[:FEW]).mean()).item() for predicted, measured in pairs]
-    close = all(1 / CLOSE < ratio < CLOSE for ratio in ratios) if ratios else None
+    ratios = [float(gmean(measured[:FEW] / predicted[:FEW])) for predicted, measured in pairs if len(predicted)]
+    enough = all(len(predicted) >= FEW for predicted, _ in pairs) and len(pairs) > 0
+    close = all(1 / CLOSE < ratio < CLOSE for ratio in ratios) if enough else None
     verdicts["times"] = verdict(", ".join(f"{ratio:.2f}" for ratio in ratios), close)
     return verdicts
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fullrank.errors import UserError
 from fullrank.sweep import Row
 from fullrank_papers.figures.frossl import benchmark, variants
 from fullrank_papers.figures.frossl.comparison import read_rows
@@ -43,8 +44,12 @@ def test_variants_start_from_the_best_draws_and_share_the_runs_of_the_comparison
     rows = read_rows(json.loads(path.read_text())["rows"])
     best = benchmark.best_draws(rows, SMALL.comparison.draws)
     assert best == best | variants.DRAWS
-    compared = {cell.name: cell.recipe.fingerprint for cell in benchmark.plan(SMALL.comparison)(rows)}
-    unchanged = {cell.name: cell.recipe.fingerprint for cell in CELLS if not cell.settings["variant"]}
+    compared = {
+        cell.name: (cell.recipe.fingerprint, cell.recipe.probe) for cell in benchmark.plan(SMALL.comparison)(rows)
+    }
+    unchanged = {
+        cell.name: (cell.recipe.fingerprint, cell.recipe.probe) for cell in CELLS if not cell.settings["variant"]
+    }
     assert len(unchanged) == 3 * SMALL.seeds
     assert unchanged.items() <= compared.items()
     assert len({cell.name for cell in CELLS}) == len({cell.recipe.fingerprint for cell in CELLS}) == len(CELLS)
@@ -88,8 +93,26 @@ def test_the_claims_are_decided_by_the_differences_from_the_base():
     assert better["views"] is better["objective"] is True
     near = verdicts(result(lambda settings: 0.4 - 0.02 * (settings["variant"] == "epochs")))
     assert near["batches"] is near["balance"] is None
-    gone = verdicts(result(diverged=lambda settings: settings.get("value") == 1e-8))
-    assert gone["epsilon"] is True
+
+
+@pytest.mark.parametrize("value", [1e-8, 512, "no", 8.0])
+def test_a_value_with_a_diverged_run_is_worse_than_any_bound(value):
+    found, gone = verdicts(result()), result()
+    for row in gone["rows"]:
+        if row["settings"].get("value") == value and row["seed"] == 2:
+            row |= {"diverged": True, "status": "failed", "scores": {}}
+    expected = {1e-8: {"epsilon": True}, 512: dict.fromkeys(("batches", "steps", "balance"), False)}
+    expected |= {"no": {"logarithms": True}, 8.0: {"weight": True, "views": False, "views_simclr": False}}
+    assert verdicts(gone) == found | expected[value]
+
+
+def test_nothing_is_decided_before_all_runs_are_done_and_a_changed_variant_has_its_own_base():
+    rows = result()
+    rows["rows"] = [row for row in rows["rows"] if row["settings"].get("value") != 1.0]
+    assert not any(verdicts(rows).values())
+    assert "weight" not in {name for name, holds in verdicts(rows | {"cells": 0}).items() if holds}
+    with pytest.raises(UserError, match="this size has no runs of weight"):
+        variants.plan(variants.SIZES["smoke"], only=["weight"])
 
 
 def test_variants_are_drawn_with_and_without_rows():
