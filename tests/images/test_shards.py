@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fullrank.images import (
     iterate_batches,
     open_images,
     open_stream,
+    shards,
 )
 
 
@@ -195,13 +197,60 @@ def test_shards_are_streamed_from_an_address_and_an_epoch_has_every_image_once(t
         ]
 
 
+def test_parquet_files_are_streamed_from_an_address(parquet, server):
+    for name in ("train-0.parquet", "train-1.parquet"):
+        parquet(name, n=6)
+    images = list(islice(open_stream(f"{server}/tables").iterate(seed=0), 12))
+    assert sorted((image.name, image.label) for image in images) == sorted(2 * [(f"{k}.png", k % 3) for k in range(6)])
+
+
 def test_an_address_without_files_names_the_reason_and_one_of_images_can_only_be_streamed(tmp_path, server):
     (tmp_path / "a.png").write_bytes(encoded(0))
     for address, reason in ((server, "no .parquet or .tar files"), ("parket://set", "Protocol not known: parket")):
-        with pytest.raises(UserError, match=f"cannot stream '{address}' .*{reason}"):
+        with pytest.raises(UserError, match=f"'{address}' .*{reason}"):
             open_stream(address)
-    write_tar(tmp_path / "train.tar", [("a.png", b"x" * 600)]).write_bytes(b"no tar file")
-    with pytest.raises(UserError, match="cannot read the tar file"):
-        next(open_stream(f"{server}/train.tar").iterate(seed=0))
-    with pytest.raises(UserError, match=r"can only be streamed; give --data\.storage streaming"):
+    for address in ("https://me:secret@host/a.tar", "https://host/a.tar?signature=secret"):
+        with pytest.raises(UserError, match="the https address has a query or a password") as caught:
+            open_stream(address)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(UserError, match=r"can only be streamed; train with .* --data\.storage streaming"):
         open_images(f"{server}/train.tar")
+
+
+def test_a_file_that_breaks_off_is_opened_again_where_it_broke(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "DELAYS", (0.0, 0.0))
+    members = [member for k in range(6) for member in sample(k, str(k))]
+    path, opened = write_tar(tmp_path / "train.tar", members), []
+
+    def opener(file):
+        opened.append(file)
+        content = Path(file).read_bytes()
+        return io.BytesIO(content[: 8000 * len(opened)])  # the whole file the third time
+
+    rows = list(shards._stream([str(path)], opener, "cls", "label"))
+    assert [(row["image"]["path"], row["label"]) for row in rows] == [(f"{k:04}.png", k) for k in range(6)]
+    assert len(opened) > 1
+    with pytest.raises(UserError, match=r"cannot read the tar file .* go on with --resume"):
+        list(shards._stream([str(path)], lambda file: io.BytesIO(b"no tar file"), None, "label"))
+
+
+def test_labels_of_a_stream_are_integers_of_one_key(tmp_path):
+    for k in range(4):
+        write_tar(
+            tmp_path / f"train-{k}.tar",
+            [(f"{k}.json", b'{"category": 1, "fine": 2, "name": "cat"}'), (f"{k}.png", encoded(k))],
+        )
+    for column, expected in ((None, {1}), ("fine", {2})):
+        stream = open_stream(str(tmp_path), Reading(label_column=column))
+        assert {image.label for image in islice(stream.iterate(seed=0), 4)} == expected
+    with pytest.raises(UserError, match=r"unknown label of .*'coarse'; choose from category, fine, name"):
+        open_stream(str(tmp_path), Reading(label_column="coarse"))
+    write_tar(tmp_path / "val-0.tar", [("a.png", encoded(1)), ("a.cls", b"cat")])
+    assert next(open_stream(str(tmp_path), split="val").iterate(seed=0)).label == -1
+
+
+def test_images_of_one_key_that_are_too_large_for_memory_raise(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "LARGEST", 500)
+    write_tar(tmp_path / "train.tar", [(f"img.{k}.png", encoded(k)) for k in range(20)])
+    with pytest.raises(UserError, match="have more than 500 bytes; expected one image for each name"):
+        open_stream(str(tmp_path))

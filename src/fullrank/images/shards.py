@@ -6,15 +6,16 @@ import json
 import os
 import posixpath
 import tarfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.errors import UserError, pick, printable
+from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS, common_folder
 from fullrank.images.labels import Labelled, by_split, folder_labels, read_labels, split_of_file, splits_of_folders
@@ -25,6 +26,8 @@ from fullrank.images.source import Images, Piece
 CLS = "cls"
 # Keys of the object of a `.json` member that are labels, the first that exists.
 JSON_KEYS = ("label", "labels", "class", "cls", "class_name", "category", "target")
+LARGEST = 256 * 2**20  # bytes of the images of one key in a stream
+DELAYS = (1.0, 5.0, 30.0)  # seconds before a file of a stream that broke off is opened again
 MAX_BYTES = {CLS: 256, "json": 2**20}
 
 
@@ -91,36 +94,90 @@ def open_shards(source: str, root: Path, files: Sequence[str], reading: Reading)
     return by_split(images, source, splits)
 
 
-def stream_shards(addresses: Sequence[str]) -> Any:
-    """Return the images of tar files and the integers that label them as a stream of the `datasets` library.
+def stream_shards(files: Sequence[str], opener: Callable[[str], Any], reading: Reading) -> Any:
+    """Return the images of tar files, and the integers that label them, as a stream of the `datasets` library.
+
+    The members of one key follow each other, as WebDataset writes them. The labels are those of `reading.label_column`,
+    or the first integer of the first image: its `.cls` member, or one of `JSON_KEYS`. Texts are no labels.
 
     Args:
-        addresses: Paths, or addresses that fsspec opens. The members of one key follow each other, as WebDataset writes
-            them.
+        files: The tar files.
+        opener: Opens one of them for reading.
+        reading: How to read them.
+
+    Raises:
+        UserError: the first file cannot be read, or has no images or not the requested label.
     """
     from datasets import Features, Image, IterableDataset, Value
 
-    features = Features({"image": Image(decode=False), "label": Value("int64")})
-    return IterableDataset.from_generator(_stream, features, gen_kwargs={"addresses": list(addresses)})
+    _, labels = next(_retried(files[0], opener), (None, None))
+    if labels is None:
+        raise UserError(f"the tar file '{files[0]}' contains no images ({' '.join(sorted(EXTENSIONS))})")
+    key = next((key for key in (CLS, *JSON_KEYS) if isinstance(labels.get(key), int)), None)
+    if reading.label_column is not None:
+        key = pick(reading.label_column, dict.fromkeys(labels, reading.label_column), f"label of '{files[0]}'")
+    column = reading.label_column or "label"
+    features = Features({"image": Image(decode=False)} | ({column: Value("int64")} if key else {}))
+    options = {"files": list(files), "opener": opener, "key": key, "column": column}
+    return IterableDataset.from_generator(_stream, features, gen_kwargs=options)
 
 
-def _stream(addresses: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `stream_shards`, of which `datasets` gives each process those of some addresses."""
-    import fsspec
+def _stream(
+    files: Sequence[str], opener: Callable[[str], Any], key: str | None, column: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `stream_shards`; `datasets` gives each process some of the files."""
+    for file in files:
+        for images, labels in _retried(file, opener):
+            label = labels.get(key) if key else None
+            known = {column: label if isinstance(label, int) else None} if key else {}
+            yield from ({"image": image} | known for image in images)
 
-    for address in addresses:
-        opened: Any = fsspec.open(address, "rb")
-        with _readable(address), opened as file, tarfile.open(fileobj=file, mode="r|") as tar:
-            for _, members in groupby(_files(tar), key=lambda member: member[0]):
-                images, labels = [], {}
-                for _, extension, member in members:
-                    data = (tar.extractfile(member) or file).read(member.size)
-                    if extension in MAX_BYTES:
-                        labels |= _member_labels(extension, data) | labels
-                    else:
-                        images.append({"bytes": data, "path": member.name})
-                label = next((labels[key] for key in (CLS, *JSON_KEYS) if key in labels), None)
-                yield from ({"image": image, "label": label if isinstance(label, int) else None} for image in images)
+
+def _retried(file: str, opener: Callable[[str], Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """Yield the images and the labels of each key; a file that breaks off is opened again after some seconds."""
+    given = 0
+    for delay in (*DELAYS, None):
+        try:
+            with opener(file) as opened, tarfile.open(fileobj=opened, mode="r|") as tar:
+                for sample in islice(_samples(tar, file), given, None):
+                    given += 1
+                    yield sample
+            return
+        except UserError:
+            raise
+        except Exception as error:  # of the library of a protocol, whose errors have any type
+            if delay is None or opener is open_local:
+                remedy = "give complete, uncompressed tar files, or check the network; then go on with --resume"
+                raise UserError(f"cannot read the tar file '{file}': {exception_line(error)}; {remedy}") from error
+            time.sleep(delay)
+
+
+def _samples(tar: tarfile.TarFile, file: str) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    for key, members in groupby(_files(tar), key=lambda member: member[0]):
+        images, labels, size = [], {}, 0
+        for _, extension, member in members:
+            size += member.size
+            if size > LARGEST:
+                remedy = "expected one image for each name up to its first dot; name the members 0001.jpg, 0002.jpg …"
+                raise UserError(f"the images '{printable(key)}' of '{file}' have more than {LARGEST} bytes; {remedy}")
+            content = tar.extractfile(member)
+            data = content.read(member.size) if content else b""
+            if extension in MAX_BYTES:
+                labels |= _member_labels(extension, data) | labels
+            else:
+                images.append({"bytes": data, "path": member.name})
+        if images:
+            yield images, labels
+
+
+def open_local(file: str) -> Any:
+    """Open a file of this machine for reading.
+
+    Raises:
+        UserError: it is a device or a pipe.
+    """
+    check_file(Path(file))
+    return open(file, "rb")
 
 
 class _Member(NamedTuple):

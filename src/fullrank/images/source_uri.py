@@ -81,8 +81,8 @@ def open_images(
 def _open(source: str, reading: Reading) -> dict[str, Images]:
     scheme, rest = parse_uri(source)
     if is_remote(source):
-        remedy = "give --data.storage streaming and --data.num-images, or a local copy"
-        raise UserError(f"'{source}' can only be streamed; {remedy}")
+        remedy = f"train with fullrank pretrain RECIPE --data {source} --data.storage streaming --data.num-images N"
+        raise UserError(f"'{source}' can only be streamed; {remedy}; for all else give --data with a local copy")
     if scheme == "digits":
         return {ALL: digits()}
     if scheme == "hf":

@@ -5,17 +5,19 @@ The `datasets` library, which takes a second to import, is imported where a stre
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from fullrank.errors import UserError, exception_line, pick, printable
 from fullrank.images.labels import MAX_CLASSES, rows_of_splits, split_of_file
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
-from fullrank.images.shards import stream_shards
+from fullrank.images.shards import open_local, stream_shards
 from fullrank.images.source import Images, ItemRows
 from fullrank.images.source_uri import FILES, find_files, is_remote, parse_uri
 
@@ -114,13 +116,15 @@ def open_stream(
     if scheme == "hf":
         splits: Any = load_from_hub(rest, streaming=True)
     elif is_remote(source):
-        splits = open_remote(source)
+        splits = open_remote(source, reading)
     elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind in ("parquet", "tar"):
         roots = (os.path.realpath(found.root),)
         rows = rows_of_splits([split_of_file(file) for file in found.files])
         files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in rows.items()}
-        bounded = partial(stream_parquet, max_expansion=reading.max_expansion)
-        splits = {name: (stream_shards if found.kind == "tar" else bounded)(paths) for name, paths in files.items()}
+        if found.kind == "tar":
+            splits = {name: stream_shards(paths, open_local, reading) for name, paths in files.items()}
+        else:
+            splits = {name: stream_parquet(paths, max_expansion=reading.max_expansion) for name, paths in files.items()}
     else:
         known = "hf:NAME, Parquet files, tar shards, and addresses such as s3://bucket/folder"
         raise UserError(f"'{source}' cannot be streamed, only {known}; use --data.storage disk")
@@ -139,28 +143,42 @@ def open_stream(
     return StreamedImages(name, rows, image, label, names, buffer_size, roots, reading.max_pixels)
 
 
-def open_remote(source: str) -> Any:
+def open_remote(source: str, reading: Reading) -> Any:
     """Return the splits of the Parquet files or tar shards at an address, as streams of the `datasets` library.
 
     Raises:
-        UserError: there is no such file, or nothing can be read there.
+        UserError: there is no such file, nothing can be read there, or the address contains a password.
     """
     import datasets
     import fsspec
 
-    try:
+    if "?" in source or "@" in urlsplit(source).netloc:
+        remedy = "give credentials in the environment: the address is written into recipe.json"
+        raise UserError(f"the {urlsplit(source).scheme} address has a query or a password, expected none; {remedy}")
+    with _reachable(source):
         filesystem, path = fsspec.core.url_to_fs(source)
         names = sorted(filesystem.glob(path) if "*" in path else filesystem.find(path))
-        kinds = {name: kind for name in names if (kind := FILES.get(os.path.splitext(name)[1])) in ("parquet", "tar")}
-        if len(set(kinds.values())) != 1:
-            raise FileNotFoundError(f"it has {' and '.join(sorted({*kinds.values()})) or 'no .parquet or .tar'} files")
-        root = path.partition("*")[0].rpartition("/")[0]
-        rows = rows_of_splits([split_of_file(name.removeprefix(root)) for name in kinds])
-        addresses = [filesystem.unstrip_protocol(name) for name in kinds]
-        parts = {split: [addresses[k] for k in indices] for split, indices in rows.items()}
-        if "tar" in kinds.values():
-            return {split: stream_shards(part) for split, part in parts.items()}
-        return datasets.load_dataset("parquet", data_files=parts, streaming=True)
-    except Exception as error:  # of the protocol's library, whose errors have any type
-        remedy = "expected Parquet files or tar shards; check the address, your access and the network"
+    found = {name: FILES.get(os.path.splitext(name)[1].lower()) for name in names}
+    files = [name for name, kind in found.items() if kind in ("parquet", "tar")]
+    kinds = sorted({str(found[name]) for name in files})
+    if len(kinds) != 1:
+        remedy = "expected Parquet files or tar shards; check the address and your access"
+        raise UserError(f"'{source}' has {' and '.join(kinds) or 'no .parquet or .tar'} files; {remedy}")
+    root = path.partition("*")[0].rpartition("/")[0] if "*" in path or names == [path] else path
+    rows = rows_of_splits([split_of_file(name.removeprefix(root).lstrip("/")) for name in files])
+    parts = {split: [files[k] for k in indices] for split, indices in rows.items()}
+    if kinds == ["tar"]:
+        opener = partial(filesystem.open, mode="rb")
+        return {split: stream_shards(part, opener, reading) for split, part in parts.items()}
+    addresses = {split: [filesystem.unstrip_protocol(name) for name in part] for split, part in parts.items()}
+    with _reachable(source):
+        return datasets.load_dataset("parquet", data_files=addresses, streaming=True)
+
+
+@contextmanager
+def _reachable(source: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of the library of a protocol, whose errors have any type
+        remedy = "check the address, your access and the network"
         raise UserError(f"cannot stream '{source}' ({exception_line(error)}); {remedy}") from error

@@ -273,7 +273,6 @@ LATER_FIELDS: Mapping[str, dict[str, Any]] = {
     "wmse": {"hyper.whitening": "cholesky"},
     "ivne": {"hyper.full": 2},
     "visreg": {"hyper.full": None},
-    "mmcr": {"hyper.nuclear_norm": 1.0},
 }
 
 
