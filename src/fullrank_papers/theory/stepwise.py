@@ -324,14 +324,27 @@ def contrastive_kernel(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
     tensor([[0.0000, 0.5000],
             [0.5000, 0.0000]])
     """
+    root = kernel_root(K)
+    return root @ root.roll(len(K) // 2, 0) / len(K)
+
+
+def kernel_root(K: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """Return K̃^{½} of the kernel of two views of each point, with eigenvalues of rounding alone as 0.
+
+    Raises:
+        UserError: K̃ is not symmetric and positive semidefinite, or M is odd.
+
+    >>> kernel_root(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
     check_symmetric(K, "K")
     values, B = torch.linalg.eigh(K)
     noise = len(K) * torch.finfo(K.dtype).eps * values[-1].abs()
     if len(K) % 2 or values[0] < -100 * noise:
         problem = f"K has {len(K)} points and the eigenvalue {values[0]:.3g}"
         raise UserError(f"{problem}; give a positive semidefinite kernel of two views of each point")
-    root = B * torch.where(values > noise, values, 0).sqrt() @ B.mT
-    return root @ root.roll(len(K) // 2, 0) / len(K)
+    return B * torch.where(values > noise, values, 0).sqrt() @ B.mT
 
 
 def _residual(W: Float[Tensor, "D M"], G: Float[Tensor, "M M"]) -> Float[Tensor, "D D"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fullrank_papers.theory.stepwise import contrastive_kernel, eigenmodes
+from fullrank_papers.theory.stepwise import contrastive_kernel, eigenmodes, kernel_root
 
 
 def tangent_kernel(
@@ -58,9 +58,7 @@ def kernel_modes(K: Float[Tensor, "M M"], count: int) -> tuple[Float[Tensor, " R
     """
     gamma, V = eigenmodes(contrastive_kernel(K))
     gamma, V = gamma[:count], V[:, :count]
-    values, B = torch.linalg.eigh(K)
-    root = B * values.clamp(min=0).sqrt() @ B.mT
-    return gamma, (root @ V).roll(len(K) // 2, 0) / (len(K) * gamma)
+    return gamma, (kernel_root(K) @ V).roll(len(K) // 2, 0) / (len(K) * gamma)
 
 
 def mode_powers(

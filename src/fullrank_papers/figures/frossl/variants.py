@@ -149,7 +149,14 @@ class Size:
         return resolve(recipe, {"hyper.invariance": 1.0}) if method == "frossl-paper" else recipe
 
 
-def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), **_: Any) -> Plan:
+def plan(
+    size: Size,
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    transfer: Sequence[str] = (),
+) -> Plan:
     """Return the plan of the runs: the unchanged ones, whose names are those of the comparison, and the variants."""
     source = data or size.comparison.recipe.data.source
     if missing := [name for name in only if size.values is not None and name not in size.values]:
@@ -160,7 +167,12 @@ def plan(size: Size, *, data: str | None = None, seeds: int | None = None, only:
     def cell(name: str, recipe: Recipe, seed: int, **settings: Any) -> Cell:
         subset = size.comparison.recipe.data.subset
         data = DataConfig(source=source, subset=subset, subset_seed=seed, channels=recipe.data.channels)
-        return Cell(f"{name}-seed{seed}", replace(recipe, data=data, seed=seed), settings, EvaluationPlan())
+        return Cell(
+            f"{name}-seed{seed}",
+            replace(recipe, data=data, seed=seed),
+            settings,
+            EvaluationPlan(transfer=tuple(transfer)),
+        )
 
     def cells(_: Sequence[Row]) -> list[Cell]:
         found = []

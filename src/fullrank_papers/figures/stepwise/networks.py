@@ -2,7 +2,8 @@
 
 Networks with ReLUs and BatchNorm learn from crops. Their tangent kernel at the start gives modes, and the time at which
 a kernel machine learns each. The eigenvalue of the embeddings in a mode is recorded over training; a mode is learned
-when it reaches half of its value at the end. A mode that has this from the start is not learned at all.
+when it reaches half of its value at the end. A mode that has this from the start, or that still grows at the end, does
+not count.
 
 The theory is that of Barlow Twins without normalisation. VICReg has no normalisation either. The eigenvalues of the
 other objectives, which normalise, are of embeddings whose dimensions have a variance of 1 in the mean.

@@ -113,6 +113,7 @@ def test_nothing_is_decided_before_all_runs_are_done_and_a_changed_variant_has_i
     assert "weight" not in {name for name, holds in verdicts(rows | {"cells": 0}).items() if holds}
     with pytest.raises(UserError, match="this size has no runs of weight"):
         variants.plan(variants.SIZES["smoke"], only=["weight"])
+    assert {cell.evaluate.transfer for cell in variants.plan(SMALL, transfer=["other"])([])} == {("other",)}
 
 
 def test_variants_are_drawn_with_and_without_rows():
