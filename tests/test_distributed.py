@@ -125,15 +125,6 @@ def test_unreadable_files_of_all_processes_are_listed(two):
         assert reasons == {"both.jpg": "empty file", "0.jpg": "no image", "1.jpg": "no image"}
 
 
-def test_without_a_process_group_the_functions_are_no_ops():
-    Z = torch.randn(2, 4, 3)
-    assert distributed.gather(Z) is Z
-    assert distributed.all_reduce_sum(Z) is Z
-    assert (distributed.rank(), distributed.world_size(), distributed.local_world_size()) == (0, 1, 1)
-    assert distributed.rank_slice(7) == slice(0, 7)
-    assert (distributed.all_gather_object("a"), distributed.all_reduce_max(15)) == (["a"], 15)
-
-
 def network():
     torch.manual_seed(0)
     one = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))

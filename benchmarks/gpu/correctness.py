@@ -192,7 +192,9 @@ def check_choice(device: torch.device) -> Result:
     """Require that a recipe without settings uses the GPU, in bfloat16 where the GPU has it."""
     recipe = replace(Recipe(), machine=MachineConfig())
     found, precision = launch_fabric(recipe).device.type, resolve_precision(recipe)
-    expected = "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else precision
+    expected = (
+        "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else precision
+    )
     return {"passed": found == device.type and precision == expected, "device": found, "precision": precision}
 
 

@@ -2,7 +2,8 @@
 
 import difflib
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -65,6 +66,24 @@ def exception_line(error: BaseException) -> str:
     """
     first = next(iter(str(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first}"[:300]
+
+
+@contextmanager
+def explain_errors(what: str, remedy: str) -> Iterator[None]:
+    """Turn an exception of any type, such as those of libraries that read a damaged file, into a UserError.
+
+    >>> with explain_errors("the number cannot be read", "give digits"):
+    ...     int("x")
+    Traceback (most recent call last):
+    fullrank.errors.UserError: the number cannot be read (ValueError: invalid literal for int() with base 10: 'x'); \
+give digits
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what} ({exception_line(error)}); {remedy}") from error
 
 
 def suggest(name: str, options: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,9 @@ def check_file(path: Path) -> None:
 def paths_beside(path: str) -> list[str]:
     """Return the paths of the files and folders in the folder of a path that was perhaps mistyped."""
     folder = Path(path).parent
-    return [str(folder / other) for other in os.listdir(folder)] if os.path.isdir(folder) else []
+    with suppress(OSError):
+        return [str(folder / other) for other in os.listdir(folder)]
+    return []
 
 
 def check_suffix(out: Path | str, suffixes: tuple[str, ...]) -> str:

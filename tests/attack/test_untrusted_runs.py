@@ -99,6 +99,7 @@ READ = {
 TRAIN = {
     "pretrain a recipe": lambda attack, run: attack("pretrain", run / "recipe.json", "--out", "new")[2],
     "resume": lambda attack, run: attack("pretrain", "--resume", run)[2],
+    "resume without trust": lambda attack, run: attack("pretrain", "--resume", run, "--trust", "false")[2],
     "train in Python": lambda attack, run: python(fullrank.pretrain, Run(run).recipe, out="new", console=QUIET),
     "resume in Python": lambda attack, run: python(fullrank.pretrain, resume=run, console=QUIET),
 }

@@ -137,5 +137,6 @@ def test_a_model_at_chance_warns_of_its_outliers(digits):
     assert fullrank.neighbours(FLAT, images).warning == ""
     shuffled = images.labels[torch.randperm(400, generator=torch.Generator().manual_seed(0))]
     assert "by chance" in fullrank.neighbours(FLAT, replace(images, labels=shuffled)).warning
-    for labels in (torch.full((400,), -1), torch.zeros(400, dtype=torch.long), torch.arange(400)):  # nothing to compare
+    few = torch.tensor([0, 0, 1] + [-1] * 397)  # of digits that are no neighbours
+    for labels in (few, few.clamp(max=-1), torch.zeros(400, dtype=torch.long), torch.arange(400)):  # nothing to compare
         assert fullrank.neighbours(FLAT, replace(images, labels=labels)).warning == ""

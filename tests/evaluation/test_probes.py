@@ -232,8 +232,8 @@ def test_few_shot_and_fractions_equal_scikit_learn_on_the_same_draws(clusters):
     options = {"draws": 3, "seed": 7, "penalties": (0.01,)}
     for predictions, count in (
         (evaluation.few_shot(X, y, X_test, labels=3, **options), 3),
-        (evaluation.few_shot(X, y, X_test, fraction=0.2, **options), 8),  # of 40 labels of a class
-        (evaluation.few_shot(X, y, X_test, fraction=1e-6, **options), 1),
+        (evaluation.few_shot(X, y, X_test, fractions=0.2, **options), 8),  # of 40 labels of a class
+        (evaluation.few_shot(X, y, X_test, fractions=1e-6, **options), 1),
     ):
         generator = seeded(7)
         for found in predictions:

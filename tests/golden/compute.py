@@ -74,25 +74,13 @@ def golden_run(devices: int, folder: Path) -> dict:
 def golden_recipes() -> dict:
     """Return the fields of each recipe that differ from the default recipe."""
     from fullrank.recipes import RECIPES, Recipe, to_dict
+    from fullrank.recipes.recipe import flatten
 
-    usual = json.loads(json.dumps(flatten(to_dict(Recipe()))))
-    recipes = {name: json.loads(json.dumps(flatten(to_dict(recipe)))) for name, recipe in RECIPES.items()}
+    usual = flatten(to_dict(Recipe()))
     return {"default": usual} | {
-        name: {key: value for key, value in recipe.items() if usual.get(key, "absent") != value}
-        for name, recipe in recipes.items()
+        name: {key: value for key, value in flatten(to_dict(recipe)).items() if usual.get(key, "absent") != value}
+        for name, recipe in RECIPES.items()
     }
-
-
-def flatten(value: dict, prefix: str = "") -> dict:
-    """Return nested dicts and lists of dicts as one dict of dotted names."""
-    flat = {}
-    for key, item in value.items():
-        items = dict(enumerate(item)) if isinstance(item, list | tuple) and item and isinstance(item[0], dict) else item
-        if isinstance(items, dict) and items:
-            flat |= flatten(items, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = item
-    return flat
 
 
 if __name__ == "__main__":

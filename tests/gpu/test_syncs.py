@@ -21,12 +21,13 @@ METHODS = ("frossl", "moco", "swav", "dino", "directclr")
 
 
 def short(small, objective="frossl"):
-    """A run of three steps, of which only the last is logged."""
+    """A run of three steps of LARS with a limit of the gradient, of which only the last is logged."""
     spectrum = SpectrumConfig(samples=20, every=1000)
+    optimizer = replace(small.optimizer, name="lars", clip_norm=1.0)
     recipe = replace(small, epochs=1, batch_size=400, checkpoints=1, log_every=1000, spectrum=spectrum)
-    recipe = with_objective(replace(recipe, projector=ProjectorConfig(widths=(24, 16))), objective)
+    recipe = with_objective(replace(recipe, optimizer=optimizer, projector=ProjectorConfig(widths=(24, 16))), objective)
     if objective == "swav":
-        recipe = replace(recipe, method={"queue": 400}, optimizer=replace(recipe.optimizer, clip_norm=1.0))
+        recipe = replace(recipe, method={"queue": 400})
     return replace(recipe, hyper=recipe.hyper | {"d0": 4}) if "d0" in recipe.hyper else recipe
 
 

@@ -36,7 +36,8 @@ def paths(tmp_path):
 def test_every_kind_of_data_gives_the_same_pixels(tmp_path):
     files, pictures = paths(tmp_path), [Photos()[k][0] for k in range(5)]
     opened = open_images(tmp_path)["all"]
-    data = [PIXELS, PIXELS.numpy(), PIXELS.double() / 255, (PIXELS / 255).numpy(), Photos(), pictures, hub_data_set()]
+    big_endian = (PIXELS / 255).numpy().astype(">f4")
+    data = [PIXELS, PIXELS.numpy(), PIXELS.double() / 255, big_endian, Photos(), pictures, hub_data_set()]
     data += [torch.utils.data.TensorDataset(PIXELS, torch.tensor(Photos.targets)), files, tmp_path, opened]
     for each in (*data, load_images(opened, channels=3), [{"image": np.asarray(picture)} for picture in pictures]):
         assert torch.equal(load_images(as_images(each), channels=3).pixels, PIXELS)

@@ -15,23 +15,6 @@ class Plain(Method):
         super().__init__(nn.Identity(), nn.Identity(), objective)
 
 
-def two_tensors(P, T, /, extra, *, temperature=0.1):
-    return {"loss": (P * T * extra).sum() * temperature}
-
-
-def test_the_objective_gets_only_its_tensors():
-    seen = {}
-
-    def objective(Z, *, weight=3.0):
-        seen["Z"] = Z
-        return {"loss": weight * Z.sum()}
-
-    Z = torch.ones(2, 3, 4)
-    terms = Plain(partial(objective, weight=5.0)).terms({"R": torch.zeros(1), "Z": Z})
-    assert seen["Z"] is Z
-    assert terms["loss"] == 5 * 24
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_an_objective_gets_float32_or_float64(dtype):
     Z, expected = torch.randn(2, 8, 4).to(dtype), torch.float64 if dtype == torch.float64 else torch.float32
@@ -41,16 +24,6 @@ def test_an_objective_gets_float32_or_float64(dtype):
     assert {term.dtype for term in terms.values()} == {expected}
     outside = frossl(Z.to(expected))
     assert all(torch.equal(terms[name], outside[name]) for name in outside)  # exactly: autocast has no effect
-
-
-def test_input_names_exclude_the_state():
-    class WithState(Plain):
-        def state_tensors(self):
-            return {"extra": torch.full((), 2.0)}
-
-    method = WithState(two_tensors)
-    assert method.input_names == ("P", "T")
-    assert method.terms({"P": torch.ones(1, 3), "T": torch.ones(1, 3)})["loss"].item() == pytest.approx(0.6)
 
 
 # The buffers of a state

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import nn
 
 from fullrank.errors import UserError
@@ -37,18 +35,6 @@ def vit():
 def model_of(backbone):
     spec, preprocess = BackboneConfig(name="resnet18", arguments=ARGUMENTS), Preprocess(3, 32, (0.5,) * 3, (0.2,) * 3)
     return Model("a", backbone, preprocess, spec)
-
-
-def test_plain_timm_loads_the_weights(tmp_path):
-    backbone = network()
-    path = export(model_of(backbone), tmp_path / "backbone.safetensors")
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    again = timm.create_model(metadata["name"], num_classes=0, **json.loads(metadata["arguments"]))
-    again.load_state_dict(load_file(path))
-    assert hash_weights(again.state_dict()) == hash_weights(backbone.state_dict())
-    images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(again.eval()(images), backbone.eval()(images))
 
 
 def test_torchvision_and_the_example_of_lightly_load_the_weights(tmp_path, monkeypatch):

@@ -145,7 +145,7 @@ def test_unavailable_weights_are_an_error_of_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("fullrank.models.loading.model_info", no_network)
     monkeypatch.setattr(timm, "create_model", never)
-    words = r"the weights of timm:test_resnet are not available \(Name or service not known\)"
+    words = r"the weights of timm:test_resnet are not available \(ConnectionError: Name or service\)"
     with pytest.raises(UserError, match=words):
         fullrank.load("timm:test_resnet")
 
@@ -209,14 +209,6 @@ def test_a_wrong_model_is_an_error_of_one_line(model, message, run, tmp_path):
     with pytest.raises(UserError, match=message) as error:
         fullrank.load(model.format(**paths))
     assert "\n" not in str(error.value)
-
-
-def test_a_damaged_checkpoint_is_an_error(copy):
-    weights = copy / "checkpoints" / "step-00000022" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:5000])
-    with pytest.raises(UserError, match=r"step-00000022/model\.safetensors cannot be read"):
-        fullrank.load(copy)
-    assert fullrank.load(f"{copy}@16").backbone is not None
 
 
 def test_weights_of_another_network_are_an_error(copy):

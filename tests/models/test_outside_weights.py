@@ -186,7 +186,7 @@ def test_a_file_whose_objects_contain_themselves_is_refused(tmp_path):
         fullrank.load(f"file:{tmp_path / 'w.pt'}", backbone=CONFIG)
 
 
-def test_a_damaged_file_of_torch_is_an_error(tmp_path):
+def test_a_damaged_file_of_torch_raises_no_other_error(tmp_path):
     torch.save({"a": torch.ones(3)}, tmp_path / "w.pt", _use_new_zipfile_serialization=False)
     whole = (tmp_path / "w.pt").read_bytes()
     for i in range(0, len(whole), 3):

@@ -77,6 +77,8 @@ def test_samples_of_any_form_are_collated(pictures):
 def test_tensors_of_another_form_are_an_error(shape, dtype):
     with pytest.raises(UserError, match=r"images are torch.* of shape .*, expected \(3, H, W\), or a batch"):
         Views(ViewConfig(size=8))(torch.zeros(shape, dtype=dtype))
+    with pytest.raises(UserError, match="give images of Pillow"):
+        Views(ViewConfig(size=8))(np.zeros((9, 9, 3), np.int64))
 
 
 def test_in_torchvision_and_in_a_loader(pictures, tmp_path):

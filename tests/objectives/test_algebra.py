@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fullrank.objectives.algebra import centered, logdet, pair_cosines, squared_distances, unit, view_pairs
+from fullrank.objectives.algebra import centered, logdet, squared_distances, unit
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -21,14 +21,6 @@ def test_centered_and_unit_propagate_nan():
     Z = torch.ones(4, 2)
     Z[1, 0] = torch.nan
     assert unit(centered(Z), dim=-2).isnan().any()
-
-
-def test_pair_cosines_are_those_of_loops_and_leave_out_equal_views(randn):
-    A, B = randn(3, 5, 4), randn(2, 5, 4)
-    pairs = [(v, w) for v in range(3) for w in range(2) if v != w]
-    loops = [[torch.cosine_similarity(A[v, i], B[w, i], dim=0) for i in range(5)] for v, w in pairs]
-    torch.testing.assert_close(pair_cosines(A, B), torch.tensor(loops, dtype=torch.float64))
-    assert view_pairs(3, 2) == [(0, 1), (1, 0), (2, 0), (2, 1)]
 
 
 def test_squared_distances_equal_loops_and_are_never_negative(rng):

@@ -85,4 +85,4 @@ def test_hyperparameters_are_keyword_only_with_defaults(name):
             continue
         allowed = (parameter.empty, None)  # None: an optional tensor, and all of a size in these two objectives
         positional = parameter.kind is not parameter.KEYWORD_ONLY
-        assert (parameter.default in allowed) == positional or name in ("wmse", "visreg")
+        assert (parameter.default in allowed) == positional or parameter.name in ("slice_size", "full")

@@ -8,7 +8,6 @@ from fullrank.errors import UserError
 from fullrank.images import dataset_info, open_images
 from fullrank.recipes import check, from_dict, photos_recipe, resolve, to_dict
 from fullrank.recipes.assembling import check_num_images
-from fullrank.recipes.photos import explain_photos_recipe
 
 
 def info(count=10_000, side=300, channels=3):
@@ -61,13 +60,6 @@ def test_every_recipe_is_valid_and_can_be_saved(count, side, gpu):
     check(found)
     check_num_images(found, count)
     assert from_dict(to_dict(found)) == found
-
-
-def test_the_explanation_is_of_the_recipe_that_runs():
-    found = resolve(recipe(), {"batch_size": 48, "epochs": 3})
-    text = "\n".join(explain_photos_recipe(found, info()))
-    for words in ("10,000", "--batch-size 48", "--epochs 3", "narrow", "--views.0.size", "--backbone.name"):
-        assert words in text
 
 
 def test_too_few_images_are_an_error():

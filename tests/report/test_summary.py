@@ -62,12 +62,6 @@ def test_a_folder_without_a_recipe_is_no_run_and_a_damaged_recipe_an_error(make_
         read_run_summary(path)
 
 
-def test_scores_on_the_data_of_the_training_come_first(make_summary, evaluation):
-    other, own = evaluation(data="photos2[test]"), evaluation(data="photos[test]")
-    run = make_summary(recipe={"data": {"source": "photos"}}, evaluations=(own, other))
-    assert [each.data for each in run.evaluations_by_relevance()] == ["photos[test]", "photos2[test]"]
-
-
 @pytest.mark.parametrize("format", ["EPS", "JPEG"])
 def test_a_picture_in_another_format_is_not_opened(make_run, format):
     path = make_run("other", T=2)
@@ -87,11 +81,8 @@ def test_a_damaged_file_of_neighbours_is_a_note_and_its_pictures_are_no_addresse
         assert "neighbours.json cannot be read" in run.file_notes[0]
 
 
-def test_the_evaluation_with_the_most_test_images_leads(make_summary, evaluation):
-    large, throwaway, own = (
-        evaluation(data="a"),
-        replace(evaluation(data="b"), test_images=6),
-        evaluation(data="photos[test]"),
-    )
+def test_evaluations_on_the_data_of_the_training_come_first_then_those_with_the_most_images(make_summary, evaluation):
+    large, own = (evaluation(data=data) for data in ("photos2[test]", "photos[test]"))
+    throwaway = replace(large, data="b", test_images=6)
     run = make_summary(recipe={"data": {"source": "photos"}}, evaluations=(own, large, throwaway))
-    assert [each.data for each in run.evaluations_by_relevance()] == ["photos[test]", "a", "b"]
+    assert [each.data for each in run.evaluations_by_relevance()] == ["photos[test]", "photos2[test]", "b"]

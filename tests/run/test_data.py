@@ -99,18 +99,6 @@ def test_images_stay_on_disk_if_one_image_outside_the_sample_has_another_size(tm
     assert "several sizes (--data.size S --data.storage memory" in lines[1]
 
 
-@pytest.mark.parametrize("storage", ["memory", "disk"])
-def test_batches_do_not_depend_on_the_start_step(even, storage):
-    complete, parts, data, _ = opened(even, storage=storage)
-    whole = list(load_batches(complete, parts.views, data, CPU, start=0, stop=5))
-    late = list(load_batches(complete, parts.views, data, CPU, start=3, stop=5))
-    assert len(whole) == 5
-    for (xs, labels), (ys, others) in zip(whole[3:], late, strict=True):
-        assert [tuple(x.shape) for x in xs] == [(2, 4, 3, 8, 8)]
-        assert all(torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
-        assert torch.equal(labels, others)
-
-
 @pytest.mark.parametrize(("samples", "expected"), [(0, 80), (7, 7), (10_000, 359)])
 def test_the_recipe_sets_the_number_of_held_out_images(samples, expected):
     """0 means ten images per dimension of the wider of backbone and projector, if the run is long enough."""

@@ -6,7 +6,7 @@ from rich.console import Console
 from torch import nn
 
 import fullrank
-from fullrank.images import Preprocess, open_images
+from fullrank.images import MemoryImages, Preprocess, open_images
 from fullrank.methods import BackboneConfig, JointEmbedding, ProjectorConfig, build_projector
 from fullrank.methods.backbones import build_backbone
 from fullrank.objectives import frossl, total
@@ -42,10 +42,8 @@ def make_transform(*custom_transforms, configs=None):
 
 
 def evaluate(method, transform=None, *, pixels=PIXELS, with_loss=True, seed=3):
-    views = transform or make_transform()
-    return evaluate_views(
-        method, pixels, pixels.new_zeros(len(pixels)).long(), views, seed=seed, batch_size=N, with_loss=with_loss
-    )
+    images = MemoryImages(pixels, pixels.new_zeros(len(pixels)).long(), ("",) * len(pixels))
+    return evaluate_views(method, images, transform or make_transform(), seed=seed, batch_size=N, with_loss=with_loss)
 
 
 @pytest.mark.parametrize(("count", "batch"), [(70, 7), (70, 512), (10, 4)])  # 10 images are fewer than dimensions

@@ -185,9 +185,9 @@ def test_torchrun_trains_one_run_with_one_log(whole, recipe_file, tmp_path, star
 def test_the_error_of_one_process_is_raised_and_nothing_is_written(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "losses.py").write_text(
-        "from fullrank.distributed import rank\nfrom fullrank.errors import UserError\n"
+        "from fullrank.distributed import rank\nfrom fullrank.errors import NotFiniteError\n"
         "from fullrank.objectives import frossl\n"
-        "def loss(Z):\n    if rank() == 1:\n        raise UserError('not here; fix it')\n    return frossl(Z)\n"
+        "def loss(Z):\n    if rank() == 1:\n        raise NotFiniteError('not here; fix it')\n    return frossl(Z)\n"
         "def crash():\n    1 / 0\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

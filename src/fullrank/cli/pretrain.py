@@ -160,7 +160,8 @@ def read_flags(arguments: Sequence[str], notify: Callable[[str], Any]) -> tuple[
         base = resolve(source, chosen, notify=notify)
     # has the flags of this objective, and of each group of views
     shape = with_view_groups(resolve(base or Recipe(), chosen), words)
-    shape = import_code(shape if "trust" in words else replace(shape, custom_transforms=()), "trust" in words, notify)
+    trust = words.get("trust", "false").lower() != "false"  # `with_switches` allows `--trust false`
+    shape = import_code(shape if trust else replace(shape, custom_transforms=()), trust, notify)
     Hyper: Any = keywords(find_objective(shape.objective))
     weights: Any = [(name, float | Literal["balanced"], shape.hyper[name]) for name in balanced_weights(shape)]
     Hyper = make_dataclass(Hyper.__name__, weights, bases=(Hyper,), frozen=True, kw_only=True)

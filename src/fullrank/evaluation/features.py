@@ -23,7 +23,7 @@ from fullrank.images.dataloaders import Steps, dataloader
 from fullrank.images.decode_errors import DecodeErrors, Decoding
 from fullrank.images.reading import Device
 from fullrank.models import resolve_device
-from fullrank.models.features import CPU, Features, extract_features, preprocessed_batches, restore_modes, verify_frozen
+from fullrank.models.features import CPU, Features, eval_mode, extract_features, preprocessed_batches, verify_frozen
 from fullrank.views import AugmentationParams, MultiViewTransform
 from fullrank.views.config import CropConfig, JitterConfig, ViewConfig
 
@@ -251,7 +251,7 @@ def calibrate_batchnorm(
     batches = preprocessed_batches(chosen, preprocess, replace(device, batch_size=batch_size), errors)
     # not ==, because one unreadable image must not exclude the batch
     full = (preprocess.normalize(part.pixels.to(where)) for part in batches if 2 * len(part.pixels) > batch_size)
-    with restore_modes(backbone), torch.random.fork_rng():  # dropout draws
+    with eval_mode(backbone), torch.random.fork_rng():  # dropout draws
         update_bn(full, backbone.to(where))
     return backbone
 

@@ -151,9 +151,9 @@ def few_shot(
     X_test: Float[Tensor, "m D"],
     *,
     labels: int = FewShotProtocol.labels[0],
-    fraction: float | None = None,
+    fractions: float | None = None,
     draws: int = FewShotProtocol.draws,
-    penalties: Sequence[float] = (FewShotProtocol.penalty,),
+    penalties: Sequence[float] = FewShotProtocol.penalties,
     iterations: int = LinearProtocol.iterations,
     groups: Groups = None,
     seed: int = 0,
@@ -168,7 +168,7 @@ def few_shot(
         y: their labels.
         X_test: test features.
         labels: images per class.
-        fraction: instead, the share of the images of each class, rounded, at least one image.
+        fractions: instead, the share of the images of each class, rounded, at least one image.
         draws: number of draws.
         penalties: as of `linear_probe`.
         iterations: maximum number of iterations per fit.
@@ -180,7 +180,7 @@ def few_shot(
     20
     """
     generator = torch.Generator().manual_seed(seed)
-    count = labels if fraction is None else (y.bincount() * fraction).round().long().clamp_min(1)
+    count = labels if fractions is None else (y.bincount() * fractions).round().long().clamp_min(1)
     for _ in range(draws):
         rows = draw_labels(y, labels=count, generator=generator)
         own = None if groups is None else groups[rows]

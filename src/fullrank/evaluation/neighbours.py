@@ -115,7 +115,7 @@ class Neighbours:
         n = counts.total()
         chance = sum(c * (c - 1) for c in counts.values()) / max(n * (n - 1), 1)
         found = self.label_agreement[np.isfinite(self.label_agreement)]
-        alike = 0 < chance < 1 and found.mean() <= chance + 2 * standard_error(chance, images=len(found))
+        alike = 0 < chance < 1 and len(found) and found.mean() <= chance + 2 * standard_error(chance, images=len(found))
         if not alike:
             return ""
         shares = f"{percent(found.mean())} of the neighbours of an image have its label, by chance {percent(chance)}"

@@ -148,16 +148,8 @@ PROBES: dict[str, Probe] = {
     "linear-imagenet": Probe(_gradient),
     "knn": Probe(_plain(lambda *data, groups, seed, **numbers: knn(*data, **numbers)), multilabel=True),
     "svm": Probe(_plain(linear_svm)),
-    "few-shot": Probe(
-        _plain(lambda *data, penalty, **numbers: few_shot(*data, penalties=(penalty,), **numbers)),
-        each="labels",
-        by_class=False,
-    ),
-    "fractions": Probe(
-        _plain(lambda *data, fractions, **numbers: few_shot(*data, fraction=fractions, **numbers)),
-        each="fractions",
-        by_class=False,
-    ),
+    "few-shot": Probe(_plain(few_shot), each="labels", by_class=False),
+    "fractions": Probe(_plain(few_shot), each="fractions", by_class=False),
 }
 
 

@@ -159,19 +159,19 @@ class FewShotProtocol:
     Attributes:
         labels: Labels per class; each number is a score.
         draws: Random draws of the labelled images.
-        penalty: Weight of ½‖W‖² relative to the mean loss.
+        penalties: Candidates for the weight of ½‖W‖² relative to the mean loss.
         standardize: Standardise the features by the statistics of all training images, labelled or not.
     """
 
     title: ClassVar[str] = "linear, {labels} labels per class"
     labels: Annotated[tuple[Number, ...], Field(min_length=1)] = (2,)
     draws: Number = 20
-    penalty: Weight = 1e-2
+    penalties: Candidates = (1e-2,)
     standardize: bool = True
 
 
 @config
-class FractionsProtocol:
+class FractionsProtocol(LinearProtocol):
     """Logistic regression on a fraction of the labels of each class; mean and standard deviation over random draws.
 
     Attributes:
@@ -185,9 +185,6 @@ class FractionsProtocol:
     title: ClassVar[str] = "linear, {fractions} of the labels"
     fractions: Annotated[tuple[Annotated[float, Field(ge=1e-9, le=1)], ...], Field(min_length=1)] = (0.01, 0.1)
     draws: Number = 5
-    penalties: Candidates = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    iterations: Number = 100
-    standardize: bool = True
 
 
 @config

@@ -74,8 +74,9 @@ def as_images(data: Any, *, max_pixels: int = MAX_PIXELS) -> Images:
         shape = tuple(data.shape)
         if len(shape) != 4 or 0 in shape or shape[1] > 4 >= shape[3]:
             raise UserError(f"data has shape {shape}, expected (n, C, H, W), at least one image; {SOURCES}")
-        tensor = data if isinstance(data, Tensor) else torch.from_numpy(np.ascontiguousarray(data))
-        return Images(MEMORY, ItemRows(to_pixels(tensor)))
+        if isinstance(data, np.ndarray):  # in the byte order of this machine
+            data = torch.from_numpy(np.ascontiguousarray(data, dtype=data.dtype.newbyteorder("=")))
+        return Images(MEMORY, ItemRows(to_pixels(data)))
     hub = sys.modules.get("datasets")  # if nobody has imported `datasets`, `data` is none of its data sets
     if hub and isinstance(data, hub.Dataset):
         from fullrank.images.table import table_splits

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from fullrank.errors import UserError, exception_line
+from fullrank.errors import UserError, exception_line, explain_errors
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -39,7 +39,9 @@ def parallel_map(function: Callable[[Task], Result], tasks: Iterable[Task], *, w
         yield from map(function, tasks)
         return
     refuse_reimported_script()
-    pickled = _pickle(function)
+    remedy = "define the data set at the top level of a module, or set data.workers to 0"
+    with explain_errors("the images cannot be sent to worker processes", remedy):
+        pickled = bytes(ForkingPickler.dumps(function))
     loader = DataLoader(
         _FunctionDataset(function),
         batch_size=None,
@@ -74,15 +76,6 @@ def refuse_reimported_script() -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         remedy = "put the lines that call fullrank under `if __name__ == '__main__':`, or set data.workers to 0"
         raise UserError(f"a worker process imports this script and runs it again; {remedy}")
-
-
-def _pickle(function: Any) -> bytes:
-    try:
-        return bytes(ForkingPickler.dumps(function))
-    except Exception as error:  # objects raise many types when they cannot be pickled
-        reason = " ".join(f"{error}".split()) or type(error).__name__
-        remedy = "define the data set at the top level of a module, or set data.workers to 0"
-        raise UserError(f"the images cannot be sent to worker processes ({reason}); {remedy}") from error
 
 
 @contextmanager

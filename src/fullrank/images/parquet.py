@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from struct import unpack_from
@@ -19,7 +19,7 @@ from datasets.config import HF_DATASETS_CACHE
 from datasets.table import InMemoryTable
 from filelock import FileLock
 
-from fullrank.errors import UserError, exception_line
+from fullrank.errors import UserError, explain_errors
 from fullrank.files import atomic_write, check_file
 from fullrank.images.reading import MAX_EXPANSION
 
@@ -30,18 +30,10 @@ MAX_STREAMED_ROWS = 32  # rows per batch of a stream: also if the metadata lie, 
 CACHE = Path(HF_DATASETS_CACHE)
 
 
-@contextmanager
-def readable(file: str) -> Iterator[None]:
-    """Turn every error of reading a table, which for a damaged file or untrusted metadata has any type, into a
-    UserError.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        remedy = "check that it is complete and readable, and that all files of a split have the same columns"
-        raise UserError(f"cannot read '{file}': {exception_line(error)}; {remedy}") from error
+def readable(file: str) -> AbstractContextManager[None]:
+    """Turn every error of reading a table into a UserError; damaged files and untrusted metadata raise any type."""
+    remedy = "check that it is complete and readable, and that all files of a split have the same columns"
+    return explain_errors(f"cannot read '{file}'", remedy)
 
 
 def parquet_columns(file: str) -> Features:

@@ -8,14 +8,13 @@ import posixpath
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.errors import UserError, exception_line, pick, printable
+from fullrank.errors import UserError, exception_line, explain_errors, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS, common_folder
 from fullrank.images.labels import Labelled, by_split, folder_labels, read_labels, split_of_file, splits_of_folders
@@ -191,7 +190,8 @@ class _Member(NamedTuple):
 def _index(shard: int, path: str) -> list[_Member]:
     images: list[_Member] = []
     labels: dict[str, dict[str, Any]] = {}
-    with _readable(path):
+    remedy = "give complete, uncompressed tar files (unpack .tar.gz first)"
+    with explain_errors(f"cannot read the tar file '{path}'", remedy):
         check_file(Path(path))
         with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for key, extension, member in _files(tar):
@@ -201,16 +201,6 @@ def _index(shard: int, path: str) -> list[_Member]:
                 else:
                     images.append(_Member((shard, member.offset_data, member.size), member.name, known))
     return images
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, tarfile.TarError, ValueError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or f"{error}"
-        remedy = "give complete, uncompressed tar files (unpack .tar.gz first)"
-        raise UserError(f"cannot read the tar file '{path}': {printable(reason)}; {remedy}") from error
 
 
 def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, str, tarfile.TarInfo]]:

@@ -114,10 +114,22 @@ class Images:
         Raises:
             ImageDecodeError: the file is not an image, or cannot be read.
         """
-        name = self.name(index)
+        name, limit = self.name(index), BYTES_PER_PIXEL * self.max_pixels
         with convert_errors(name):
-            cell = self.rows.cell(int(self.places[index]))
-        return open_cell(cell, name, roots=self.roots, max_pixels=self.max_pixels)
+            data: Any = self.rows.cell(int(self.places[index]))
+            if isinstance(data, Image.Image | np.ndarray):
+                return data
+            if isinstance(data, dict):
+                data = data.get("path") if data.get("bytes") is None else data["bytes"]
+            if data is None or data == "":
+                raise ImageDecodeError(name, "the row has no image")
+            if isinstance(data, Piece):
+                data = _read_piece(data, limit)
+            elif isinstance(data, str):
+                data = _read_path(data, limit, self.roots)
+            if len(data) > limit:
+                raise ValueError(f"the image has {len(data)} bytes, more than data.max_pixels can need")
+        return open_bytes(data, name, max_pixels=self.max_pixels)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "Images":
         """Return the images at `indices`, in that order."""
@@ -125,30 +137,6 @@ class Images:
         several = None if self.multi_labels is None else self.multi_labels[indices]
         chosen = {"labels": self.labels[indices], "multi_labels": several, "groups": self.groups[indices]}
         return replace(self, places=self.places[indices], **chosen)
-
-
-def open_cell(cell: Cell, name: str, *, roots: tuple[str, ...] | None = None, max_pixels: int = MAX_PIXELS) -> RawImage:
-    """Open what a row of a table holds; `Images` describes the arguments.
-
-    Raises:
-        ImageDecodeError: the image is unreadable, or its file is outside `roots`.
-    """
-    if isinstance(cell, Image.Image | np.ndarray):
-        return cell
-    with convert_errors(name):
-        if isinstance(cell, dict):
-            cell = cell.get("path") if cell.get("bytes") is None else cell["bytes"]
-        if cell is None or cell == "":
-            raise ImageDecodeError(name, "the row has no image")
-        limit = BYTES_PER_PIXEL * max_pixels
-        data: Any = cell
-        if isinstance(cell, Piece):
-            data = _read_piece(cell, limit)
-        elif isinstance(cell, str):
-            data = _read_path(cell, limit, roots)
-        if len(data) > limit:
-            raise ValueError(f"the image has {len(data)} bytes, more than data.max_pixels can need")
-    return open_bytes(data, name, max_pixels=max_pixels)
 
 
 def _read_path(path: str, limit: int, roots: tuple[str, ...] | None) -> bytes:
@@ -159,12 +147,8 @@ def _read_path(path: str, limit: int, roots: tuple[str, ...] | None) -> bytes:
     check_file(Path(path))
     if roots and not os.path.exists(path):
         raise ValueError(f"No such file or directory (paths are relative to the folder of the table, {roots[0]})")
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb") as file:
         return file.read(limit + 1)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _read_piece(piece: Piece, limit: int) -> bytes:

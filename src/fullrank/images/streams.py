@@ -5,7 +5,6 @@ The `datasets` library, which takes a second to import, is imported where a stre
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from fullrank.errors import UserError, exception_line, pick, printable
+from fullrank.errors import UserError, explain_errors, pick, printable
 from fullrank.images.labels import MAX_CLASSES, rows_of_splits, split_of_file
 from fullrank.images.reading import MAX_PIXELS, USUAL, Reading
 from fullrank.images.shards import open_local, stream_shards
@@ -155,7 +154,8 @@ def open_remote(source: str, reading: Reading) -> Any:
     if "?" in source or "@" in urlsplit(source).netloc:
         remedy = "give credentials in the environment: the address is written into recipe.json"
         raise UserError(f"the {urlsplit(source).scheme} address has a query or a password, expected none; {remedy}")
-    with _reachable(source):
+    reachable = partial(explain_errors, f"cannot stream '{source}'", "check the address, your access and the network")
+    with reachable():
         filesystem, path = fsspec.core.url_to_fs(source)
         names = sorted(filesystem.glob(path) if "*" in path else filesystem.find(path))
     found = {name: FILES.get(os.path.splitext(name)[1].lower()) for name in names}
@@ -171,14 +171,5 @@ def open_remote(source: str, reading: Reading) -> Any:
         opener = partial(filesystem.open, mode="rb")
         return {split: stream_shards(part, opener, reading) for split, part in parts.items()}
     addresses = {split: [filesystem.unstrip_protocol(name) for name in part] for split, part in parts.items()}
-    with _reachable(source):
+    with reachable():
         return datasets.load_dataset("parquet", data_files=addresses, streaming=True)
-
-
-@contextmanager
-def _reachable(source: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # of the library of a protocol, whose errors have any type
-        remedy = "check the address, your access and the network"
-        raise UserError(f"cannot stream '{source}' ({exception_line(error)}); {remedy}") from error

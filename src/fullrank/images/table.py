@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 from datasets import ClassLabel, Dataset, Features, Value
-from datasets.exceptions import DatasetsError
 from datasets.table import InMemoryTable
 from huggingface_hub.constants import HF_HUB_CACHE
 
-from fullrank.errors import UserError, exception_line, pick, printable
+from fullrank.errors import UserError, explain_errors, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS, walk
 from fullrank.images.labels import (
@@ -231,11 +230,9 @@ def load_from_hub(name: str, **options: Any) -> Any:
             cached copy.
     """
     path, _, configuration = name.partition(":")
-    try:
+    remedy = "check hf:OWNER/NAME:CONFIG, your access (`hf auth login`) and the network, or give parquet:PATH"
+    with explain_errors(f"cannot load 'hf:{name}'", remedy):
         return datasets.load_dataset(path, configuration or None, **options)
-    except (ValueError, RuntimeError, OSError, DatasetsError) as error:
-        remedy = "check hf:OWNER/NAME:CONFIG, your access (`hf auth login`) and the network, or give parquet:PATH"
-        raise UserError(f"cannot load 'hf:{name}' ({exception_line(error)}); {remedy}") from error
 
 
 def open_tables(source: str, kind: str, root: Path, files: list[str], reading: Reading) -> dict[str, Images]:
@@ -280,7 +277,7 @@ def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
     Raises:
         UserError: the file cannot be read, is no UTF-8 table, has no rows, or names a column twice.
     """
-    try:
+    with explain_errors(f"cannot read the table '{path}'", "give a CSV file in UTF-8"):
         check_file(Path(path))
         with open(path, "rb") as file:
             head = file.readline(2**20)
@@ -291,8 +288,6 @@ def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
             parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pc.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
         )
-    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
-        raise UserError(f"cannot read the table '{path}': {exception_line(error)}; give a CSV file in UTF-8") from error
     names = table.column_names
     image = next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None)
     for wrong, received, remedy in (

@@ -9,7 +9,7 @@ import torch
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
-from fullrank.errors import UserError, suggest
+from fullrank.errors import UserError, explain_errors, suggest
 from fullrank.methods.config import BackboneConfig
 
 MAX_PARAMETERS = 2**33  # 32 GiB; the largest network of timm has 6.7 billion
@@ -38,16 +38,13 @@ def build_backbone(config: BackboneConfig, *, channels: int = 3) -> nn.Module:
         raise UserError(f"backbone arguments {config.arguments} remove the pooling, {expected}")
     # `pretrained` is given here, so that the arguments cannot load pretrained weights.
     arguments: Any = {**config.arguments, "pretrained": False, "num_classes": 0, "in_chans": channels}
-    try:
+    failed = f"backbone '{config.name}' cannot be built with {config.arguments}"
+    with explain_errors(failed, "fix backbone.arguments"):
         with torch.device("meta"):  # nothing is allocated
             size = sum(p.numel() for p in timm.create_model(config.name, **arguments).parameters())
         if size > MAX_PARAMETERS:
             raise ValueError(f"{size / 1e9:,.1f} billion parameters are more than {MAX_PARAMETERS / 1e9:.1f}")
         network = timm.create_model(config.name, **arguments)
-    except Exception as error:  # timm raises exceptions of many types
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        failed = f"backbone '{config.name}' cannot be built with {config.arguments} ({reason})"
-        raise UserError(f"{failed}; fix backbone.arguments") from error
     if config.stem == "small":
         use_small_stem(network, config.name)
     if not config.last_residual:

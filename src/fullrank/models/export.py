@@ -14,12 +14,11 @@ import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line
 from fullrank.files import atomic_write, check_new, parse_json, read_jsonl, read_text
 from fullrank.methods.backbones import feature_dim
 from fullrank.models.loading import load
 from fullrank.models.model import Model, ModelLike
-from fullrank.models.weights import summarize
 from fullrank.recipes import to_dict
 from fullrank.training.checkpoints import to_safetensors
 
@@ -219,7 +218,7 @@ def upload(folder: Path, repository: str) -> str:
         )
     except (HfHubHTTPError, LocalTokenNotFoundError, HFValidationError, OSError) as error:
         remedy = f"log in with `hf auth login`; the folder {folder} is complete, so upload it later"
-        raise UserError(f"cannot upload to {repository} ({summarize(error)}); {remedy}") from error
+        raise UserError(f"cannot upload to {repository} ({exception_line(error)}); {remedy}") from error
     return str(address)
 
 

@@ -150,9 +150,10 @@ def with_progress(parts: Iterable[Any], total: int, what: str, notify: Notify) -
 
 
 @contextmanager
-def restore_modes(module: nn.Module) -> Iterator[None]:
-    """Restore the train or eval mode of every submodule at the end of the context."""
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Set eval mode inside the context, and restore the mode of every submodule at its end."""
     modes = {submodule: submodule.training for submodule in module.modules()}
+    module.eval()
     try:
         yield
     finally:
@@ -173,8 +174,7 @@ def verify_frozen(module: nn.Module) -> Iterator[None]:
         return hash_weights(dict(module.named_parameters()) | dict(module.named_buffers()))
 
     before = state()
-    with restore_modes(module):
-        module.eval()
+    with eval_mode(module):
         yield
     if state() != before:  # no `assert`, which `python -O` would skip
         raise AssertionError(f"{type(module).__name__} changed its parameters or buffers during evaluation")

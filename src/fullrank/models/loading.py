@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import nn
 
 from fullrank.config import from_json
-from fullrank.errors import UserError, suggest
+from fullrank.errors import UserError, explain_errors, suggest
 from fullrank.files import parse_json, paths_beside, read_text
 from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig
@@ -33,7 +33,6 @@ from fullrank.models.weights import (
     load_outside_weights,
     load_weights,
     read_weights,
-    summarize,
 )
 from fullrank.recipes import build_encoder, build_preprocess, read_recipe
 from fullrank.training import Checkpoint, list_checkpoints
@@ -93,15 +92,15 @@ timm-untrained:NAME, hf-hub:OWNER/NAME or file:PATH
     """
     given: Any = {"backbone": backbone, "channels": channels, "size": size, "mean": mean, "std": std}
     given = {name: value for name, value in given.items() if value is not None}
-    if isinstance(model, Model):
-        return model
-    text = os.fspath(model)
-    kind, name, step = parse_model(text)
+    text = model.name if isinstance(model, Model) else os.fspath(model)
+    kind, name, step = ("", text, None) if isinstance(model, Model) else parse_model(text)
     if kind == "file":
         return load_file(Path(name), **given)
     if given:
         names = ", ".join(given)
         raise UserError(f"{names} describe the network of a file:PATH, but the model is '{text}'; leave them out")
+    if isinstance(model, Model):
+        return model
     if kind == "run":
         return load_run(Path(name), step, name=text)
     return load_hub(name) if kind == "hf-hub" else load_timm(name, pretrained=kind == "timm")
@@ -216,14 +215,11 @@ def load_timm(name: str, *, pretrained: bool) -> Model:
         raise UserError(f"timm:{name} has no pretrained weights, expected one of timm.list_pretrained(){remedy}")
     else:
         cfg = timm.get_pretrained_cfg(name)
-        try:
+        remedy = "connect to the internet once so that they are cached, or give a RUN or file:PATH"
+        with explain_errors(f"the weights of timm:{name} are not available", remedy):
             if cfg is not None and cfg.hf_hub_id is not None:
                 _cached(cfg.hf_hub_id)
             network = timm.create_model(name, pretrained=True, num_classes=0)
-        except Exception as error:  # the hub raises exceptions of many types
-            failed = f"the weights of timm:{name} are not available ({summarize(error)})"
-            remedy = "connect to the internet once so that they are cached, or give a RUN or file:PATH"
-            raise UserError(f"{failed}; {remedy}") from error
     preprocess = timm_preprocess(timm.data.resolve_model_data_config(network))
     return Model(f"timm:{name}" if pretrained else f"timm-untrained:{name}", network.eval(), preprocess, spec)
 
@@ -240,7 +236,8 @@ def load_hub(name: str) -> Model:
     described, file = _hub_files(name)
     if describes_network(file):
         return replace(load_file(file), name=model)
-    try:
+    remedy = "give a model of timm, or file:PATH with the weights of another"
+    with explain_errors(f"{what} describes no network of timm", remedy):
         config = parse_json(read_text(described))
         arguments = {k: v for k, v in config.get("model_args", {}).items() if k not in ("num_classes", "in_chans")}
         spec = from_json(BackboneConfig, {"name": config["architecture"], "arguments": arguments}, what)
@@ -248,9 +245,6 @@ def load_hub(name: str) -> Model:
         usual = timm.get_pretrained_cfg(spec.name)
         cfg = (usual.to_dict() if usual else {}) | config.get("pretrained_cfg", {})
         preprocess = timm_preprocess(timm.data.resolve_data_config(pretrained_cfg=cfg))
-    except Exception as error:  # an untrusted file
-        remedy = "give a model of timm, or file:PATH with the weights of another"
-        raise UserError(f"{what} describes no network of timm ({summarize(error)}); {remedy}") from error
     network = build_untrained(spec, preprocess.channels)
     weights, metadata = read_weights(file)
     note = load_outside_weights(network, weights, model, metadata.get("entry", ""))
@@ -261,16 +255,14 @@ def _hub_files(name: str) -> tuple[Path, Path]:
     """Return the config.json and the weights of a model of the hub: from the cache, or downloaded."""
     repository, _, revision = name.partition("@")
     wanted: Any = {"revision": revision or None, "allow_patterns": [HUB_CONFIG, *HUB_WEIGHTS]}
-    try:
+    remedy = "check the name, connect to the internet once so that it is cached, or give file:PATH"
+    with explain_errors(f"hf-hub:{name} is not available", remedy):
         for folder in (_cached(repository, **wanted), None):
             folder = folder or Path(snapshot_download(repository, **wanted))
             weights = next((folder / file for file in HUB_WEIGHTS if (folder / file).exists()), None)
             if weights and (folder / HUB_CONFIG).exists():
                 return folder / HUB_CONFIG, weights
         raise FileNotFoundError(f"it has no {HUB_CONFIG} with {' or '.join(HUB_WEIGHTS)}, as timm's models have")
-    except Exception as error:  # the hub raises exceptions of many types
-        remedy = "check the name, connect to the internet once so that it is cached, or give file:PATH"
-        raise UserError(f"hf-hub:{name} is not available ({summarize(error)}); {remedy}") from error
 
 
 def _cached(repository: str, **wanted: Any) -> Path | None:

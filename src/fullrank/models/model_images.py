@@ -99,13 +99,10 @@ def held_out_images(model: Any, data: Data | None, split: str | None, reading: R
 
     The held-out images of a run with `data.validation` are its validation images.
     """
-    source, config = resolve_source(model, data, reading)
+    source, _ = resolve_source(model, data, reading)
     if split is not None or isinstance(source, Images | MemoryImages):
         return one_split(model, data, split, reading)
-    recipe = getattr(model, "recipe", None)
-    seed = recipe.split_seed if recipe else 0
-    options = {"validation": config.validation, "subset_seed": config.subset_seed}
-    return train_and_test(source, config.reading, seed=seed, **options).test
+    return choose_splits(model, data, reading, seed=model.recipe.split_seed if model.recipe else 0).test
 
 
 def one_split(model: Any, data: Data | None, split: str | None = None, reading: Reading | None = None) -> AnyImages:
@@ -125,7 +122,7 @@ def open_parts(
     """Return the name of the source and its splits, all or the one with this name; `data` may be a dictionary of
     splits.
     """
-    if isinstance(data, Mapping) and not hasattr(data, "num_rows"):  # a DatasetDict of `datasets` has one
+    if isinstance(data, Mapping):
         chosen: dict[str, AnyImages] = {name: as_images(part) for name, part in data.items() if split in (None, name)}
         if not chosen:
             raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")

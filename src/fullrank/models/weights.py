@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from fullrank.errors import UserError
+from fullrank.errors import UserError, exception_line, explain_errors
 
 Weights = Mapping[str, Tensor]
 
@@ -44,24 +44,21 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """
     if not path.is_file():
         raise UserError(f"{path} is not a file; expected {EXPECTED}")
-    try:
+    with explain_errors(f"{path} is not a file of weights", f"expected {EXPECTED}"):
         with path.open("rb") as file:
             head = file.read(9)
         if head[8:] != b"{" and (head[:2] == b"PK" or head[:1] == b"\x80"):  # a zip archive or a pickle, of torch.save
-            weights, metadata = _find_state_dict(path, torch.load(path, map_location="cpu", weights_only=True))
+            try:
+                content = torch.load(path, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError as error:
+                found = "holds Python objects besides tensors, which could execute code and are not loaded"
+                remedy = "torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
+                remedy = f"if you trust the file, save its tensors alone: {remedy}"
+                raise UserError(f"{path} {found} ({exception_line(error)}); {remedy}") from error
+            weights, metadata = _find_state_dict(path, content)
         else:
             with safe_open(path, "pt") as file:
                 weights, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except UserError:
-        raise
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"{path} holds Python objects besides tensors, which could execute code and are not loaded "
-            f"({summarize(error)}); if you trust the file, save its tensors alone: "
-            "torch.save(torch.load(PATH, weights_only=False)['state_dict'], 'weights.pt')"
-        ) from error
-    except Exception as error:  # torch.load raises many types for a damaged file
-        raise UserError(f"{path} is not a file of weights ({summarize(error)}); expected {EXPECTED}") from error
     check_finite(weights, path, "give another file, such as one of an earlier checkpoint")
     return weights, metadata
 
@@ -99,7 +96,8 @@ def load_weights(network: nn.Module, weights: Weights, what: str) -> None:
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        raise UserError(f"{what} ({summarize(error)}); restore these files, or make them again") from error
+        reason = shorten(str(error), 160, placeholder=" …")  # the first line says nothing
+        raise UserError(f"{what} ({reason}); restore these files, or make them again") from error
 
 
 def load_outside_weights(network: nn.Module, weights: Weights, what: str, entry: str = "") -> str:
@@ -227,8 +225,3 @@ def listing(names: Sequence[str], most: int = 3) -> str:
     'a, b, c and 2 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def summarize(error: Exception) -> str:
-    """Return the shortened message of an error, or the name of its type if the message is empty."""
-    return shorten(str(error), 160, placeholder=" …") or type(error).__name__

@@ -19,7 +19,7 @@ from fullrank.distributed import all_gather_object, gather, rank, world_size
 from fullrank.errors import NotFiniteError, UserError
 from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
-from fullrank.models.features import restore_modes
+from fullrank.models.features import eval_mode
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.directory import RECIPE, create_run
 from fullrank.run.environment import platform_info
@@ -282,8 +282,7 @@ def embed_held_out(images: Iterable[Any], backbone: nn.Module, projector: nn.Mod
     networks = [backbone] if projector is None else [backbone, projector]
     with torch.no_grad(), torch.random.fork_rng([]), ExitStack() as stack:
         for network in networks:
-            stack.enter_context(restore_modes(network))
-            network.eval()
+            stack.enter_context(eval_mode(network))
         share = islice(images, rank(), None, world_size())
         batches = (pooled(backbone(_images(batch).to(like))) for batch in share)
         return encoder_spectrum(batches, projector, synchronize=True)

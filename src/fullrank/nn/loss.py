@@ -72,10 +72,10 @@ class Loss(nn.Module):
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
         for name in settings:
             pick(name, dict.fromkeys([*hyper, *axes]), f"setting of {self.name}")
-        if unknown := [axis for axis in sorted(axes) if not settings.get(axis, 0) > 0]:
+        if unknown := [axis for axis in sorted(axes) if not (isinstance(n := settings.get(axis), int) and n > 0)]:
             call = f"Loss({self.name!r}, {', '.join(f'{axis}=…' for axis in sorted(axes))})"
             raise UserError(
-                f"{unknown[0]} is {settings.get(unknown[0])}, expected a size of the state, 1 or more: {call}"
+                f"{unknown[0]} is {settings.get(unknown[0])!r}, expected a size of the state, 1 or more: {call}"
             )
         self.hyper = {name: value for name, value in settings.items() if name in hyper}
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})

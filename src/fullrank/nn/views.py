@@ -86,12 +86,16 @@ class Views:
         if isinstance(images[0], Tensor):
             return [torch.stack(view) for view in zip(*[self(image) for image in images], strict=True)]
         from fullrank.images.dataloaders import decode_and_crop, same_form  # imports all that reads a data set
+        from fullrank.images.decode_errors import ImageDecodeError
 
         params = self._draw(len(images))
-        crops = [
-            decode_and_crop(image, self.transform, params.select_samples(slice(k, k + 1)))
-            for k, image in enumerate(images)
-        ]
+        try:
+            crops = [
+                decode_and_crop(image, self.transform, params.select_samples(slice(k, k + 1)))
+                for k, image in enumerate(images)
+            ]
+        except ImageDecodeError as error:
+            raise UserError(f"{error}; give images of Pillow, arrays (H, W, C) or tensors (C, H, W)") from error
         groups = [torch.stack(same_form(size), dim=1) for size in zip(*crops, strict=True)]
         return [view for group in self.transform.augment(groups, params) for view in group]
 

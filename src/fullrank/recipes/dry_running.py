@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fullrank.errors import UserError, exception_line
+from fullrank.errors import UserError, exception_line, explain_errors
 from fullrank.methods import Method
 from fullrank.objectives import total
 from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRandomState, form_error
@@ -32,16 +32,11 @@ def dry_run(method: Method, recipe: Recipe) -> str:
     N, C, sizes = recipe.batch_size, recipe.data.channels, view_sizes(recipe)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         method.eval()  # so that BatchNorm does not update its statistics
-        with recorded_convolutions(method) as unsafe:
-            try:
-                embeddings = method([torch.empty(V, N, C, size, size) for size, V in sizes.items()])
-            except UserError:
-                raise
-            except Exception as error:  # networks of timm raise exceptions of many types
-                network = recipe.method_builder or recipe.backbone.name
-                received = f"'{network}' fails on views of {' and '.join(map(str, sizes))} px"
-                remedy = "give another --views.0.size or --backbone.name"
-                raise UserError(f"{received} ({exception_line(error)}); {remedy}") from error
+        network = recipe.method_builder or recipe.backbone.name
+        failed = f"'{network}' fails on views of {' and '.join(map(str, sizes))} px"
+        remedy = "give another --views.0.size or --backbone.name"
+        with recorded_convolutions(method) as unsafe, explain_errors(failed, remedy):
+            embeddings = method([torch.empty(V, N, C, size, size) for size, V in sizes.items()])
         if ":" not in recipe.objective:
             method.terms(embeddings)
         method.train()

@@ -383,8 +383,9 @@ def read_recipe(path: Path) -> Recipe:
     return from_json(Recipe, text, str(path))
 
 
-def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a nested JSON object: dotted name → value; a list of numbers or words is one leaf.
+def flatten(tree: Any, prefix: str = "", separator: str = ".") -> dict[str, Any]:
+    """Return the leaves of a nested JSON object: name, dotted or with another separator, → value; a list of numbers or
+    words is one leaf.
 
     >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}], "widths": [64, 64], "empty": []})
     {'hyper.log': True, 'views.0.size': 32, 'widths': [64, 64], 'empty': []}
@@ -396,5 +397,5 @@ def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
     return {
         name: leaf
         for key, branch in branches
-        for name, leaf in flatten(branch, f"{prefix}.{key}" if prefix else str(key)).items()
+        for name, leaf in flatten(branch, f"{prefix}{separator}{key}" if prefix else str(key), separator).items()
     }

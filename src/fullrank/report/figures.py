@@ -167,7 +167,10 @@ def few_shot(runs: Sequence[RunSummary]) -> Figure | None:
         shown = [(i, "backbone", of[i]) for i in sorted(of)]
     curves = [
         _curve(runs, i, name, list(scores), np.array([score.value for score in scores.values()]), points=True)
-        | {end: [getattr(score, end) or score.value for score in scores.values()] for end in ("low", "high")}
+        | {
+            end: [score.value if getattr(score, end) is None else getattr(score, end) for score in scores.values()]
+            for end in ("low", "high")
+        }
         for i, name, scores in shown
     ]
     panel = _panel(f"accuracy on {short(data) or 'the test images'}", "percent", curves)

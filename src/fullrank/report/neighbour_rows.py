@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from pydantic import Field
 from torchvision.transforms.v2.functional import to_pil_image
 
 from fullrank.config import Count, config
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError
 from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import write_json
 from fullrank.images import Device, as_images
@@ -60,14 +59,7 @@ class NeighbourRows:
     rows: tuple[tuple[Tile, ...], ...] = ()
 
 
-def update_neighbours(
-    model: Model,
-    data: Any,
-    splits: dict[str, Any],
-    *,
-    device: Device | None = None,
-    notify: Callable[[str], Any] = lambda line: None,
-) -> None:
+def update_neighbours(model: Model, data: Any, splits: dict[str, Any], *, device: Device, notify: Notify) -> None:
     """Write the neighbours.json of a run that `evaluate` scored on the same images; a problem is a line, as the scores
     are stored.
 
@@ -78,8 +70,8 @@ def update_neighbours(
         device: as in `fullrank.neighbours`.
         notify: receives the reason if no neighbours are stored.
     """
-    if model.path is None or model.recipe is None:
-        return
+    assert model.path
+    assert model.recipe
     try:
         chosen = choose_splits(model, data, seed=model.recipe.split_seed, **splits)
         rows = find_rows(model, chosen.test, source=chosen.data, device=device)

@@ -242,8 +242,7 @@ class RunLogger:
             self.require_finite_embeddings(step, "held-out images"),
         ):
             spectra, features = evaluate_spectra(run.method, held_out.pixels, run.preprocess)
-            images = (held_out.pixels, held_out.labels, run.views)
-            views: dict[str, Any] = evaluate_views(run.method, *images, **how, with_loss=with_loss)
+            views: dict[str, Any] = evaluate_views(run.method, held_out, run.views, **how, with_loss=with_loss)
             full = full_spectra(run) if step in (0, run.total) else {}
         if full:
             views["full"] = {location: SpectrumMetrics.from_spectrum(spectrum) for location, spectrum in full.items()}

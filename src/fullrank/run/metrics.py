@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fullrank.errors import UserError, pick
 from fullrank.files import read_json, read_jsonl, write_json, write_text
+from fullrank.recipes.recipe import flatten
 from fullrank.run.rows import AlarmRow, OnlineRow, Row, SpectrumRow, TrainRow, row_from_json, row_to_json
 
 # Arguments of `wandb.init`: a selection of `ARGUMENTS`.
@@ -78,21 +79,13 @@ class Metrics(Sequence[Row]):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row as a flat dict, with names such as `terms/variance` and `backbone/effective_rank`."""
-        return [dict(_flatten(row_to_json(row))) for row in self.rows]
+        return [flatten(row_to_json(row), separator="/") for row in self.rows]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one line per row."""
         import pandas  # takes a second to import
 
         return pandas.DataFrame(self.to_dicts())
-
-
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, item in value.items():
-        if isinstance(item, Mapping):
-            yield from _flatten(item, f"{prefix}{name}/")
-        else:
-            yield prefix + name, item
 
 
 def scalars(row: Row) -> dict[str, float]:
@@ -102,11 +95,11 @@ def scalars(row: Row) -> dict[str, float]:
     >>> scalars(TrainRow(step=3, epoch=0.1, loss=1.5, terms={"variance": 1.5}, lr=0.3, images_per_second=10.0))
     {'loss': 1.5, 'terms/variance': 1.5, 'lr': 0.3, 'images_per_second': 10.0}
     """
-    values = _flatten({} if isinstance(row, AlarmRow) else row_to_json(row))
+    values = flatten({} if isinstance(row, AlarmRow) else row_to_json(row), separator="/")
     prefix = "online/" if isinstance(row, OnlineRow) else ""
     return {
         prefix + name: float(value)
-        for name, value in values
+        for name, value in values.items()
         if isinstance(value, int | float) and name not in ("step", "epoch")
     }
 

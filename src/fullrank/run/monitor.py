@@ -5,10 +5,9 @@ Nothing here changes weights, statistics or the global random state.
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
-from jaxtyping import Float, Int64, Real
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from fullrank.evaluation import encoder_spectrum, linear_probe, standardize
@@ -16,7 +15,7 @@ from fullrank.evaluation.online import OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.images import Device, Images, MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
-from fullrank.models.features import preprocessed_batches, restore_modes
+from fullrank.models.features import eval_mode, preprocessed_batches
 from fullrank.objectives import total
 from fullrank.run.steps import TrainingRun
 from fullrank.seeding import mix
@@ -26,14 +25,6 @@ from fullrank.views import MultiViewTransform
 
 CHUNK = 256  # number of images in memory at the same time, or whose views are
 HELD_OUT_STREAM = 3  # extra hash input that separates these views from those of the training
-
-
-@contextmanager
-def eval_mode(method: Method) -> Iterator[None]:
-    """Set eval mode inside the context, and restore the mode of every module afterwards."""
-    with torch.no_grad(), restore_modes(method):
-        method.eval()
-        yield
 
 
 def evaluate_spectra(
@@ -48,7 +39,7 @@ def evaluate_spectra(
         batch_size: number of images per forward pass.
     """
     device = next(method.parameters()).device
-    with eval_mode(method):
+    with torch.no_grad(), eval_mode(method):
         R = [method.backbone(preprocess.normalize(chunk.to(device))) for chunk in pixels.split(batch_size)]
         return encoder_spectrum(R, method.projector), torch.cat([at_least_float32(chunk) for chunk in R])
 
@@ -74,15 +65,9 @@ def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
     return ((A - A.mean(1, keepdim=True)).square().sum() / square).item() if square > 0 else 0.0
 
 
+@torch.no_grad()
 def evaluate_views(
-    method: Method,
-    pixels: Real[Tensor, "n C S S"],
-    labels: Int64[Tensor, " n"],
-    transform: MultiViewTransform,
-    *,
-    seed: int,
-    batch_size: int,
-    with_loss: bool,
+    method: Method, images: MemoryImages, transform: MultiViewTransform, *, seed: int, batch_size: int, with_loss: bool
 ) -> dict[str, float | None]:
     """Draw views of the first `batch_size` held-out images, measure the deviations of the first 256, and evaluate the
     objective on them; return these fields of a `SpectrumRow`.
@@ -93,14 +78,13 @@ def evaluate_views(
 
     Args:
         method: the method in training.
-        pixels: uint8 or floats in [0, 1], (n, C, S, S), the held-out images.
-        labels: their labels, for an objective that takes them.
+        images: the held-out images, with labels for an objective that takes them.
         transform: draws the views.
         seed: seed of the run.
         batch_size: number of images of a training batch; the loss of most objectives depends on it.
         with_loss: whether to embed the views and to evaluate the objective.
     """
-    parameter, pixels = next(method.parameters()), pixels[:batch_size]
+    parameter, pixels = next(method.parameters()), images.pixels[:batch_size]
     params = transform.make_params(mix(seed, HELD_OUT_STREAM), 0, len(pixels))
     with torch.random.fork_rng([parameter.device] if parameter.device.type == "cuda" else []), eval_mode(method):
         deviations, embeddings = (None, 0.0), []
@@ -114,7 +98,7 @@ def evaluate_views(
         loss = None
         if with_loss:
             whole = {name: torch.cat([part[name] for part in embeddings], dim=1) for name in embeddings[0]}
-            whole["labels"] = labels[: len(pixels)].to(parameter.device)
+            whole["labels"] = images.labels[: len(pixels)].to(parameter.device)
             loss = held_out_loss(method, whole, batch_size)
     return {"image_deviation": deviations[0], "pixel_deviation": deviations[1], "held_out_loss": loss}
 
@@ -149,7 +133,7 @@ def score_probe(run: TrainingRun) -> OnlineScore:
     """Return the accuracies of the online probe on all test images, with its running statistics; with `probe.labelled`
     those of the linear probe of `fullrank evaluate`, trained and scored on the labelled images.
     """
-    with eval_mode(run.method):
+    with torch.no_grad(), eval_mode(run.method):
         if not run.recipe.probe.labelled:
             return run.probe.score(_representations(run, run.data.scored[0]))
         (X, y), (X_test, y_test) = (

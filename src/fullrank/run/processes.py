@@ -200,6 +200,8 @@ def _process(
         function(**arguments, **({"console": Console(quiet=True)} if quiet else {}))
     except Interrupted as stop:
         return stop.signum, str(stop)
+    except UserError as error:  # `_explain` knows the type by its name
+        raise UserError(str(error)) from error
     finally:
         leave_group()
         if (parent := multiprocessing.parent_process()) and not parent.is_alive():
@@ -215,7 +217,7 @@ def _explain(rank: int, count: int, failure: ProcessFailure) -> Exception:
         how += " (possibly out of memory)" if failure.exitcode == -signal.SIGKILL else ""
         return ProcessFailed(f"process {rank} of {count} (counted from 0) {how}")
     kind, _, message = details["message"].partition(": ")
-    if kind in ("UserError", "NoSpaceError"):
+    if kind == "UserError":
         return UserError(message)
     error = ProcessFailed(f"process {rank} of {count} (counted from 0) failed with {kind}: {message}")
     error.add_note(details["extraInfo"]["py_callstack"])

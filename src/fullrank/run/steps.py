@@ -18,7 +18,6 @@ from fullrank.methods.backbones import feature_dim
 from fullrank.recipes import Assembly, Recipe
 from fullrank.run.data import TrainingData, load_batches
 from fullrank.run.directory import is_run, resume_command
-from fullrank.run.precision import resolve_precision
 from fullrank.run.resume import restore
 from fullrank.run.rows import Row
 from fullrank.training import Checkpoint, Step, build_optimizer, fit, lr_factor, weight_decay_at
@@ -121,7 +120,7 @@ def global_state(recipe: Recipe, device: torch.device) -> Iterator[None]:
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.set_default_dtype(torch.float64 if resolve_precision(recipe) == "64-true" else torch.float32)
+            torch.set_default_dtype(torch.float64 if recipe.machine.precision == "64-true" else torch.float32)
             yield
     finally:
         torch.set_default_dtype(dtype)

@@ -199,13 +199,13 @@ def identify(data: DataConfig) -> tuple[str, str]:
     >>> identify(DataConfig(source="digits"))[0]
     'digits'
     """
-    digest = _digest(absolute_source(data.source), data.reading, data.storage == "streaming")
+    found = digest(absolute_source(data.source), data.reading, data.storage == "streaming")
     name = data.source if ":" in data.source else os.path.basename(os.path.normpath(data.source))
-    return KNOWN.get(digest, name), digest
+    return KNOWN.get(found, name), found
 
 
 @lru_cache(maxsize=16)
-def _digest(source: str, reading: Reading, streaming: bool) -> str:
+def digest(source: str, reading: Reading, streaming: bool) -> str:
     state = hashlib.sha256(f"{reading.train} {reading.test}\0".encode())
     if streaming:  # a stream has no random access
         state.update(source.encode())

@@ -18,7 +18,7 @@ from fullrank.run.terminal import stderr
 from fullrank.sweep.cell import check_cells, check_folder, existing_row, new_row
 from fullrank.sweep.grid import Cell, EvaluationPlan, Plan, grid_plan, seeds_of, with_marks
 from fullrank.sweep.jobs import Jobs, run_cells
-from fullrank.sweep.row import Row, read_row
+from fullrank.sweep.row import Row, digest, read_row
 from fullrank.sweep.table import MOST_REPORTED, SweepResult
 
 
@@ -134,6 +134,7 @@ def run_sweep(
         Interrupted: SIGINT, SIGTERM or SIGHUP; the same call goes on.
     """
     console, rows = console or stderr(), dict[str, Row]()
+    digest.cache_clear()  # images may have changed since the last sweep of this process
     while True:
         found, cells = collect_rows(plan, folder, rows.values(), stored)
         rows = {row.cell: row for row in found}

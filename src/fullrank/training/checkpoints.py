@@ -9,6 +9,7 @@ compared at every read.
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -87,11 +88,8 @@ class Checkpoint:
 
     def _damaged(self, name: str, reason: Exception | str) -> UserError:
         text = next(iter(str(reason).splitlines()), type(reason).__name__)
-        try:
-            previous = [checkpoint for checkpoint in list_checkpoints(self.path.parent) if checkpoint.step < self.step]
-        except UserError:
-            previous = []
-        remedy = "remove this folder to use the previous checkpoint" if previous else "restore it, or start a new run"
+        earlier = _before(self.step, self.path.parent)
+        remedy = "remove this folder to use the previous checkpoint" if earlier else "restore it, or start a new run"
         return UserError(f"checkpoint file {self.path / name} cannot be read ({text}); {remedy}")
 
 
@@ -161,7 +159,7 @@ def save_checkpoint(
             os.replace(previous, final)
         shutil.rmtree(temporary, ignore_errors=True)
         remedy = "free some space" if error.errno in FULL else "check the disk and its permissions"
-        if _exists(folder):
+        if _before(math.inf, folder):
             remedy = f"the previous checkpoint is intact; {remedy}, then continue with --resume"
         else:
             remedy = f"no checkpoint has been written yet; {remedy}, then start the run again"
@@ -200,11 +198,11 @@ def recover_checkpoints(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _exists(folder: Path) -> bool:
-    try:
-        return bool(list_checkpoints(folder))
-    except UserError:
-        return False
+def _before(step: int | float, folder: Path) -> list[Checkpoint]:
+    """Return the checkpoints before a step; none if the folder cannot be read."""
+    with suppress(UserError):
+        return [checkpoint for checkpoint in list_checkpoints(folder) if checkpoint.step < step]
+    return []
 
 
 def to_safetensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:

@@ -1,12 +1,11 @@
 """Training of any loss in continuous time (gradient flow) and in steps (gradient descent). Tests compare every closed
 form with it.
 
-A loss is a function of a dict or tuple of float64 tensors. Time is learning rate × step of the loss exactly as given: a
+A loss is a function of a tuple of float64 tensors. Time is learning rate × step of the loss exactly as given: a
 loss that is a sum over n samples runs n times faster than their mean.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,19 +15,18 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 
-Params = TypeVar("Params", dict[str, Tensor], tuple[Tensor, ...])
+Params = tuple[Tensor, ...]
 
 
 def gradient(loss: Callable[[Params], Tensor], params: Params) -> Params:
-    """Return ∇loss(θ), computed by autograd, like `params` (θ). It is zero for parameters that the loss does not use.
+    """Return ∇loss(θ) at θ = params, computed by autograd. It is zero for parameters that the loss does not use.
 
-    >>> gradient(lambda p: p["w"].square().sum() / 2, {"w": torch.tensor([1.0, 3.0])})
-    {'w': tensor([1., 3.])}
+    >>> gradient(lambda p: p[0].square().sum() / 2, (torch.tensor([1.0, 3.0]),))
+    (tensor([1., 3.]),)
     """
-    leaves = [x.detach().requires_grad_() for x in parameter_tensors(params)]
+    leaves = tuple(x.detach().requires_grad_() for x in params)
     with torch.enable_grad():
-        slopes = torch.autograd.grad(loss(rebuild_parameters(params, leaves)), leaves, materialize_grads=True)
-    return rebuild_parameters(params, slopes)
+        return torch.autograd.grad(loss(leaves), leaves, materialize_grads=True)
 
 
 def gradient_flow(
@@ -46,37 +44,35 @@ def gradient_flow(
 
     Args:
         loss: a scalar function of the parameters.
-        params: θ(0), a dict or tuple of float64 tensors.
+        params: θ(0), float64 tensors.
         t: ascending times ≥ 0, in units of learning rate × step.
         rtol: allowed error of a step, relative to each entry of θ.
         atol: allowed absolute error of a step, in addition.
 
     Returns:
-        θ(t), named like `params`, each tensor with a first dimension of T times.
+        θ(t), each tensor with a first dimension of T times.
 
     Raises:
         UserError: the flow diverges before the last time.
 
     Source: Hairer, Nørsett and Wanner 1993, Solving Ordinary Differential Equations I, Sec. II.5 and II.10.
 
-    >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
-    >>> gradient_flow(lambda p: p["w"].square().sum() / 2, start, torch.tensor([0.0, 1.0]))["w"]  # w(t) = e⁻ᵗ w(0)
+    >>> start = (torch.tensor([1.0, 3.0], dtype=torch.float64),)
+    >>> gradient_flow(lambda p: p[0].square().sum() / 2, start, torch.tensor([0.0, 1.0]))[0]  # w(t) = e⁻ᵗ w(0)
     tensor([[1.0000, 3.0000],
             [0.3679, 1.1036]], dtype=torch.float64)
     """
-    start = parameter_tensors(params)
+    start = tuple(x.detach() for x in params)
 
     def flatten(tensors: Iterable[Tensor]) -> Float[Tensor, " P"]:
         return torch.cat([x.flatten() for x in tensors])
 
     def unflatten(rows: Float[Tensor, "*T P"]) -> Params:
         pieces = rows.split([x.numel() for x in start], -1)
-        return rebuild_parameters(
-            params, [p.reshape(rows.shape[:-1] + x.shape) for p, x in zip(pieces, start, strict=True)]
-        )
+        return tuple(p.reshape(rows.shape[:-1] + x.shape) for p, x in zip(pieces, start, strict=True))
 
     def velocity(y: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
-        return -flatten(parameter_tensors(gradient(loss, unflatten(y))))
+        return -flatten(gradient(loss, unflatten(y)))
 
     return unflatten(solve_ode(velocity, flatten(start), t, rtol=rtol, atol=atol))
 
@@ -127,14 +123,13 @@ def gradient_descent(
     Raises:
         UserError: an error of `record`.
 
-    >>> start = {"w": torch.tensor([1.0, 3.0], dtype=torch.float64)}
-    >>> loss = lambda p: p["w"].square().sum() / 2  # so that w_k = (1 − η)ᵏ w_0
-    >>> gradient_descent(loss, start, learning_rate=0.5, steps=[0, 2])["w"]
+    >>> start = (torch.tensor([1.0, 3.0], dtype=torch.float64),)
+    >>> loss = lambda p: p[0].square().sum() / 2  # so that w_k = (1 − η)ᵏ w_0
+    >>> gradient_descent(loss, start, learning_rate=0.5, steps=[0, 2])[0]
     tensor([[1.0000, 3.0000],
             [0.2500, 0.7500]], dtype=torch.float64)
     """
-    path = gradient_descent_iterates(loss, params, learning_rate=learning_rate)
-    return rebuild_parameters(params, record(map(parameter_tensors, path), steps))
+    return tuple(record(gradient_descent_iterates(loss, params, learning_rate=learning_rate), steps))
 
 
 def record(path: Iterable[Sequence[Tensor]], steps: Sequence[int]) -> list[Tensor]:
@@ -168,19 +163,8 @@ def gradient_descent_iterates(
     """Yield θ_0, θ_1, … of gradient descent without end, each tensor of a step passed through `project`; gradients are
     computed lazily.
     """
+    params = tuple(x.detach() for x in params)
     while True:
         yield params
-        pairs = zip(parameter_tensors(params), parameter_tensors(gradient(loss, params)), strict=True)
-        params = rebuild_parameters(params, [project(x - learning_rate * slope) for x, slope in pairs])
-
-
-def parameter_tensors(params: dict[str, Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
-    """Return the detached tensors of a dict or tuple of parameters."""
-    return [x.detach() for x in (params.values() if isinstance(params, dict) else params)]
-
-
-def rebuild_parameters(params: Params, new: Sequence[Tensor]) -> Params:
-    """Return the tensors `new` in a container like `params`."""
-    if isinstance(params, dict):
-        return dict(zip(params, new, strict=True))
-    return tuple(new)
+        slopes = gradient(loss, params)
+        params = tuple(project(x - learning_rate * slope) for x, slope in zip(params, slopes, strict=True))

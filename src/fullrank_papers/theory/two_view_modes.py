@@ -11,13 +11,12 @@ The curvature that drives a flow also limits the learning rate to 2 / curvature,
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank_papers.theory.sharpness import sharpness
 from fullrank_papers.theory.two_view import TwoViewLoss
 
 
@@ -150,17 +149,8 @@ def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 
     >>> round(curvature(FROSSL, torch.eye(2, dtype=torch.float64).expand(2, 2, 2), G), 6)
     12.0
     """
-
-    def hessian_vector_product(v: np.ndarray) -> np.ndarray:
-        direction = torch.from_numpy(v).to(W).reshape(W.shape)
-        x = W.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(loss.value(x, G), x, create_graph=True)
-        return torch.autograd.grad(slope, x, direction)[0].cpu().flatten().numpy()
-
-    size = W.numel()
-    start = np.random.default_rng(0).standard_normal(size)
-    operator = LinearOperator((size, size), matvec=hessian_vector_product, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    return float(eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+    x = W.detach().requires_grad_()
+    return sharpness(loss.value(x, G), [x], tolerance=0)
 
 
 def steps_to_fraction(

@@ -38,6 +38,13 @@ def moments_from_blocks(G1: Tensor, C: Tensor, G2: Tensor) -> Tensor:
     return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
 
 
+def aligned_moments(lam: Tensor, kappa: Tensor) -> Tensor:
+    """Moments with λ = γ and κ in a common basis, neither the standard one nor that of the weights."""
+    V = orthogonal(torch.Generator().manual_seed(3), len(lam))
+    G, C = ((V * spectrum) @ V.mT for spectrum in (lam, kappa))
+    return moments_from_blocks((G + G.mT) / 2, (C + C.mT) / 2, (G + G.mT) / 2)
+
+
 def close(actual, expected, tolerance: float = 1e-12) -> None:
     """Equal up to the tolerance, relative or absolute."""
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)

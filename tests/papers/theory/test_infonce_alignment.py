@@ -5,10 +5,9 @@ from itertools import accumulate
 
 import pytest
 import torch
-from dynamics_helpers import orthogonal, randn, relative_error, vector, view_pairs
+from dynamics_helpers import integrate, orthogonal, randn, relative_error, vector, view_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import solve_ivp
 
 from fullrank_papers.theory import infonce_alignment
 from fullrank_papers.theory.flow import gradient_flow
@@ -45,17 +44,8 @@ def test_closed_form_is_the_integrated_flow_of_the_layers_themselves(rng, depth)
     V, a, s, t = orthogonal(rng, 3), vector(0.4, 0.1, -0.5), vector(0.9, 0.5, 0.7), vector(0.0, 0.2, 0.4)
     start = torch.stack(infonce_alignment.balanced_layers(s[:, None] * V.mT, depth))
 
-    def velocity(_, y):
-        return (
-            torch.stack(driven_vector_field(list(torch.from_numpy(y).view(start.shape)), V * a @ V.mT))
-            .flatten()
-            .numpy()
-        )
-
-    path = solve_ivp(
-        velocity, (0, 0.4), start.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-13
-    ).y.T
-    products = torch.stack([product(weights.view(start.shape)) for weights in torch.from_numpy(path.copy())])
+    path = integrate(lambda W: torch.stack(driven_vector_field(list(W), V * a @ V.mT)), start, t)
+    products = torch.stack([product(weights) for weights in path])
     expected = infonce_alignment.balanced_singular_values(s, a, t, depth=depth)
     torch.testing.assert_close(torch.linalg.svdvals(products), expected.sort(descending=True).values, rtol=1e-8, atol=0)
 

@@ -26,10 +26,6 @@ def differences(activation, rng, *, d, h, z, draws, norm=1.5):
     )
 
 
-def rate(values, widths):
-    return convergence_order(values, widths)
-
-
 @everywhere
 @pytest.mark.parametrize(("d", "h", "z"), [(2, 6, 1), (5, 9, 3), (20, 30, 2)])
 def test_the_difference_at_the_start_is_that_of_random_weights_in_the_mean_square(rng, activation, d, h, z):
@@ -91,7 +87,7 @@ def test_aligned_layers_multiply_the_linear_outputs_by_the_gain_in_the_mean(rng,
 def test_after_training_the_rate_of_tanh_is_one_and_the_gain_of_relu_is_a_half():
     widths = [100, 1000, 10000]
     lost = [1 - nonlinear.aligned_gain("tanh", norm=1.0, hidden=h) for h in widths]
-    assert rate(lost, widths) == pytest.approx(-1, abs=0.02)
+    assert convergence_order(lost, widths) == pytest.approx(-1, abs=0.02)
     assert lost[-1] * (widths[-1] + 2) == pytest.approx(1, abs=1e-3)
     assert [nonlinear.aligned_gain("relu", norm=1.0, hidden=h) for h in widths] == pytest.approx([0.5] * 3)
     assert nonlinear.aligned_gain("sigmoid", norm=1.0, hidden=10**6) == pytest.approx(0.25, rel=1e-5)

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from dynamics_helpers import close, orthogonal, vector
-from scipy.integrate import solve_ivp
+from dynamics_helpers import close, integrate, orthogonal, vector
 
 from fullrank_papers.theory import trace
 from fullrank_papers.theory.optimum import minimum_loss, output_limit, output_limit_projector
@@ -20,12 +19,8 @@ def rotated(eigenvalues, rng):
     return (C + C.mT) / 2
 
 
-def ended(q0, eigenvalues, flow, t=60.0):
-    def right(_, y):
-        return trace.output_vector_field(torch.as_tensor(y).view_as(q0), eigenvalues, flow=flow).flatten().numpy()
-
-    ode = solve_ivp(right, (0, t), q0.flatten().numpy(), method="DOP853", rtol=1e-11, atol=1e-13)
-    return torch.as_tensor(ode.y[:, -1]).view_as(q0)
+def ended(q0, eigenvalues, flow):
+    return integrate(lambda q: trace.output_vector_field(q, eigenvalues, flow=flow), q0, vector(0, 60))[-1]
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)

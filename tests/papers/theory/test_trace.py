@@ -5,8 +5,7 @@ from itertools import islice
 
 import pytest
 import torch
-from dynamics_helpers import close, convergence_order, randn, symmetric, vector
-from scipy.integrate import solve_ivp
+from dynamics_helpers import close, convergence_order, integrate, randn, symmetric, vector
 
 from fullrank_papers.theory import trace
 from fullrank_papers.theory.contrastive_pairs import eigenbasis
@@ -85,17 +84,11 @@ def test_integrated_outputs_are_those_of_the_integrated_weights(rng, C, hidden, 
     W1, W2 = trace.orthonormal_weights(4, hidden=hidden, outputs=2, generator=rng)
     t = vector(0, 0.1, 0.3)
 
-    def velocity(_, y):
-        weights = (torch.as_tensor(piece).view(hidden, -1) for piece in (y[: 4 * hidden], y[4 * hidden :]))
-        return torch.cat([U.flatten() for U in trace.weight_vector_field(*weights, C, flow=flow)]).numpy()
+    def velocity(W):
+        return torch.cat(trace.weight_vector_field(*W.split((4, 2), 1), C, flow=flow), 1)
 
-    start = torch.cat([W1.flatten(), W2.flatten()]).numpy()
-    rows = torch.as_tensor(
-        solve_ivp(velocity, (0, 0.3), start, method="DOP853", t_eval=t.numpy(), rtol=1e-11, atol=1e-13).y.T
-    )
-    trained = torch.stack(
-        [outputs(row[: 4 * hidden].view(hidden, 4), row[4 * hidden :].view(hidden, 2), V) for row in rows]
-    )
+    path = integrate(velocity, torch.cat([W1, W2], 1), t)
+    trained = torch.stack([outputs(*W.split((4, 2), 1), V) for W in path])
     close(trace.integrate_outputs(trained[0], eigenvalues, t, flow=flow), trained, 1e-9)
 
 

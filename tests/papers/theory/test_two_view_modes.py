@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from dynamics_helpers import integrate, moments_from_blocks, orthogonal, vector
+from dynamics_helpers import aligned_moments, integrate, moments_from_blocks, orthogonal, vector
 from torch import Tensor
 
 from fullrank_papers.theory.two_view import BARLOW, FROSSL, TwoViewLoss, gradient_descent
@@ -29,12 +29,6 @@ BASES = {size: orthogonal(torch.Generator().manual_seed(3), size) for size in (2
 """The eigenvectors of the moments: neither the standard basis nor that of the weights."""
 
 
-def aligned_moments(lam: Tensor, gamma: Tensor, kappa: Tensor) -> Tensor:
-    V = BASES[len(lam)]
-    G1, C, G2 = ((V * spectrum) @ V.mT for spectrum in (lam, kappa, gamma))
-    return moments_from_blocks((G1 + G1.mT) / 2, C, (G2 + G2.mT) / 2)
-
-
 def aligned_weights(s: Tensor, modes: int) -> Tensor:
     """W_v = diag(s_v) Vᵀ on the first of the modes, for s of one (shared) or two networks."""
     return s[:, :, None] * BASES[modes].mT[: s.shape[1]]
@@ -55,7 +49,7 @@ def closed_form(name: str, lam: Tensor, kappa: Tensor, *, shared: bool = False) 
 @separate_and_shared
 def test_closed_form_is_the_integrated_flow_of_the_weights(name, networks):
     lam, kappa, s0 = vector(3, 2, 1, 0.7), vector(2.5, 1, 0.9, 0.2), vector(0.1, -0.2, 1.5)
-    G, t = aligned_moments(lam, lam, kappa), torch.linspace(0, 2, 9, dtype=torch.float64)
+    G, t = aligned_moments(lam, kappa), torch.linspace(0, 2, 9, dtype=torch.float64)
     modes, _ = closed_form(name, lam[:3], kappa[:3], shared=networks == 1)
     W = integrate(lambda W: LOSSES[name].vector_field(W, G), aligned_weights(s0.expand(networks, 3), 4), t)
     predicted = torch.stack([aligned_weights(s.expand(networks, 3), 4) for s in modes.singular_values(t, s0)])
@@ -82,7 +76,7 @@ def test_the_curvature_is_the_largest_eigenvalue_of_the_hessian(name, networks, 
         kappa = kappa.sort(descending=True).values
         modes, top = barlow_modes(kappa), barlow_curvature(kappa[:2], shared=shared)
     W = aligned_weights(modes.limit.sqrt()[:2].expand(networks, 2), 4)
-    H = hessian(LOSSES[name], W, aligned_moments(lam, lam, kappa))
+    H = hessian(LOSSES[name], W, aligned_moments(lam, kappa))
     assert top == pytest.approx(torch.linalg.eigvalsh(H)[-1].item(), rel=1e-10)
 
 

@@ -116,12 +116,9 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
+STRENGTHS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
 SIZES = {
     "smoke": Size(N=64, steps=300, learning_rate=0.3, strengths=(0.25, 0.75, 2.0)),
-    "small": Size(
-        N=128, steps=3000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-    ),
-    "paper": Size(
-        N=128, steps=10_000, learning_rate=0.1, strengths=(0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
-    ),
+    "small": Size(N=128, steps=3000, learning_rate=0.1, strengths=STRENGTHS),
+    "paper": Size(N=128, steps=10_000, learning_rate=0.1, strengths=STRENGTHS),
 }

@@ -26,7 +26,7 @@ from fullrank_papers.theory.fixed_projector import collapsed_weights, projected_
 from fullrank_papers.theory.flow import gradient, gradient_descent, gradient_descent_iterates
 from fullrank_papers.theory.objectives import alignment_linear, contrastive_linear, infonce_squared
 
-Weights = dict[str, Tensor]
+Weights = tuple[Tensor, ...]
 
 LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "contrastive (1)": lambda u: total(contrastive_linear(*u)),
@@ -40,9 +40,9 @@ CONSTRAINTS: dict[str, Callable[[Tensor], Tensor]] = {
     "orthonormal": lambda u: u @ torch.linalg.inv(torch.linalg.cholesky(u[0].mT @ u[0] / len(u[0]))).mT,
 }
 NETWORKS: dict[str, Callable[[Weights, Tensor], Tensor]] = {
-    "linear": lambda p, x: x @ p["Theta"].mT,
-    "residual": lambda p, x: x @ p["W1"].mT @ (torch.eye(len(p["W2"])) + p["W2"].mT),
-    "residual, ReLU": lambda p, x: x @ p["W1"].mT + (x @ p["W1"].mT @ p["W2"].mT).relu() @ p["W3"].mT,
+    "linear": lambda p, x: x @ p[0].mT,
+    "residual": lambda p, x: x @ p[0].mT @ (torch.eye(len(p[1])) + p[1].mT),
+    "residual, ReLU": lambda p, x: x @ p[0].mT + (x @ p[0].mT @ p[1].mT).relu() @ p[2].mT,
 }
 FACTORS = ("loss", "constraint", "network", "projector")
 # Weights can rotate, so an orthogonal projector equals none, and a sub-vector equals any other projector of its rank.
@@ -85,9 +85,9 @@ class Problem:
         x -= images.mean(0)
         W1, W2, W3 = (0.5 * normal(d, width, rng=rng) / width**0.5 for width in (d, d, 2 * d))
         starts = {
-            "linear": {"Theta": W1},
-            "residual": {"W1": W1, "W2": W2},
-            "residual, ReLU": {"W1": W1, "W2": normal(2 * d, d, rng=rng) / d**0.5, "W3": W3},
+            "linear": (W1,),
+            "residual": (W1, W2),
+            "residual, ReLU": (W1, normal(2 * d, d, rng=rng) / d**0.5, W3),
         }
         return Problem(x, torch.linalg.qr(normal(d, size.rank, rng=rng))[0].mT, starts)
 
@@ -114,10 +114,10 @@ def train_cell(
     """Train one network. Return ranks of u and r, and how far the part of r outside A's rows moved, and its share of
     augmentation noise.
     """
-    A, start, forward, end = problem.projector(projector), problem.starts[network], NETWORKS[network], {}
+    A, start, forward, end = problem.projector(projector), problem.starts[network], NETWORKS[network], ()
     loss_of = make_loss(problem, A, loss, constraint, network)
     for step, end in enumerate(gradient_descent_iterates(loss_of, start, learning_rate=size.learning_rate)):
-        if step == size.steps or max(w.abs().max() for w in end.values()) > 1e8:
+        if step == size.steps or max(w.abs().max() for w in end) > 1e8:
             break  # the losses (1) and (2) have no minimum
     r0, r = forward(start, problem.x), forward(end, problem.x)
     outside = torch.eye(A.shape[1], dtype=torch.float64) - A.mT @ A
@@ -153,13 +153,13 @@ def train_paths(problem: Problem, size: Size) -> Rows:
     A, C, start = problem.A, pair_matrix(*problem.x, average=True), problem.starts["linear"]
 
     def ranks(loss: Callable[[Weights], Tensor], rate: float, steps: range, theory: Callable[..., Tensor]) -> Rows:
-        Theta = gradient_descent(loss, start, learning_rate=rate, steps=steps)["Theta"]
+        Theta = gradient_descent(loss, start, learning_rate=rate, steps=steps)[0]
         t = rate * torch.tensor(steps, dtype=torch.float64)
         expected = output_ranks(problem, theory(Theta[0], t))
         return {"t": t.tolist()} | output_ranks(problem, Theta) | {f"{key}, theory": x for key, x in expected.items()}
 
     def one_norm(p: Weights) -> Tensor:
-        W = A @ p["Theta"]
+        W = A @ p[0]
         return (W @ C @ W.mT).trace() / W.square().sum()
 
     free, closed = make_loss(problem, A, "contrastive (1)", "free", "linear"), partial(projected_weights, A=A, X=-2 * C)
@@ -181,8 +181,7 @@ def first_layer_gradient_ranks(problem: Problem) -> dict[str, int]:
     """Return the rank of the first layer's gradient at the start, under InfoNCE of unit rows."""
     ranks = {}
     for network, start in problem.starts.items():
-        first = next(iter(start))
-        slope = gradient(make_loss(problem, problem.A, "InfoNCE", "unit rows", network), start)[first]
+        slope = gradient(make_loss(problem, problem.A, "InfoNCE", "unit rows", network), start)[0]
         ranks[network] = int(torch.linalg.matrix_rank(slope, rtol=1e-9))
     return ranks
 

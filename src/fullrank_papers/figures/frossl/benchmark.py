@@ -160,6 +160,17 @@ ENDPOINTS: Mapping[str, Callable[[Row], float | None]] = {
 }
 
 
+# A number of a row, and its scale.
+Column = tuple[Callable[[Row], float | None], float]
+# Heading of the tables → column.
+COLUMNS: Mapping[str, Column] = {
+    "linear, %": (lambda row: row.score("linear"), 100.0),
+    "kNN, %": (lambda row: row.score("knn"), 100.0),
+    "effective rank": (lambda row: row.effective_rank.get("backbone"), 1.0),
+    "CPU s": (lambda row: row.cpu_seconds or None, 1.0),
+}
+
+
 def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | None]) -> dict[str, dict[int, float]]:
     """Return method → seed → a number of the compared runs on one of the data sets, without runs that diverged."""
     found: dict[str, dict[int, float]] = {}
@@ -233,17 +244,9 @@ def markdown(rows: Rows) -> str:
         runs = [row for row in every if row.settings.get("images") == images]
         data = runs[0].data
         other = next((key for row in runs for key in row.scores if key != data), "")
-        columns = {
-            "early, %": (ENDPOINTS["early"], 100.0),
-            "linear, %": (lambda row: row.score("linear"), 100.0),
-            "kNN, %": (lambda row: row.score("knn"), 100.0),
-            f"linear on {other or 'no other'}, %": (
-                lambda row, other=other: row.score("linear", other or "none"),
-                100.0,
-            ),
-            "effective rank": (lambda row: row.effective_rank.get("backbone"), 1.0),
-            "CPU s": (lambda row: row.cpu_seconds or None, 1.0),
-        }
+        columns: dict[str, Column] = {"early, %": (ENDPOINTS["early"], 100.0), **COLUMNS}
+        if other:
+            columns[f"linear on {other}, %"] = lambda row, other=other: row.score("linear", other), 100.0
         gaps = {end: leads(runs, images, end) for end in ENDPOINTS}
         found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
         lines = [
@@ -261,7 +264,7 @@ def markdown(rows: Rows) -> str:
 
 def plot(rows: Rows) -> MplFigure:
     every = read_rows(rows)
-    figure, (axes,) = subplots(1, 3, width=11.0, height=3.4, width_ratios=(1, 1, 1))
+    figure, (axes,) = subplots(1, 3, width=11.0, height=3.4)
     found = {name: list(scores.values()) for name, scores in searched(every).items()}
     for name, scores in found.items():
         budget = range(1, len(scores) + 1)

@@ -35,7 +35,6 @@ class Contender:
 
 
 CIFAR10_IMAGES = 50_000
-RESNET_FEATURES = {"resnet18": 512, "resnet50": 2048}
 
 # Published values of the losses on CIFAR-10: solo-learn's configurations; for Barlow Twins and VICReg those of their
 # authors (VICReg's variance weight is half of solo-learn's on our scale); for CorInfoMax and I-VNE+ those of the FroSSL
@@ -90,8 +89,6 @@ def common_recipe(recipe: Recipe, name: str) -> Recipe:
         return without_logarithms(recipe) if name == "nologs" else recipe
     found = with_objective(recipe, contender.objective)
     hyper = dict(contender.hyper)
-    if name.startswith("directclr"):
-        hyper["d0"] = directclr_dimensions(recipe)
     if contender.objective == "wmse":
         hyper["slice_size"] = min(int(hyper["slice_size"]), recipe.batch_size)
     return replace(
@@ -130,18 +127,4 @@ def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     found = resolve(recipe, {"objective": CONTENDERS[name].objective})
     if name == "nologs":
         found = replace(without_logarithms(found), name=f"{found.name}-nologs")
-    if name.startswith("directclr"):
-        found = replace(found, hyper=found.hyper | {"d0": directclr_dimensions(found)})
     return resolve(found, {"epochs": epochs}) if epochs != found.epochs else found
-
-
-def directclr_dimensions(recipe: Recipe) -> int:
-    """Return d0 of DirectCLR: the published share, 360 of 2048, of the dimension D_b of the representation.
-
-    >>> from fullrank.recipes import RECIPES
-    >>> [directclr_dimensions(RECIPES[name]) for name in ("cifar10-small", "cifar10", "imagenet-directclr")]
-    [22, 90, 360]
-    """
-    channels: Any = recipe.backbone.arguments.get("channels")
-    features = int(channels[-1]) if channels else RESNET_FEATURES[recipe.backbone.name]
-    return max(1, round(features * 360 / 2048))

@@ -33,7 +33,7 @@ from fullrank.evaluation.features import Network
 from fullrank.evaluation.paired import paired_difference
 from fullrank.images import Device, MemoryImages, Steps, channel_statistics, dataloader, load_images, train_and_test
 from fullrank.methods import Method, ProjectorConfig
-from fullrank.models.features import restore_modes
+from fullrank.models.features import eval_mode
 from fullrank.models.model_images import LabelledSplits
 from fullrank.objectives.algebra import centered, unit
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
@@ -118,10 +118,12 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 
         sweep = {lr: once(lr, 0, True) for lr in size.learning_rates}
         finished = [lr for lr, run in sweep.items() if run["accuracy"] is not None]
-        if not finished:
+        for best in sorted(finished, key=lambda lr: sweep[lr]["accuracy"], reverse=True):
+            runs = [sweep[best], *(once(best, k, False) for k in range(1, size.seeds))]
+            if all("steps" in run for run in runs):
+                break
+        else:
             raise UserError(f"{settings.label} diverged at every learning rate of {size.learning_rates}; give others")
-        best = max(finished, key=lambda lr: sweep[lr]["accuracy"])
-        runs = [sweep[best], *(once(best, k, False) for k in range(1, size.seeds))]
         rows[name] = {
             "sweep": {f"{lr:g}": run["accuracy"] for lr, run in sweep.items()},
             "learning_rate": best,
@@ -212,8 +214,7 @@ def train_once(
 @torch.no_grad()
 def embed(method: Method, view: Float[Tensor, "n C S S"]) -> Float[Tensor, "n D"]:
     """Return embeddings of images in eval mode."""
-    with restore_modes(method):
-        method.eval()
+    with eval_mode(method):
         return torch.cat([method.projector(method.backbone(part)) for part in view.split(512)]).double().cpu()
 
 

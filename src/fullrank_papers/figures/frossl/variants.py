@@ -24,7 +24,7 @@ from fullrank.recipes.cifar import without_logarithms
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import benchmark
-from fullrank_papers.figures.frossl.benchmark import LABELS, late
+from fullrank_papers.figures.frossl.benchmark import COLUMNS, LABELS, late
 from fullrank_papers.figures.frossl.comparison import format_gap, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import plot_dots, subplots
@@ -197,13 +197,6 @@ def plan(
 
 # Value of a variant → seed → row.
 Points = dict[Value, dict[int, Row]]
-# Heading of the table → number of a row, its scale.
-COLUMNS: Mapping[str, tuple[Callable[[Row], float | None], float]] = {
-    "linear, %": (lambda row: row.score("linear"), 100.0),
-    "kNN, %": (lambda row: row.score("knn"), 100.0),
-    "effective rank": (lambda row: row.effective_rank.get("backbone"), 1.0),
-    "CPU s": (lambda row: row.cpu_seconds or None, 1.0),
-}
 
 
 def read_points(rows: Sequence[Row], name: str, method: str) -> tuple[Points, Any]:

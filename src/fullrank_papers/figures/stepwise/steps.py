@@ -92,7 +92,7 @@ def train_machine(G: Float[Tensor, "M M"], size: Size, start: float, seed: int) 
         "eigenvalues": round_curve(values[::2]),
         "theory": round_curve(stepwise.eigenvalues(t[::2], s, rates)),
         "predicted": predicted.tolist(),
-        "measured": stepwise.crossing_times(t, values).tolist(),
+        "measured": stepwise.crossing_times(t, values).nan_to_num(posinf=t[-1].item()).tolist(),
         "measured by mode": stepwise.crossing_times(t, by_mode).nan_to_num(posinf=t[-1].item()).tolist(),
         "cosines": torch.linalg.svdvals(spanned.mT @ V[:, :-LAST]).tolist(),
     }
