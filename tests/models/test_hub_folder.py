@@ -117,7 +117,7 @@ def test_a_refused_upload_is_a_user_error(tmp_path, monkeypatch):
         raise ConnectionError("no network\nmore")
 
     monkeypatch.setattr("fullrank.models.export.HfApi.create_repo", refuse)
-    with pytest.raises(UserError, match=r"^cannot upload to me/mine \(no network more\)"):
+    with pytest.raises(UserError, match=r"^cannot upload to me/mine \(ConnectionError: no network\)"):
         upload(tmp_path, "me/mine")
 
 

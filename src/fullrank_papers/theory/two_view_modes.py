@@ -150,7 +150,7 @@ def curvature(loss: TwoViewLoss, W: Float[Tensor, "B D M"], G: Float[Tensor, "2 
     12.0
     """
     x = W.detach().requires_grad_()
-    return sharpness(loss.value(x, G), [x], tolerance=0)
+    return sharpness(loss.value(x, G), [x], tolerance=0.0)
 
 
 def steps_to_fraction(
