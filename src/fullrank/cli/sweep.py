@@ -50,6 +50,7 @@ class SweepOptions:
         choose: A flag with several values, such as optimizer.lr. Its value is chosen for each combination of the
             others: each value is trained with one more seed and without a tenth of the training images, and scored on
             these.
+        trust: Import the code that a recipe.json names. Read the code first: it runs with all your rights.
         list: Print the cells, each with its state and the command that runs it, and run nothing.
         cell: Run one cell in this process: its number, counted from 0, or its name. A later command without --cell
             collects the results.
@@ -58,6 +59,7 @@ class SweepOptions:
     seeds: tuple[int, ...] = (1,)
     out: Path | None = None
     choose: str | None = None
+    trust: bool = False
     evaluate: Annotated[EvaluationPlan, tyro.conf.arg(name="")] = EvaluationPlan()
     jobs: Annotated[Jobs, tyro.conf.arg(name="")] = Jobs()
     list: bool = False
@@ -83,7 +85,7 @@ def run(arguments: Sequence[str]) -> None:
     console = stderr()
     given = {"seeds": options.seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
     code = [word for words in flags.values() for word in words if ":" in word]
-    given |= {"out": options.out, "trust": code, "console": console}
+    given |= {"out": options.out, "trust": options.trust or code, "console": console}
     kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]
     command = shlex.join(["fullrank", "sweep", recipe, *kept])
     if options.list:

@@ -233,10 +233,10 @@ def change_weights(change: str, terms: Sequence[str], hyper: Mapping[str, object
     """Return the flags that change the weights of terms; in most objectives a term and its weight have the same
     name.
     """
-    if flags := [f"--hyper.{name}" for name in terms if name in hyper]:
-        return f"{change} {' and '.join(flags)}"
     if hyper.get("log") is False:
         return "turn on FroSSL's logarithm (--hyper.log)"
+    if flags := [f"--hyper.{name}" for name in terms if name in hyper]:
+        return f"{change} {' and '.join(flags)}"
     return "change the weights of the terms" + (f" ({', '.join(f'--hyper.{name}' for name in hyper)})" if hyper else "")
 
 
