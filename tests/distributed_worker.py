@@ -25,9 +25,9 @@ def data(*shape, dim):
     return torch.cat([first, 3 * second + 2], dim)
 
 
-def local_part(x):
+def local_part(x, sizes=UNEVEN):
     """Return the part of a batch of ten that belongs to this process."""
-    return x.split(UNEVEN)[distributed.rank()] if distributed.world_size() > 1 else x
+    return x.split(sizes)[distributed.rank()] if distributed.world_size() > 1 else x
 
 
 def distribute(net):
@@ -39,11 +39,11 @@ def distribute(net):
     return DistributedDataParallel(net) if distributed.world_size() > 1 else net
 
 
-def normalisation(layer, x, *, steps=2):
+def normalisation(layer, x, *, steps=2, sizes=UNEVEN):
     """Return outputs, gradients and running statistics of a BatchNorm on uneven parts of a batch, and its outputs in
     eval mode."""
     layer = distributed.convert_sync_batchnorm(layer.double())
-    x = local_part(x).requires_grad_()
+    x = local_part(x, sizes).requires_grad_()
     for _ in range(steps):
         y = layer(x)
     grads = torch.autograd.grad((y.sin() * y.detach().cos()).sum(), [x, *layer.parameters()])
@@ -65,6 +65,7 @@ def layers():
         "3d": normalisation(nn.BatchNorm3d(3), volume),
         "timm's with activation": normalisation(relu, image),
         "average of all batches": normalisation(nn.BatchNorm1d(4, momentum=None), flat),
+        "one process without samples": normalisation(nn.BatchNorm1d(4), flat, sizes=(10, 0)),
         "not affine": normalisation(nn.BatchNorm1d(4, affine=False), flat),
         "no running statistics": normalisation(nn.BatchNorm1d(4, track_running_stats=False), flat, steps=1),
     }

@@ -16,6 +16,7 @@ from process_group import in_float64
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 LAYERS = ["1d", "2d", "3d", "timm's with activation", "average of all batches", "not affine", "no running statistics"]
+LAYERS += ["one process without samples"]
 
 
 @pytest.fixture(scope="module")

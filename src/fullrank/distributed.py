@@ -54,7 +54,7 @@ def rank_slice(n: int) -> slice:
     return slice(rank() * count, (rank() + 1) * count)
 
 
-def gather(Z: Tensor, dim: int = 1, *, checked: bool = False) -> Tensor:
+def gather(Z: Tensor, dim: int = -2, *, checked: bool = False) -> Tensor:
     """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have
     equal shapes.
 
@@ -248,7 +248,8 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         x = input.to(torch.promote_types(input.dtype, torch.float32))  # bfloat16 is too coarse for statistics
         local_n = x.numel() // x.shape[1]
-        local_var, local_mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
+        over = [0, *range(2, x.ndim)]
+        local_var, local_mean = torch.var_mean(x, over, correction=0) if local_n else (x.sum(over), x.sum(over))
         total, n = all_reduce_sum(torch.cat([local_n * local_mean, x.new_full((1,), local_n)])).split([x.shape[1], 1])
         mean = total / n
         var = all_reduce_sum(local_n * (local_var + (local_mean - mean).square())) / n

@@ -66,6 +66,8 @@ def test_too_few_images_raise(write):
         train_and_test(write(*(f"{k}.png" for k in range(4))))
     with pytest.raises(UserError, match="1 images, expected at least 5"):
         hold_out(open_images("digits")["all"].subset([0]))
+    with pytest.raises(UserError, match=r"digits has no images; give at least one"):
+        train_and_test(open_images("digits")["all"].subset([]))
 
 
 def test_classes_that_differ_only_by_case_or_blanks_are_told():

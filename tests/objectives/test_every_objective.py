@@ -68,6 +68,13 @@ def test_every_view_gets_a_gradient_for_every_allowed_number_of_views(name, case
         assert {result.status for result in check_gradient_flow(replace(case, views=views))} == {"passed"}
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_loss_of_nan_is_nan_and_no_error(case):
+    tensors = case.random_tensors()
+    tensors[case.embedding_names[0]][0, 0, 0] = torch.nan
+    assert sum(case.objective(**tensors).values()).isnan()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_targets_and_state_are_detached(case):
     """Their gradient is None, not zeros."""

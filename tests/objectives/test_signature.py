@@ -10,7 +10,7 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fullrank.errors import UserError
-from fullrank.methods import Encoder, Grouped, method_builder
+from fullrank.methods import METHODS, Encoder, Grouped, method_builder
 from fullrank.objectives import OBJECTIVES, ObjectiveState, find_state, stateful
 from fullrank.objectives.signature import tensor_names
 from fullrank.training import OptimizerConfig, build_optimizer, fit
@@ -74,6 +74,7 @@ def test_an_unknown_stateful_objective_trains_with_the_method_of_its_other_tenso
 
 
 def test_a_function_with_the_tensors_of_a_library_state_has_that_state():
+    assert method_builder("mine:loss", lambda P, T, queue: {}) is METHODS["nnclr"]
     assert find_state(lambda Z, R, mu: {}) is find_state(OBJECTIVES["corinfomax"])
     assert find_state(partial(OBJECTIVES["moco"], temperature=0.1)) is find_state(OBJECTIVES["moco"])
     assert find_state(lambda Z: {}) is None

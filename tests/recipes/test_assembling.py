@@ -77,6 +77,7 @@ STREAM = recipes.DataConfig(channels=1, storage="streaming")
         ({"objective": "directclr", "hyper": {}, "views": SIZES}, "takes views of one size, got 8 and 6 px"),
         ({"objective": "directclr", "hyper": {}, "views": TWO.views}, "takes the representation"),
         ({"objective": "swav", "hyper": {"full": 3}}, "give --hyper.full 2"),
+        ({"objective": "swav", "hyper": {"full": 0}}, "give --hyper.full 2"),
     ],
 )
 def test_parts_that_do_not_fit_are_an_error_that_names_what_to_change(change, expected):

@@ -161,3 +161,14 @@ def test_the_cause_of_equal_embeddings_is_the_views_the_network_or_the_steps():
     }
     for cause, log in rows.items():
         assert collapse_detector.detect_collapse(log, burn_in_end=BURN_IN_END)[-1].cause == cause
+
+
+def test_an_objective_of_a_sum_that_starts_later_is_neither_a_divergence_nor_a_missing_term():
+    rows = [train_row(1, {"a": 1.0, "b": 0.0}), train_row(30, {"a": 0.0, "b": 50.0})]
+    collapsed = spectrum_row(40, {"effective_rank": 1.5}, {"effective_rank": 1.2})
+    options = {"burn_in_end": BURN_IN_END, "recipe": {"objective": "a(end=2) + b(start=2)", "hyper": {}}}
+    alarms = collapse_detector.detect_collapse([*rows, collapsed], **options)
+    assert {alarm.alarm for alarm in alarms} == {"dimensional collapse"}
+    assert "missing" not in alarms[0].cause
+    again = collapse_detector.detect_collapse([*rows, train_row(60, {"a": 0.0, "b": 600.0})], **options)
+    assert [alarm.alarm for alarm in again] == ["divergence"]

@@ -48,6 +48,7 @@ def test_zeros_have_rank_and_entropy_zero_and_no_nan():
     assert functional.collision_entropy(zeros.diag()) == 0
     for alpha in (0.0, 0.5, 1.0, 2.0, math.inf):
         assert functional.renyi_entropy(zeros, alpha=alpha) == 0
+    assert functional.renyi_entropy(torch.ones(1024), alpha=16.0).item() == pytest.approx(math.log(1024))
     assert functional.condition_number(zeros) == math.inf
     assert functional.collapsed_dimensions(zeros, n=100) == 5
 

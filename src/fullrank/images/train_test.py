@@ -64,6 +64,8 @@ def train_and_test(
         raise UserError(f"{source} has no split 'train', only {', '.join(splits)}; name the training split")
     train_name, test_name = reading.train or found[0], reading.test
     train = pick(train_name, splits, f"split of {source}")
+    if not len(train):
+        raise UserError(f"{train} has no images; give at least one, or name another split with --data.train")
     if test_name is None:
         others = [name for name in _matching_splits(splits, TEST) if name != train_name]
         # for ties, min returns the first
@@ -76,6 +78,8 @@ def train_and_test(
         train, test, statement = hold_out_test(train, seed=seed)
     else:
         test = pick(test_name, splits, f"split of {source}")
+        if not len(test):
+            raise UserError(f"{test} has no images; give at least one, or name another split with --data.test")
         tested = "" if validation else f", test with {test} ({len(test)} images)"
         statement = f"train with {train} ({len(train)} images){tested}"
     if shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):

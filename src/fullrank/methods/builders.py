@@ -290,6 +290,7 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
     ("S",): build_swav,
     ("Z", "R", "mu"): build_corinfomax,
     ("P", "T"): build_simsiam,
+    ("P", "T", "queue"): build_nnclr,
     ("Q", "K"): build_moco,
     ("S", "T"): build_dino,
     ("Z", "T"): build_tico,
@@ -298,7 +299,6 @@ BY_TENSORS: dict[tuple[str, ...], Builder] = {
 BY_NAME: dict[str, Builder] = {
     "byol": build_byol,
     "moco_v3": build_byol,
-    "nnclr": build_nnclr,
     "ssl_hsic_teacher": build_byol,
     "spectral_contrastive": build_spectral_contrastive,
 }

@@ -164,7 +164,7 @@ class Method(nn.Module):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
             labels = {"labels": embeddings["labels"]} if "labels" in tensor_names(self.objective) else {}
             tensors = inputs | self.state_tensors() | labels
-            optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[1])
+            optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[-2])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
             if takes(self.objective, GENERATOR):
                 numbers[GENERATOR] = self.generator()

@@ -116,7 +116,7 @@ class Loss(nn.Module):
             require_equal_shapes(*tensors.values())
             for name, x in tensors.items():
                 x = x if name == LABELS else self.before(at_least_float32(x))
-                tensors[name] = gather(x, dim=0 if name == LABELS else 1, checked=True)
+                tensors[name] = gather(x, dim=0 if name == LABELS else -2, checked=True)
             dtype, state = tensors[self.inputs[0]].dtype, self.state.tensors() if self.state else {}
             # Copies, because the update comes before the backward pass.
             arguments = tensors | {name: x.to(dtype, copy=True) for name, x in state.items()}

@@ -38,4 +38,5 @@ def mmcr(Z: Float[Tensor, "V N D"], *, nuclear_norm: float = 1.0) -> Terms:
     """
     _, N, D = Z.shape
     C = unit(Z, dim=-1).mean(0)
-    return {"nuclear_norm": -nuclear_norm * torch.linalg.svdvals(C).sum() / math.sqrt(N * min(N, D))}
+    norm = torch.linalg.svdvals(C.nan_to_num()).sum() + 0 * C.sum()  # svdvals raises at NaN, which the sum keeps
+    return {"nuclear_norm": -nuclear_norm * norm / math.sqrt(N * min(N, D))}

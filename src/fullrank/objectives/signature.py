@@ -27,6 +27,15 @@ def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in _positional(objective) if p.default is not None)
 
 
+def takes_representations(objective: Callable[..., Any]) -> bool:
+    """Return whether an objective takes R and no other embeddings.
+
+    >>> takes_representations(lambda R, labels: {}), takes_representations(lambda Z, R: {})
+    (True, False)
+    """
+    return {*tensor_names(objective)} - {"labels"} == {"R"}
+
+
 def optional_tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the tensors that an objective takes but does not need: its positional arguments with the
     default None.
@@ -172,8 +181,8 @@ class ObjectiveState:
         """
         state = {}
         for name, (axes, initial) in self.tensors.items():
-            if unknown := [axis for axis in axes.split() if not axis.isdecimal() and axis not in sizes]:
-                known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
+            if unknown := [axis for axis in axes.split() if not (axis.isdecimal() or sizes.get(axis))]:
+                known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if size)
                 axis = f"the axis {unknown[0]}, whose size is unknown here"
                 raise UserError(f"state '{name}' has {axis}; use an integer, or one of {known}")
             state[name] = initial(*(sizes.get(axis) or int(axis) for axis in axes.split()))

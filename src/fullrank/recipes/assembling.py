@@ -12,7 +12,7 @@ from fullrank.errors import UserError
 from fullrank.images import Preprocess
 from fullrank.methods import Encoder, Grouped, Method, build_projector
 from fullrank.methods.backbones import at_size, build_backbone, feature_dim, freeze
-from fullrank.objectives.signature import required_views, tensor_names
+from fullrank.objectives.signature import required_views, takes_representations
 from fullrank.recipes.recipe import Recipe, view_sizes
 from fullrank.recipes.user_code import find_builder, find_objective, imported_function
 from fullrank.seeding import seeded
@@ -159,13 +159,13 @@ def check(recipe: Recipe) -> None:
     _refuse(V < 2, f"the number of views per image is {V}, expected at least 2; give --views.0.count 2")
     two = f"{what} takes exactly 2 views, got {V}; change --views.0.count, or use frossl"
     _refuse(V != 2 and required_views(objective) == 2, two)
-    if tensor_names(objective) == ("R",):
+    if takes_representations(objective):
         received = " and ".join(map(str, sizes))
         _refuse(len(sizes) > 1, f"{what} takes views of one size, got {received} px; give all views the same size")
         remedy = "give --projector.kind mlp and --projector.widths no value"
         _refuse(not recipe.projector.absent, f"{what} takes the representation, not the embedding; {remedy}")
     fewer = f"hyper.full, the number of full-size views, is {full}, but the recipe has {V_0}; give --hyper.full {V_0}"
-    _refuse(full is not None and full > V_0, fewer)
+    _refuse(full is not None and not 1 <= full <= V_0, fewer)
     if data.storage == "streaming":
         reason = "--data.subset and --data.validation choose among all training images, which a stream cannot do"
         _refuse(data.subset or data.validation, f"{reason}; give --data.storage disk, or leave them out")

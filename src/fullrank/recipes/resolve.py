@@ -18,7 +18,7 @@ from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.methods import ProjectorConfig
 from fullrank.methods.backbones import check_name
-from fullrank.objectives.signature import tensor_names
+from fullrank.objectives.signature import takes_representations
 from fullrank.recipes.catalog import ENTRIES, RECIPES
 from fullrank.recipes.photos import explain_photos_recipe, photos_recipe
 from fullrank.recipes.published import Entry
@@ -201,9 +201,9 @@ def with_objective(recipe: Recipe, objective: str, *, method_builder: str = "") 
         if ":" in name:
             import_function(name)
     projector, optimizer = recipe.projector, recipe.optimizer
-    if tensor_names(find_objective(objective)) == ("R",):
+    if takes_representations(find_objective(objective)):
         projector = replace(projector, kind="mlp", widths=())
-    elif projector.absent and tensor_names(find_objective(recipe.objective)) == ("R",):
+    elif projector.absent and takes_representations(find_objective(recipe.objective)):
         projector = replace(projector, widths=ProjectorConfig().widths)
     for name, largest in MAX_EMBEDDING_DIMENSIONS.items():
         if projector.widths and ":" not in objective and name in re.findall(r"\w+", objective):  # also in a sum

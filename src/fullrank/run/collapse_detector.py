@@ -87,7 +87,7 @@ class CollapseDetector:
         recipe: The recipe as a JSON object; causes and remedies name its settings.
         images: What the spectra are measured on, for messages.
         weights_known: Whether a term of 0 whose weight is not in the recipe has none.
-        first_row: The first row of training.
+        first_row: The first row of training; of a sum of objectives the first row in which the last one has started.
         no_projector: True as long as backbone and projector had identical metrics in every row. After a collapse they
             may be identical by chance, and a diagonal projector is the identity at step 0, so one row is not enough to
             decide.
@@ -106,6 +106,11 @@ class CollapseDetector:
     varied: bool = False
     raised: set[tuple[str, str]] = field(default_factory=set)
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether the objective is a sum, whose text has the weights of the terms."""
+        return "+" in self.recipe.get("objective", "")
+
     def update(self, row: Row) -> list[AlarmRow]:
         """Return the alarms that this row raises for the first time."""
         new = []
@@ -118,7 +123,10 @@ class CollapseDetector:
     def evaluate(self, row: Row) -> Iterator[AlarmRow]:
         """Yield the alarms of a row, also those that were raised before."""
         if isinstance(row, TrainRow):
-            self.first_row = self.first_row or row
+            before = self.first_row.terms if self.first_row else {}
+            started = [name for name, value in row.terms.items() if value and not before.get(name)]
+            if self.first_row is None or (started and self.is_sum):
+                self.first_row = row
             yield from self.evaluate_loss(row, self.first_row)
             yield from self.evaluate_variance(row, row.relative_variance or {}, "training images")
         elif isinstance(row, SpectrumRow):
@@ -199,7 +207,7 @@ class CollapseDetector:
         terms, hyper = self.first_row.terms if self.first_row else {}, self.recipe.get("hyper", {})
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
         unweighted = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
-        missing = unweighted if self.weights_known else []
+        missing = unweighted if self.weights_known and not self.is_sum else []
         if missing and len(missing) < len(terms):
             have = f"s {' and '.join(map(repr, missing))} have" if len(missing) > 1 else f" '{missing[0]}' has"
             text = f"the loss term{have} no weight (0 at the first logged step)"

@@ -242,8 +242,9 @@ def check_free(path: Path, *, overwrite: bool = False, option: str = "--out") ->
         elif is_run(path) and not overwrite:
             wrong = f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite"
         elif is_run(path):
-            with run_lock(path):
-                pass
+            if os.environ.get("RANK", "0") == "0":  # the processes of one run would refuse each other
+                with run_lock(path):
+                    pass
         elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):
             wrong = f"{path} already contains other files, and only a run can be overwritten"
     except OSError as error:  # a parent directory cannot be listed

@@ -118,8 +118,9 @@ def renyi_entropy(eigenvalues: Float[Tensor, "*T D"], *, alpha: float = 2.0) -> 
         return torch.special.entr(p).sum(-1)
     if math.isinf(alpha):
         return torch.where(nonzero, -p[..., 0].log(), 0)
-    sums = torch.where(p > 0, p**alpha, 0).sum(-1)
-    return torch.where(nonzero, sums.log() / (1 - alpha), 0)
+    top = torch.where(nonzero, p[..., 0], 1)  # taken out of the sum, which would underflow for a large α
+    sums = torch.where(p > 0, (p / top[..., None]) ** alpha, 0).sum(-1)
+    return torch.where(nonzero, (alpha * top.log() + sums.log()) / (1 - alpha), 0)
 
 
 def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:

@@ -56,7 +56,7 @@ def forward_micro_batches(
     def backward(loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, list(embeddings.values()), allow_unused=True)
         cached = {
-            name: G.tensor_split(len(micro_batches), dim=1)
+            name: G.tensor_split(len(micro_batches), dim=-2)
             for name, G in zip(embeddings, gradients, strict=True)
             if G is not None
         }
@@ -105,7 +105,7 @@ def _first_pass(method: Any, micro_batches: list[list[Tensor]]) -> tuple[dict[st
         outputs.append(method(views))
     for buffer, value in zip(method.buffers(), before, strict=True):
         buffer.copy_(value)
-    return {name: torch.cat([each[name] for each in outputs], dim=1).requires_grad_() for name in outputs[0]}, states
+    return {name: torch.cat([each[name] for each in outputs], dim=-2).requires_grad_() for name in outputs[0]}, states
 
 
 def _random_state(views: list[Tensor]) -> _RandomState:
