@@ -75,7 +75,7 @@ def backbone():
     """Return gradients of a small timm network; each of its BatchNorm layers includes an activation."""
     net = distribute(timm.create_model("test_efficientnet", num_classes=0))
     Z = net(data(4, 3, 32, 32, dim=0)[distributed.rank_slice(4)])
-    distributed.gather(Z, dim=0).square().sum().backward()
+    distributed.gather(Z).square().sum().backward()
     return [p.grad for p in net.parameters()]
 
 
@@ -116,7 +116,7 @@ def main(fabric=None):
         "moments": (moments.n, moments.mean, moments.scatter),
         "gather": [
             distributed.gather(numbers[:, distributed.rank_slice(4)]),
-            distributed.gather(numbers[distributed.rank_slice(2)], dim=0),
+            distributed.gather(numbers[0, distributed.rank_slice(4)]),
             distributed.gather(numbers[:, distributed.rank_slice(4)].long()),
         ],
         "unequal shapes": unequal_shapes_errors(),

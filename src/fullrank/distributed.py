@@ -54,13 +54,17 @@ def rank_slice(n: int) -> slice:
     return slice(rank() * count, (rank() + 1) * count)
 
 
-def gather(Z: Tensor, dim: int = -2, *, checked: bool = False) -> Tensor:
-    """Concatenate the tensors of all processes along `dim` in the order of their ranks, with gradient; the tensors have
-    equal shapes.
+def sample_axis(Z: Tensor) -> int:
+    """Return the axis of the samples: 0 of (n,) and (n, D), 1 of (V, n, D) and (V, n, …)."""
+    return 1 if Z.ndim > 2 else 0
+
+
+def gather(Z: Tensor, *, checked: bool = False) -> Tensor:
+    """Concatenate the tensors of all processes along `sample_axis` in the order of their ranks, with gradient; the
+    tensors have equal shapes.
 
     Args:
         Z: the tensor of this process.
-        dim: the axis of the samples.
         checked: whether `require_equal_shapes` has compared the shapes already; it takes less than a millisecond for
             any number of tensors.
 
@@ -77,7 +81,7 @@ def gather(Z: Tensor, dim: int = -2, *, checked: bool = False) -> Tensor:
         return Z
     if not checked:
         require_equal_shapes(Z)
-    return _Gather.apply(Z, dim)
+    return _Gather.apply(Z, sample_axis(Z))
 
 
 def on_shards(

@@ -80,7 +80,7 @@ give digits
     """
     try:
         yield
-    except UserError:
+    except (UserError, Interrupted, MemoryError):
         raise
     except Exception as error:
         raise UserError(f"{what} ({exception_line(error)}); {remedy}") from error

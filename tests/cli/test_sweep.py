@@ -17,7 +17,7 @@ TINY += ("--data.subset", 256, "--batch_size", 64)
         (["digits", "--optimizer.rate", 0.1, 0.2], "did you mean"),
         (["digits", "--epochs", 1, "two"], "epochs"),
         (["digits", "--choose", "optimizer.lr"], "needs at least two values of --optimizer.lr"),
-        (["digits", "--epochs", 1, 2, "--choose", "epochs", "--probes", "fractions"], "put another first"),
+        (["digits", "--epochs", 1, 2, "--choose", "epochs", "--probes", "fractions"], "put another probe first"),
         (["digits", "--cell", 7], "--cell 7 is neither a number from 0 to 0"),
         (["digitz", "--seeds", 2], "did you mean 'digits'"),
     ],

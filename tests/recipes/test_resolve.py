@@ -162,6 +162,7 @@ def test_images_get_the_general_recipe(photos):
     assert recipe.views[0].blur.probability == 0.5  # as photos_recipe says for this size
     assert recipe.batch_size == 16
     assert any("48 training images" in line for line in lines)
+    assert any("narrow and shallow" in line and "--views.0.size 64" in line for line in lines)
     assert any("--epochs 7" in line for line in lines)
     one, other = (resolve(name, {"data.source": str(photos)}) for name in ("photos", None))
     assert one == resolve(photos, {}) == other

@@ -172,3 +172,5 @@ def test_an_objective_of_a_sum_that_starts_later_is_neither_a_divergence_nor_a_m
     assert "missing" not in alarms[0].cause
     again = collapse_detector.detect_collapse([*rows, train_row(60, {"a": 0.0, "b": 600.0})], **options)
     assert [alarm.alarm for alarm in again] == ["divergence"]
+    exploded = [train_row(1, {"a": 30.0, "b": 0.0}), train_row(2, {"a": 3000.0, "b": 0.2})]
+    assert [alarm.alarm for alarm in collapse_detector.detect_collapse(exploded, **options)] == ["divergence"]

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int64
 
 # Resamples of an interval: the ends of a 95 % interval are then the 50th smallest and the 50th largest value.
 RESAMPLES = 2000
-# Weights in memory at the same time: four megabytes, which the cache of a core about holds.
+# Weights in memory at the same time: four megabytes, about the cache of a core.
 CELLS = 2**19
 
 # A function of the weights of n images, how often each is drawn in each of b resamples.

@@ -159,7 +159,8 @@ class FewShotProtocol:
     Attributes:
         labels: Labels per class; each number is a score.
         draws: Random draws of the labelled images.
-        penalties: Candidates for the weight of ½‖W‖² relative to the mean loss.
+        penalties: Candidates for the weight of ½‖W‖²; a held-out tenth of the drawn images selects one, or the middle
+            one is taken if there are fewer than ten labels per class.
         standardize: Standardise the features by the statistics of all training images, labelled or not.
     """
 
@@ -330,7 +331,7 @@ def settings_of(protocol: Any, **changes: Any) -> dict[str, Any]:
     """Return the numbers of a protocol as JSON values; `changes` replace some of them.
 
     >>> settings_of(FewShotProtocol(), labels=2)
-    {'labels': 2, 'draws': 20, 'penalty': 0.01, 'standardize': True}
+    {'labels': 2, 'draws': 20, 'penalties': [0.01], 'standardize': True}
     """
     return json.loads(json.dumps(asdict(protocol) | changes))
 

@@ -67,7 +67,7 @@ def train_and_test(
     if not len(train):
         raise UserError(f"{train} has no images; give at least one, or name another split with --data.train")
     if test_name is None:
-        others = [name for name in _matching_splits(splits, TEST) if name != train_name]
+        others = [name for name in _matching_splits(splits, TEST) if name != train_name and len(splits[name])]
         # for ties, min returns the first
         test_name = min(others, key=lambda name: splits[name].strata.max(initial=-1) < 0, default=None)
     used = [train_name, test_name]

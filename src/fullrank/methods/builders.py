@@ -320,7 +320,9 @@ def method_builder(name: str, objective: Objective) -> Builder:
         return BY_NAME[name]
     names, state = tensor_names(objective), find_state(objective)
     embeddings = tuple(name for name in names if name != "labels" and not (state and name in state.tensors))
-    if builder := BY_TENSORS.get(names) or BY_TENSORS.get(embeddings):
+    library = [find_state(each) for each in OBJECTIVES.values()]
+    first, second = (names, embeddings) if state in library else (embeddings, names)  # a state of the user's own
+    if builder := BY_TENSORS.get(first) or BY_TENSORS.get(second):
         return builder
     known = ", ".join(f"({', '.join(tensors)})" for tensors in BY_TENSORS)
     raise UserError(

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from fullrank.distributed import sample_axis
 from fullrank.objectives import ObjectiveState, Terms
 from fullrank.objectives.signature import EPOCH, GENERATOR, takes, tensor_names
 from fullrank.seeding import mix
@@ -164,7 +165,7 @@ class Method(nn.Module):
             inputs = {name: at_least_float32(embeddings[name]) for name in self.input_names}
             labels = {"labels": embeddings["labels"]} if "labels" in tensor_names(self.objective) else {}
             tensors = inputs | self.state_tensors() | labels
-            optional = self.optional_tensors(samples=next(iter(inputs.values())).shape[-2])
+            optional = self.optional_tensors(samples=(Z := next(iter(inputs.values()))).shape[sample_axis(Z)])
             numbers: dict[str, Any] = {name: value(self.epoch) for name, value in self.schedules.items()}
             if takes(self.objective, GENERATOR):
                 numbers[GENERATOR] = self.generator()

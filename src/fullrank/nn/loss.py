@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -72,11 +73,10 @@ class Loss(nn.Module):
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
         for name in settings:
             pick(name, dict.fromkeys([*hyper, *axes]), f"setting of {self.name}")
-        if unknown := [axis for axis in sorted(axes) if not (isinstance(n := settings.get(axis), int) and n > 0)]:
+        sizes = {axis: settings.get(axis) for axis in sorted(axes)}
+        if unknown := [axis for axis, n in sizes.items() if not isinstance(n, Integral) or int(n) < 1]:
             call = f"Loss({self.name!r}, {', '.join(f'{axis}=…' for axis in sorted(axes))})"
-            raise UserError(
-                f"{unknown[0]} is {settings.get(unknown[0])!r}, expected a size of the state, 1 or more: {call}"
-            )
+            raise UserError(f"{unknown[0]} is {sizes[unknown[0]]!r}, expected a size of the state, 1 or more: {call}")
         self.hyper = {name: value for name, value in settings.items() if name in hyper}
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
         sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
@@ -116,7 +116,7 @@ class Loss(nn.Module):
             require_equal_shapes(*tensors.values())
             for name, x in tensors.items():
                 x = x if name == LABELS else self.before(at_least_float32(x))
-                tensors[name] = gather(x, dim=0 if name == LABELS else -2, checked=True)
+                tensors[name] = gather(x, checked=True)
             dtype, state = tensors[self.inputs[0]].dtype, self.state.tensors() if self.state else {}
             # Copies, because the update comes before the backward pass.
             arguments = tensors | {name: x.to(dtype, copy=True) for name, x in state.items()}

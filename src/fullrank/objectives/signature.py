@@ -28,7 +28,7 @@ def tensor_names(objective: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def takes_representations(objective: Callable[..., Any]) -> bool:
-    """Return whether an objective takes R and no other embeddings.
+    """Return whether an objective takes R, and nothing else but labels.
 
     >>> takes_representations(lambda R, labels: {}), takes_representations(lambda Z, R: {})
     (True, False)

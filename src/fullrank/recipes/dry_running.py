@@ -18,9 +18,14 @@ from fullrank.objectives.terms import RETURN_FORM, TAKE_A_GENERATOR, GlobalRando
 from fullrank.recipes.recipe import Recipe, view_sizes
 
 
-def dry_run(method: Method, recipe: Recipe) -> str:
+def dry_run(method: Method, recipe: Recipe, *, losses: bool = True) -> str:
     """Compute the objective on tensors of the recipe's shapes: fake tensors for the library's objectives, random
     tensors for a user's.
+
+    Args:
+        method: the method, on the CPU.
+        recipe: its recipe.
+        losses: whether to call a user's objective.
 
     Returns:
         A warning if the user's objective is not a function of its tensors and its generator, else an empty string.
@@ -43,7 +48,7 @@ def dry_run(method: Method, recipe: Recipe) -> str:
     if unsafe and recipe.machine.precision.startswith("bf16") and on_cpu(recipe):
         received = f"--machine.precision {recipe.machine.precision} gives wrong gradients on a CPU (a bug of torch)"
         raise UserError(f"{received} for {unsafe[0]}; give --machine.precision 32-true, or larger views")
-    return _check_loss(method, embeddings, recipe.objective) if ":" in recipe.objective else ""
+    return _check_loss(method, embeddings, recipe.objective) if losses and ":" in recipe.objective else ""
 
 
 @contextmanager

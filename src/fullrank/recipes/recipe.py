@@ -384,7 +384,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def flatten(tree: Any, prefix: str = "", separator: str = ".") -> dict[str, Any]:
-    """Return the leaves of a nested JSON object: dotted name → value; a list of numbers or words is one leaf.
+    """Return the leaves of a nested JSON object: joined names → value; a list of numbers or words is one leaf.
 
     >>> flatten({"hyper": {"log": True}, "views": [{"size": 32}], "widths": [64, 64], "empty": []})
     {'hyper.log': True, 'views.0.size': 32, 'widths': [64, 64], 'empty': []}

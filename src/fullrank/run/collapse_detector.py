@@ -6,7 +6,7 @@ probably caused them.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from fullrank.recipes import Recipe
@@ -87,7 +87,8 @@ class CollapseDetector:
         recipe: The recipe as a JSON object; causes and remedies name its settings.
         images: What the spectra are measured on, for messages.
         weights_known: Whether a term of 0 whose weight is not in the recipe has none.
-        first_row: The first row of training; of a sum of objectives the first row in which the last one has started.
+        first_row: The first row of training; of a sum of objectives with the first value that is not 0 of each term,
+            since an objective may start later.
         no_projector: True as long as backbone and projector had identical metrics in every row. After a collapse they
             may be identical by chance, and a diagonal projector is the identity at step 0, so one row is not enough to
             decide.
@@ -108,8 +109,8 @@ class CollapseDetector:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the objective is a sum, whose text has the weights of the terms."""
-        return "+" in self.recipe.get("objective", "")
+        """Whether the objective is a sum of objectives, or has hyperparameters in its text."""
+        return any(mark in self.recipe.get("objective", "") for mark in "+(")
 
     def update(self, row: Row) -> list[AlarmRow]:
         """Return the alarms that this row raises for the first time."""
@@ -123,11 +124,10 @@ class CollapseDetector:
     def evaluate(self, row: Row) -> Iterator[AlarmRow]:
         """Yield the alarms of a row, also those that were raised before."""
         if isinstance(row, TrainRow):
-            before = self.first_row.terms if self.first_row else {}
-            started = [name for name, value in row.terms.items() if value and not before.get(name)]
-            if self.first_row is None or (started and self.is_sum):
-                self.first_row = row
-            yield from self.evaluate_loss(row, self.first_row)
+            first = self.first_row or row
+            late = {name: value for name, value in row.terms.items() if self.is_sum and not first.terms.get(name)}
+            self.first_row = first = replace(first, terms=first.terms | late)
+            yield from self.evaluate_loss(row, first)
             yield from self.evaluate_variance(row, row.relative_variance or {}, "training images")
         elif isinstance(row, SpectrumRow):
             self.no_projector &= row.backbone == row.projector
@@ -241,9 +241,10 @@ def change_weights(change: str, terms: Sequence[str], hyper: Mapping[str, object
     """Return the flags that change the weights of terms; in most objectives a term and its weight have the same
     name.
     """
-    if hyper.get("log") is False:
+    flags = [f"--hyper.{name}" for name in terms if name in hyper]
+    if hyper.get("log") is False and (change == "lower" or not flags):
         return "turn on FroSSL's logarithm (--hyper.log)"
-    if flags := [f"--hyper.{name}" for name in terms if name in hyper]:
+    if flags:
         return f"{change} {' and '.join(flags)}"
     return "change the weights of the terms" + (f" ({', '.join(f'--hyper.{name}' for name in hyper)})" if hyper else "")
 

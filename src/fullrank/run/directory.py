@@ -242,7 +242,7 @@ def check_free(path: Path, *, overwrite: bool = False, option: str = "--out") ->
         elif is_run(path) and not overwrite:
             wrong = f"{path} already contains a run; continue it with --resume {path}, replace it with --overwrite"
         elif is_run(path):
-            if os.environ.get("RANK", "0") == "0":  # the processes of one run would refuse each other
+            if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK") == "0":  # others would wait for it
                 with run_lock(path):
                     pass
         elif path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir()):

@@ -79,7 +79,8 @@ class Metrics(Sequence[Row]):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row as a flat dict, with names such as `terms/variance` and `backbone/effective_rank`."""
-        return [flatten(row_to_json(row), separator="/") for row in self.rows]
+        rows = (flatten(row_to_json(row), separator="/") for row in self.rows)
+        return [{name: value for name, value in row.items() if value != {}} for row in rows]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one line per row."""

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
+from fullrank.distributed import sample_axis
 from fullrank.evaluation import encoder_spectrum, linear_probe, standardize
 from fullrank.evaluation.online import OnlineScore
 from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.images import Device, Images, MemoryImages, Preprocess
-from fullrank.images.dataset_info import evenly_spaced
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import eval_mode, preprocessed_batches
 from fullrank.objectives import total
@@ -70,8 +70,8 @@ def variance_within_views(X: Float[Tensor, "V n D"]) -> float:
 def evaluate_views(
     method: Method, images: MemoryImages, transform: MultiViewTransform, *, seed: int, batch_size: int, with_loss: bool
 ) -> dict[str, float | None]:
-    """Draw views of `batch_size` held-out images, evenly spaced, measure the deviations of the first 256, and evaluate
-    the objective on them; return these fields of a `SpectrumRow`.
+    """Draw views of `batch_size` random held-out images, measure the deviations of the first 256, and evaluate the
+    objective on them; return these fields of a `SpectrumRow`.
 
     The images and their augmentation depend on the seed alone, so they are the same at every evaluation of a run.
     Deviations are the smallest of all views: over the images, root mean square over the pixels (1 is the standard
@@ -85,7 +85,7 @@ def evaluate_views(
         batch_size: number of images of a training batch; the loss of most objectives depends on it.
         with_loss: whether to embed the views and to evaluate the objective.
     """
-    rows = evenly_spaced(len(images.pixels), batch_size)
+    rows = torch.randperm(len(images.pixels), generator=torch.Generator().manual_seed(seed))[:batch_size]
     parameter, pixels = next(method.parameters()), images.pixels[rows]
     params = transform.make_params(mix(seed, HELD_OUT_STREAM), 0, len(pixels))
     with torch.random.fork_rng([parameter.device] if parameter.device.type == "cuda" else []), eval_mode(method):
@@ -99,7 +99,8 @@ def evaluate_views(
                 embeddings.append(method.forward([group.to(parameter.dtype) for group in views]))
         loss = None
         if with_loss:
-            whole = {name: torch.cat([part[name] for part in embeddings], dim=-2) for name in embeddings[0]}
+            parts = {name: [part[name] for part in embeddings] for name in embeddings[0]}
+            whole = {name: torch.cat(Zs, dim=sample_axis(Zs[0])) for name, Zs in parts.items()}
             whole["labels"] = images.labels[rows].to(parameter.device)
             loss = held_out_loss(method, whole, batch_size)
     return {"image_deviation": deviations[0], "pixel_deviation": deviations[1], "held_out_loss": loss}

@@ -45,10 +45,10 @@ def choose_precision(recipe: Recipe, method: Method) -> Recipe:
     """
     machine, precision = recipe.machine, resolve_precision(recipe)
     one_machine = os.environ.get("LOCAL_WORLD_SIZE", "1") == os.environ.get("WORLD_SIZE", "1")
-    own = not recipe.method_builder
-    if machine.precision == "auto" and on_cpu(recipe) and has_bfloat16_tiles() and one_machine and own:
+    fast = on_cpu(recipe) and has_bfloat16_tiles()
+    if machine.precision == "auto" and fast and one_machine and not recipe.method_builder:
         with suppress(UserError):  # the dry run before training explains networks that fail in float32 too
-            dry_run(method, replace(recipe, machine=replace(machine, precision="bf16-mixed")))
+            dry_run(method, replace(recipe, machine=replace(machine, precision="bf16-mixed")), losses=False)
             precision = "bf16-mixed"
         method.train()
     return replace(recipe, machine=replace(machine, precision=precision))

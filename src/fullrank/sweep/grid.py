@@ -93,9 +93,7 @@ def grid_plan(
         hint = suggest(chosen, list(axes))
         raise UserError(f"--choose {chosen} needs at least two values of --{chosen}, and one of --probes{hint}")
     if chosen is not None and evaluate.probes[0] == "fractions":
-        raise UserError(
-            f"--choose {chosen} compares the first of --probes, and fractions is several; put another first"
-        )
+        raise UserError(f"--choose {chosen} needs one score, but fractions has several; put another probe first")
     for name, values in axes.items():
         is_list = isinstance(values, Sequence) and not isinstance(values, str)
         if not is_list or not values or len(set(map(repr, values))) < len(values):

@@ -206,6 +206,7 @@ def identify(data: DataConfig) -> tuple[str, str]:
 
 @lru_cache(maxsize=16)
 def digest(source: str, reading: Reading, streaming: bool) -> str:
+    """Return the digest that `identify` describes; it is computed once."""
     state = hashlib.sha256(f"{reading.train} {reading.test}\0".encode())
     if streaming:  # a stream has no random access
         state.update(source.encode())

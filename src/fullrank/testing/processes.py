@@ -153,7 +153,7 @@ def run_step(case: ObjectiveCase, batch: Batch, *, gathered: bool) -> LossAndGra
         T = embed(build_network(D, perturbation=0.1), x)
     tensors = case.tensors(embed(student, x), T, case.sample_state(torch.Generator().manual_seed(0), D=D))
     if gathered:
-        tensors = {name: t if name in case.state_names else gather(t, dim=t.ndim - 2) for name, t in tensors.items()}
+        tensors = {name: t if name in case.state_names else gather(t) for name, t in tensors.items()}
     terms = torch.stack(list(terms_of(case, tensors).values()))
     terms.sum().backward()
     loss = terms.detach().sum() if gathered else all_reduce_sum(terms.detach().sum()) / world_size()

@@ -107,7 +107,7 @@ def fit(
             method.train()
         local, backward = forward_micro_batches(fabric, method, views, micro_batch=micro_batch)
         require_equal_shapes(*local.values(), labels)
-        labels = gather(labels, dim=0, checked=True)
+        labels = gather(labels, checked=True)
         inputs = {name: local[name] for name in unwrapped.input_names}
         shared = shares_work(unwrapped.objective, local["Z"])
         embeddings = {name: gather(Z.detach() if shared else Z, checked=True) for name, Z in inputs.items()}

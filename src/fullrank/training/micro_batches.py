@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from fullrank.distributed import sample_axis
+
 
 def forward_micro_batches(
     fabric: Any, method: Any, views: list[Float[Tensor, "_ n C _ _"]], *, micro_batch: int
@@ -56,7 +58,7 @@ def forward_micro_batches(
     def backward(loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, list(embeddings.values()), allow_unused=True)
         cached = {
-            name: G.tensor_split(len(micro_batches), dim=-2)
+            name: G.tensor_split(len(micro_batches), dim=sample_axis(G))
             for name, G in zip(embeddings, gradients, strict=True)
             if G is not None
         }
@@ -105,7 +107,8 @@ def _first_pass(method: Any, micro_batches: list[list[Tensor]]) -> tuple[dict[st
         outputs.append(method(views))
     for buffer, value in zip(method.buffers(), before, strict=True):
         buffer.copy_(value)
-    return {name: torch.cat([each[name] for each in outputs], dim=-2).requires_grad_() for name in outputs[0]}, states
+    parts = {name: [each[name] for each in outputs] for name in outputs[0]}
+    return {name: torch.cat(Zs, dim=sample_axis(Zs[0])).requires_grad_() for name, Zs in parts.items()}, states
 
 
 def _random_state(views: list[Tensor]) -> _RandomState:

@@ -38,9 +38,14 @@ def moments_from_blocks(G1: Tensor, C: Tensor, G2: Tensor) -> Tensor:
     return torch.stack([torch.stack([G1, C]), torch.stack([C.mT, G2])])
 
 
+def basis(size: int) -> Tensor:
+    """The eigenvectors of `aligned_moments`."""
+    return orthogonal(torch.Generator().manual_seed(3), size)
+
+
 def aligned_moments(lam: Tensor, kappa: Tensor) -> Tensor:
     """Moments with λ = γ and κ in a common basis, neither the standard one nor that of the weights."""
-    V = orthogonal(torch.Generator().manual_seed(3), len(lam))
+    V = basis(len(lam))
     G, C = ((V * spectrum) @ V.mT for spectrum in (lam, kappa))
     return moments_from_blocks((G + G.mT) / 2, (C + C.mT) / 2, (G + G.mT) / 2)
 

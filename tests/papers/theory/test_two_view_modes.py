@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from dynamics_helpers import aligned_moments, integrate, moments_from_blocks, orthogonal, vector
+from dynamics_helpers import aligned_moments, basis, integrate, moments_from_blocks, vector
 from torch import Tensor
 
 from fullrank_papers.theory.two_view import BARLOW, FROSSL, TwoViewLoss, gradient_descent
@@ -25,13 +25,9 @@ both_objectives = pytest.mark.parametrize("name", LOSSES)
 separate_and_shared = pytest.mark.parametrize("networks", [2, 1], ids=["separate", "shared"])
 
 
-BASES = {size: orthogonal(torch.Generator().manual_seed(3), size) for size in (2, 3, 4)}
-"""The eigenvectors of the moments: neither the standard basis nor that of the weights."""
-
-
 def aligned_weights(s: Tensor, modes: int) -> Tensor:
     """W_v = diag(s_v) Vᵀ on the first of the modes, for s of one (shared) or two networks."""
-    return s[:, :, None] * BASES[modes].mT[: s.shape[1]]
+    return s[:, :, None] * basis(modes).mT[: s.shape[1]]
 
 
 def hessian(objective: TwoViewLoss, W: Tensor, G: Tensor) -> Tensor:
