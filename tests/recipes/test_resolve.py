@@ -157,7 +157,7 @@ def test_images_get_the_general_recipe(photos):
     lines = []
     recipe = resolve(str(photos), {"epochs": 7, "views.0.size": 64, "seed": 3}, notify=lines.append)
     assert (recipe.name, recipe.data.source, recipe.data.channels) == ("photos", str(photos), 3)
-    assert (recipe.epochs, recipe.schedule.warmup, recipe.views[0].size, recipe.seed) == (7, 1.0, 64, 3)
+    assert (recipe.epochs, recipe.schedule.warmup, recipe.views[0].size, recipe.seed) == (7, 1.4, 64, 3)
     assert [view.size for view in resolve(str(photos), {"views.1.size": 24}).views] == [32, 24]
     assert recipe.views[0].blur.probability == 0.5  # as photos_recipe says for this size
     assert recipe.batch_size == 16

@@ -18,7 +18,7 @@ NARROW = {"channels": [32, 64, 96, 128], "layers": [1, 1, 1, 1]}  # a ResNet for
 
 
 def photos_recipe(
-    source: str, dataset_info: DatasetInfo, *, gpu: bool, size: int = 0, backbone: str = "", epochs: int = 0
+    source: str, dataset_info: DatasetInfo, *, gpu: bool, size: int | None = None, backbone: str | None = None
 ) -> Recipe:
     """Return a recipe for these images. `resolve` computes what follows from other values of its fields.
 
@@ -38,9 +38,8 @@ def photos_recipe(
         source: source of the images.
         dataset_info: number, channels and sizes of the images.
         gpu: whether the training uses a GPU.
-        size: side of the views in pixels; 0: by the rule.
-        backbone: a timm model, with timm's own arguments; empty: by the rule.
-        epochs: epochs of the run; 0: by the rule.
+        size: side of the views in pixels; None: by the rule.
+        backbone: a timm model, with timm's own arguments; None: by the rule.
 
     Raises:
         UserError: there are fewer than 32 images.
@@ -51,7 +50,7 @@ def photos_recipe(
         raise UserError(f"{source} has {n} training images, expected at least 32; {remedy}")
     size = size or (32 if side <= 48 else 64 if side <= 112 else 224 if gpu else 96)
     batch_size = next((N for N in (256, 128, 64, 32) if n >= 4 * N), 16)
-    epochs = epochs or min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
+    epochs = min(max(round((IMAGES_GPU if gpu else IMAGES_CPU) / n), 20), 800)
     network = backbone or ("resnet50" if gpu and size >= 224 else "resnet18")
     transformer = is_built_for_one_size(network)
     optimizer = VISION_TRANSFORMER if transformer else OPTIMIZERS["adamw"]

@@ -122,10 +122,6 @@ def find_recipe(source: Any) -> Recipe | None:
     return None
 
 
-# Argument of `photos_recipe` → field of the recipe.
-CHOICES = {"size": "views.0.size", "backbone": "backbone.name", "epochs": "epochs"}
-
-
 def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -> tuple[Recipe, DatasetInfo]:
     """Return the general recipe for images, and what is known about the images."""
     wanted = with_fields(Recipe(), {name: given[name] for name in given if not is_below(name, ["hyper", "method"])})
@@ -133,13 +129,13 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
     options = {name: getattr(wanted.data, name) for name in ("validation", "subset", "subset_seed")}
     splits = train_and_test(source, wanted.data.reading, **options)
     info = dataset_info(splits.train)
-    chosen: dict[str, Any] = {name: given[field] for name, field in CHOICES.items() if field in given}
     channels = given.get("data.channels", info.channels)
+    size, backbone = given.get("views.0.size"), given.get("backbone.name")
     if start is not None:
         channels = given.get("data.channels") or start.channels_for(info.channels)
-        chosen = {"size": min(start.size, LARGEST_START)} | chosen | {"backbone": start.backbone.name}
+        size, backbone = size or min(start.size, LARGEST_START), start.backbone.name
     info = replace(info, channels=channels)
-    return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), **chosen), info
+    return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
 def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = lambda line: None) -> Recipe:

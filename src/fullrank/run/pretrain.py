@@ -130,8 +130,6 @@ def pretrain(
     fields = plain_fields(changes | ({} if data is None else {"data.source": data if images is None else MEMORY}))
     kept = {name: x for name, x in fields.items() if name.startswith(("schedule.", "method."))}
     moved = {name: fields.pop(name) for name in MAY_CHANGE if old and name in fields}
-    if old and "epochs" in moved:  # what followed from the epochs of the run stays
-        fields["epochs"] = read_recipe(old / "recipe.json").epochs
     recipe = read_recipe(old / "recipe.json") if old and recipe is None else recipe
     words = images if images is not None and recipe in (None, "photos") else recipe
     labelled = fields.get("probe.labelled")
