@@ -94,7 +94,8 @@ def reproduce(
     if name is None:
         list_figures(Console())
         return
-    names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
+    of_paper = [figure for figure in FIGURES if figure.startswith(f"{name}/")]
+    names = [figure for figure in of_paper if size in load_figure(figure).SIZES] or of_paper or [name]
     campaigns = [figure for figure in names if is_campaign(figure)]
     if not campaigns and campaign != CampaignFlags():
         raise UserError(f"{name} is computed without run directories; remove the flags of campaigns")

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import dunnett
 
-from fullrank.recipes import DataConfig, ProbeConfig, Recipe, balanced_weights, resolve
+from fullrank.recipes import DataConfig, ProbeConfig, Recipe, balanced_weights, resolve, with_objective
 from fullrank.recipes.cifar import FLOAT32
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank.training.config import ScheduleConfig
 from fullrank.views import JitterConfig
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
-from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe
+from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.sizes import SMALL, TINY, short_run
 from fullrank_papers.plot_style import label_ends, plot_dots, subplots
 
@@ -40,6 +40,15 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
     "wmse": ("wmse", "", None),
     "corinfomax": ("corinfomax", "hyper.invariance", 250.0),
     "ivne": ("ivne", "hyper.alignment", None),
+}
+# Objective → function that gives a recipe the sizes of the parts that only this objective has: MoCo's queue is the
+# published one times the share of CIFAR-10's images, in whole batches; BYOL's predictor is as wide as the projector.
+PARTS: Mapping[str, Callable[[Recipe], Recipe]] = {
+    "moco": lambda recipe: replace(
+        recipe, method={"queue": 32768 * recipe.data.subset // 50_000 // recipe.batch_size * recipe.batch_size}
+    ),
+    "byol": lambda recipe: replace(recipe, method={"predictor": recipe.projector.widths[0]}),
+    "wmse": lambda recipe: replace(recipe, hyper={"slice_size": min(128, recipe.batch_size)}),
 }
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
 LABELS |= {"frossl-paper": "FroSSL, weight 1"}
@@ -71,7 +80,9 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     rate, factor = (math.exp(g.uniform(*np.log(bounds))) for bounds in (RATES, FACTORS))
     batch = int(g.choice(BATCHES)) if size.recipe.batch_size > min(BATCHES) else size.recipe.batch_size
     recipe = replace(size.recipe, batch_size=batch, optimizer=replace(size.recipe.optimizer, lr=rate))
-    recipe = common_recipe(replace(recipe, hyper={"invariance": 1.0}), objective)
+    recipe = with_objective(replace(recipe, hyper={"invariance": 1.0}), objective)
+    if objective in PARTS:
+        recipe = PARTS[objective](recipe)
     recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")

@@ -1,13 +1,11 @@
-"""The runs that Tables 2 and 3 and Fig. 4 share: each method at its best learning rate, with several seeds.
+"""The runs that Tables 2 and 3 and Fig. 4 share.
 
-In a common recipe (sizes smoke, mnist and small), the learning rate of each method is chosen from one grid, by a linear
-probe on validation images that are held out of the training images, with a seed that is not used again. The runs that
-are compared are trained on all training images and scored on the test images. Under published recipes (sizes gpu and
-paper) the learning rate is the published one.
+Each method has its published recipe. At size smoke, all methods have one recipe.
 
 The runs of the tables and figures of one size have the same names, so a run is trained once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,15 +16,12 @@ import numpy as np
 from fullrank.config import from_json
 from fullrank.errors import pick
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
-from fullrank.recipes import ProbeConfig, Recipe
-from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, choose, edge_of_grid, mean_sd
+from fullrank.recipes import Recipe
+from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, mean_sd
 from fullrank_papers.figures.figure import Rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
 from fullrank_papers.figures.numerics import holds_for_all
 
-RATE = "optimizer.lr"
-CHOICE_SEED = 1000  # the seed of the runs that choose a learning rate; no comparison uses it
-VALIDATION = 0.1  # share of the training images that the choice is made on
 EARLY = 30.0  # the paper's "first 30 epochs"
 NO_PAIR = "no two runs of equal length and seed"
 # The probes that tables compare, the paper's protocol first; a table shows the first that was measured.
@@ -48,21 +43,17 @@ class Size:
         recipe: FroSSL's recipe, of which the other methods' are made, or which names the data set whose published
             recipes are taken.
         marks: Epochs at which the online classifier is scored.
-        rates: The grid of learning rates. Empty: each method has its published recipe.
         epochs: Method → number of epochs, if it is not that of `recipe`.
-        same_recipe: Without a grid: all methods have `recipe`, with its learning rate.
-        transfer: Sources of further labelled data sets, on which the same probes are scored.
+        same_recipe: All methods have `recipe` but for what belongs to the method. Else each has its published recipe.
     """
 
     recipe: Recipe
     seeds: int
     marks: tuple[float, ...]
-    rates: tuple[float, ...] = ()
     epochs: Mapping[str, int] = field(default_factory=dict)
     same_recipe: bool = False
     methods: tuple[str, ...] = tuple(CONTENDERS)
     probes: tuple[str, ...] = ("linear", "knn")
-    transfer: tuple[str, ...] = ()
 
 
 def plan(
@@ -73,94 +64,42 @@ def plan(
     only: Sequence[str] = (),
     transfer: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of the runs: first those that choose the learning rates, then those that are compared; the
-    arguments are the fields of `CampaignRuns`.
-    """
-    size = replace(size, transfer=tuple(transfer) or size.transfer)
+    """Return the plan of the runs; the arguments are the fields of `CampaignRuns`."""
     methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
+    evaluate = EvaluationPlan(probes=size.probes, transfer=tuple(transfer))
 
-    def cells(rows: Sequence[Row]) -> list[Cell]:
-        rates = chosen_rates(rows, size.rates)
-        found = [choice_cell(size, name, rate, data) for name in methods for rate in size.rates]
-        for name in methods:
-            if not size.rates or name in rates:
-                found += [compared_cell(size, name, rates.get(name), seed, data) for seed in range(seeds or size.seeds)]
-        return found
+    def cells(_: Sequence[Row]) -> list[Cell]:
+        recipes = (
+            (name, make_recipe(size, name, seed, data)) for name in methods for seed in range(seeds or size.seeds)
+        )
+        return [Cell(cell_name(size, name, recipe), recipe, {"method": name}, evaluate) for name, recipe in recipes]
 
     return cells
 
 
-def choice_cell(size: Size, name: str, rate: float, data: str | None) -> Cell:
-    """Return the cell that measures a learning rate on the validation images."""
-    recipe = make_recipe(size, name, rate=rate, seed=CHOICE_SEED, data=data)
-    recipe = replace(recipe, data=replace(recipe.data, validation=VALIDATION), probe=ProbeConfig())
-    settings = {"method": name, RATE: rate, "stage": "choice"}
-    return Cell(cell_name(size, name, recipe, "choice"), recipe, settings, EvaluationPlan(probes=("linear",)))
+def cell_name(size: Size, name: str, recipe: Recipe) -> str:
+    """Return a name that no other run in the folder of a size has, whichever table or figure it is for."""
+    return f"{size.recipe.name}-{name}-{recipe.epochs}epochs-seed{recipe.seed}"
 
 
-def compared_cell(size: Size, name: str, rate: float | None, seed: int, data: str | None) -> Cell:
-    """Return the cell of a run that is compared; `rate` None is the published learning rate."""
-    recipe = make_recipe(size, name, rate=rate, seed=seed, data=data)
-    settings = {"method": name, RATE: recipe.optimizer.lr, "stage": "compared"}
-    plan = EvaluationPlan(probes=size.probes, transfer=size.transfer)
-    return Cell(cell_name(size, name, recipe, f"seed{seed}"), recipe, settings, plan)
-
-
-def cell_name(size: Size, name: str, recipe: Recipe, *others: str) -> str:
-    """Return a name that no other run in the folder of a size has, whichever table or figure it is for.
-
-    >>> cell_name(Size(Recipe(name="digits"), seeds=1, marks=()), "byol", Recipe(epochs=9), "seed0")
-    'digits-byol-9epochs-lr0.3-seed0'
-    """
-    return "-".join((size.recipe.name, name, f"{recipe.epochs}epochs", f"lr{recipe.optimizer.lr:g}", *others))
-
-
-def make_recipe(size: Size, name: str, *, rate: float | None, seed: int, data: str | None) -> Recipe:
+def make_recipe(size: Size, name: str, seed: int, data: str | None) -> Recipe:
     """Return the recipe of one run."""
     epochs = size.epochs.get(name, size.recipe.epochs)
-    if size.same_recipe or size.rates:
+    if size.same_recipe:
         recipe = common_recipe(replace(size.recipe, epochs=epochs), name)
     else:
         recipe = own_recipe(size.recipe, name, epochs)
     return replace(
         recipe,
-        optimizer=replace(recipe.optimizer, lr=recipe.optimizer.lr if rate is None else rate),
         data=replace(recipe.data, source=data or recipe.data.source),
         probe=replace(recipe.probe, epochs=tuple(mark for mark in size.marks if mark <= epochs)),
         seed=seed,
     )
 
 
-def chosen_rates(rows: Sequence[Row], rates: Sequence[float]) -> dict[str, float]:
-    """Return the best learning rate of each method whose choice is complete: every rate of the grid has a row."""
-    choices = [row for row in rows if row.settings.get("stage") == "choice"]
-    tried = {(row.settings["method"], row.settings[RATE]) for row in choices}
-    found = choose(choices, RATE, lambda row: row.score("linear"))
-    return {str(name): float(rate) for (name,), rate in found.items() if all((name, each) in tried for each in rates)}
-
-
-def describe_rate(rows: Sequence[Row], name: str) -> str:
-    """Return the learning rate of a method's compared runs as text, and whether it is at an edge of the grid that it
-    was chosen from.
-
-    >>> def choice(rate):
-    ...     settings = {"method": "byol", RATE: rate, "stage": "choice"}
-    ...     return Row(cell=f"{rate}", recipe="digits", objective="byol", seed=0, status="done", settings=settings)
-    >>> rows = [choice(0.01), choice(0.03)]
-    >>> describe_rate([*rows, replace(rows[1], settings=rows[1].settings | {"stage": "compared"})], "byol")
-    '0.03 (largest of 2)'
-    """
-    rates: dict[Any, set[Any]] = {"choice": set(), "compared": set()}
-    for row in rows:
-        if row.settings["method"] == name and row.settings.get("stage") in rates:
-            rates[row.settings["stage"]].add(row.settings[RATE])
-    edges = {rate: edge_of_grid(rate, rates["choice"]) if rates["choice"] else "" for rate in sorted(rates["compared"])}
-    return ", ".join(f"{rate:g}" + (f" ({edge})" if edge else "") for rate, edge in edges.items())
-
-
 # Reading the rows.
 
-# Method → seed → row, of the runs that are compared and are done.
+# Method → seed → row, of the runs that are done.
 Runs = Mapping[str, Mapping[int, Row]]
 # Method → seed → a number of the run.
 Values = Mapping[str, Mapping[int, float]]
@@ -172,27 +111,19 @@ def read_rows(rows: Rows) -> list[Row]:
 
 
 def read_runs(rows: Rows | Sequence[Row]) -> Runs:
-    """Return the runs that are compared, in the order of the tables."""
+    """Return the runs that are done, in the order of the tables."""
     rows = read_rows(rows) if isinstance(rows, dict) else rows
     found: dict[Any, dict[int, Row]] = {name: {} for name in CONTENDERS}
     for row in rows:
-        if row.settings.get("stage") == "compared" and row.is_done:
+        if row.is_done:
             found[row.settings["method"]][row.seed] = row
     return {name: runs for name, runs in found.items() if runs}
 
 
 def count_diverged(rows: Rows) -> dict[str, int]:
-    """Return method → number of its compared runs that diverged; of a method without compared runs, of the choices, if
-    all of them did.
-    """
-    every, found = read_rows(rows), {}
-    for name in CONTENDERS:
-        of_method = [row for row in every if row.settings["method"] == name]
-        compared = [row for row in of_method if row.settings.get("stage") == "compared"]
-        choices = [row for row in of_method if row.settings.get("stage") == "choice"]
-        if count := sum(row.diverged for row in compared or (choices if all(row.diverged for row in choices) else [])):
-            found[name] = count
-    return found
+    """Return method → number of its runs that diverged, of the methods that have any."""
+    counts = Counter(str(row.settings["method"]) for row in read_rows(rows) if row.diverged)
+    return {name: counts[name] for name in CONTENDERS if name in counts}
 
 
 def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:

@@ -1,8 +1,7 @@
 """Table 2: linear probes of all objectives after pretraining, with kNN, effective rank and seconds.
 
 Each method is compared with FroSSL by the paired difference of their accuracies. The paper's statements and its order
-of the methods are judged only at its size; at other sizes they are inconclusive, and statements of ours say what the
-runs show.
+of the methods are judged only at its size; at other sizes they are inconclusive.
 """
 
 from functools import partial
@@ -67,7 +66,7 @@ def markdown(rows: Rows) -> str:
     """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval and sign, and what else was
     measured. At the paper's size there is also a verdict on the paper's order.
     """
-    every, runs, diverged = c.read_rows(rows), c.read_runs(rows), c.count_diverged(rows)
+    runs, diverged = c.read_runs(rows), c.count_diverged(rows)
     column, accuracy, ordered = paper_column(runs), values_of(runs, c.probe_accuracy), at_papers_size(runs)
     others = sorted({name for row in c.all_rows(runs) for name in row.scores if name != row.data})
     recipes = {name: ", ".join(sorted({row.recipe for row in by_seed.values()})) for name, by_seed in runs.items()}
@@ -89,7 +88,6 @@ def markdown(rows: Rows) -> str:
             line["order as in the paper"] = "" if paper is None else MARKS[same_order(gap, paper)]
         for heading, (value, scale, digits) in COLUMNS.items():
             line[heading] = c.mean_and_deviation(values_of(runs, value).get(name, {}), scale=scale, digits=digits)
-        line["learning rate"] = c.describe_rate(every, name)
         line |= {"recipe": recipes.get(name, "")} if published else {}
         for data in others:
             transfer = values_of(runs, partial(c.probe_accuracy, data=data)).get(name, {})
@@ -128,7 +126,7 @@ def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) ->
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     runs = c.read_runs(rows)
-    accuracy, column, size = values_of(runs, c.probe_accuracy), paper_column(runs) or "cifar10", c.describe_runs(runs)
+    accuracy, column = values_of(runs, c.probe_accuracy), paper_column(runs) or "cifar10"
     shown = [name for name, numbers in PAPER.items() if name not in ("frossl", "nologs") and column in numbers]
     leads = c.leads(runs, accuracy)
     logs = leads.get("nologs")
@@ -136,11 +134,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     best = max(number[column] for name, number in PAPER.items() if name != "frossl" and column in number)
     decidable, (competitive, holds) = at_papers_size(runs), c.check_leads(leads, shown, -COMPETITIVE)
     limit = c.limit(*DATASETS[column], runs)
-    ours = c.check_leads(leads, [name for name in CONTENDERS if name not in ("frossl", "nologs")], -COMPETITIVE)
     lead, papers_logs = PAPER["frossl"][column] - best, paper_gap(column, "nologs")
     return {
         "competitive": verdict(competitive, holds if decidable else None, limit=limit, lead=lead),
         "logs": verdict(noticeable, positive if decidable else None, limit=limit, lead=papers_logs),
-        "our_competitive": verdict(*ours, size=size),
-        "our_logs": verdict(noticeable, positive, size=size),
     }

@@ -2,7 +2,7 @@
 
 The runs are those of Table 2. "Early" is compared by one number per run: the area under the accuracy-epoch curve over
 the first epochs (`early_area`), 30 as in the paper or half of a shorter run, divided by their number. The paper's
-statements are judged only at its size; statements of ours say what the runs show.
+statements are judged only at its size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,20 +112,14 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     early = {mark: gaps for mark, gaps in at_marks.items() if mark <= c.EARLY}
     decidable = paper_column(runs) == "stl10" and c.reach(runs, *DATASETS["stl10"][1:])
     area = f"area under the accuracy-epoch curve to epoch {early_end(runs):g}"
-    limit, size = c.limit(*DATASETS["stl10"], runs), c.describe_runs(runs)
+    limit = c.limit(*DATASETS["stl10"], runs)
 
     def claim(check: tuple[str, bool | None]) -> Verdict:
         return verdict(check[0], check[1] if decidable else None, limit=limit, area=area)
-
-    def ours(among: Sequence[str]) -> Verdict:
-        return verdict(*c.check_leads(areas, among), area=area, size=size)
 
     return {
         "early": claim(check_at_marks(early, OTHERS)),
         "throughout": claim(check_at_marks(at_marks, DIMENSION_CONTRASTIVE)),
         "area": claim(c.check_leads(areas, OTHERS)),
         "logs": claim(c.check_leads(areas, ["nologs"])),
-        "our_paper": ours([name for name in OTHERS if name != "nologs"]),
-        "our_others": ours([name for name in CONTENDERS if name not in PAPER]),
-        "our_logs": ours(["nologs"]),
     }

@@ -45,6 +45,15 @@ def test_every_method_has_the_same_draws_around_its_balanced_weight():
         assert len(set(shared)) == 1
 
 
+def test_parts_that_only_one_method_has_follow_images_and_batch():
+    for k in range(9):
+        moco, byol, wmse = (b.draw(b.SIZES["small"], name, k)[0] for name in ("moco", "byol", "wmse"))
+        assert moco.method["queue"] % moco.batch_size == 0
+        assert 3000 < moco.method["queue"] < 3277  # a tenth of 32,768
+        assert byol.method["predictor"] == 256
+        assert wmse.hyper["slice_size"] == min(128, wmse.batch_size)
+
+
 def test_a_seed_has_its_own_images_and_the_search_has_others():
     size = b.SIZES["smoke"]
     search = [cell for cell in b.plan(size)([]) if cell.settings["stage"] == "search"]

@@ -1,6 +1,0 @@
-"""`handmade` has the plain functions of these tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parent))
