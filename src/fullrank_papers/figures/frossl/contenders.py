@@ -8,7 +8,7 @@ which are published values.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fullrank.recipes import Recipe, resolve, with_objective
+from fullrank.recipes import RECIPES, Recipe, resolve, with_objective
 from fullrank.recipes.cifar import without_logarithms
 
 # The first three are the groups of the paper's Tables 2 and 3.
@@ -65,8 +65,10 @@ def common_recipe(recipe: Recipe, name: str) -> Recipe:
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.
 
-    Where a method has none, it is FroSSL's with the method's objective (`resolve`), and has the name of FroSSL's.
+    Of lightly's benchmark, it is the method's recipe there. Where a method has none, it is FroSSL's with the method's objective (`resolve`), and has the name of FroSSL's.
     """
+    if recipe.name.endswith("-lightly"):
+        return RECIPES[recipe.name.replace("frossl", name)]
     found = resolve(recipe, {"objective": CONTENDERS[name].objective})
     if name == "nologs":
         found = replace(without_logarithms(found), name=f"{found.name}-nologs")

@@ -59,6 +59,13 @@ GPU_SIZE = Size(
     methods=(*LONG, *(name for name in CONTENDERS if name not in LONG)),
     probes=("linear", *PROTOCOL),
 )
+# lightly's CIFAR-10 benchmark, with all of its methods that the tables have.
+LIGHTLY_SIZE = Size(
+    RECIPES["cifar10-frossl-lightly"],
+    seeds=1,
+    marks=(*map(float, range(1, 11)), *MARKS[3:], 200.0),
+    methods=tuple(name for name in CONTENDERS if f"cifar10-{name}-lightly" in RECIPES),
+)
 CIFAR10_SIZE = Size(RECIPES["cifar10"], seeds=3, marks=(*MARKS, 200.0, 500.0, 1000.0), probes=PROTOCOL)
 CIFAR100_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["cifar100"])
 STL10_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["stl10"], marks=(*MARKS, 200.0, 500.0))
@@ -67,6 +74,7 @@ STL10_SIZE = replace(CIFAR10_SIZE, recipe=RECIPES["stl10"], marks=(*MARKS, 200.0
 SIZES = {
     "smoke": SMOKE_SIZE,
     "gpu": GPU_SIZE,
+    "gpu-lightly": LIGHTLY_SIZE,
     "paper": CIFAR10_SIZE,
     "paper-cifar100": CIFAR100_SIZE,
     "paper-stl10": STL10_SIZE,

@@ -12,7 +12,7 @@ from fullrank_papers.figures.figure import evaluate
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import fig4, table2, table3
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.figures.frossl.sizes import GPU_SIZE, LONG, SMOKE_SIZE
+from fullrank_papers.figures.frossl.sizes import GPU_SIZE, LIGHTLY_SIZE, LONG, SMOKE_SIZE
 
 NOISE = (0.000, 0.002, -0.001)
 MARKS = (1.0, 3.0, 5.0, 10.0, 20.0)
@@ -84,6 +84,10 @@ def test_each_method_has_its_published_recipe_or_at_size_smoke_that_of_frossl():
     assert {cell.recipe.data.source for cell in cells} == {"here"}
     with pytest.raises(UserError, match=r"unknown method 'vicregg'.*vicreg"):
         c.plan(GPU_SIZE, only=["vicregg"])
+    recipes = [cell.recipe for cell in c.plan(LIGHTLY_SIZE)([])]
+    names = ("simclr", "swav", "moco", "simsiam", "byol", "dino", "barlow_twins", "frossl")
+    assert [recipe.name for recipe in recipes] == [f"cifar10-{name}-lightly" for name in names]
+    assert {(recipe.epochs, recipe.batch_size, recipe.probe.epochs[-1]) for recipe in recipes} == {(200, 512, 200.0)}
     cells = c.plan(SMOKE_SIZE)([])
     assert len({cell.name for cell in cells}) == 6
     assert len({cell.recipe.optimizer for cell in cells}) == 1
