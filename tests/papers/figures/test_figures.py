@@ -2,10 +2,12 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
 
+from fullrank.errors import UserError
 from fullrank_papers.figures import FIGURES, load_committed, load_figure
 from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.dynamics import fig4, remark3
@@ -36,6 +38,7 @@ INCONCLUSIVE = (
     "directclr/table2",
     "directclr/fig10",
     "directclr/fig12",
+    "directclr/length",
 )
 """Networks that are trained for seconds decide little."""
 COMPUTED = [name for name in FIGURES if not is_campaign(name)]
@@ -180,3 +183,23 @@ def test_noise_and_random_negatives_give_minus_the_covariance():
     anchors = torch.arange(200).repeat(300)
     C = fig4.pair_matrix_with_noise(X, anchors, torch.Generator().manual_seed(1))
     torch.testing.assert_close(C, -torch.cov(X.mT, correction=0), rtol=0.05, atol=0.05)
+
+
+def test_a_recipe_of_the_study_gets_its_best_rate_on_validation_images_and_rate_zero_stays(monkeypatch):
+    trained = []
+
+    def train(recipe, folder, *, probe_images):
+        trained.append((recipe.seed, recipe.data.validation, recipe.optimizer.lr))
+        if recipe.optimizer.lr == 0.1:
+            raise UserError("diverged")
+        return {"accuracy": {"whole": recipe.optimizer.lr}}
+
+    monkeypatch.setattr(study, "train_and_evaluate", train)
+    size = replace(study.SIZES["small"], seeds=2)
+    found = study.run_study(size, {"a": size.recipe}, data=None, seed=5)
+    assert [row["accuracy"]["whole"] for row in found["a"]] == [0.03, 0.03]
+    choice = [(study.CHOICE_SEED, 0.1, rate) for rate in size.rates]
+    assert trained == [*choice, (5, 0.0, 0.03), (6, 0.0, 0.03)]
+    untrained = replace(size.recipe, optimizer=replace(size.recipe.optimizer, lr=0.0))
+    assert len(study.run_study(size, {"a": untrained}, data=None, seed=0)["a"]) == 2
+    assert {lr for _, _, lr in trained[6:]} == {0.0}

@@ -19,18 +19,21 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
+from fullrank.errors import UserError
 from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
-from fullrank.images import Device, Images, load_images, train_and_test
+from fullrank.images import Device, Images, load_images
 from fullrank.methods import ProjectorConfig
 from fullrank.models import load_run
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.pretrain import pretrain
 from fullrank.spectrum import Spectrum
+from fullrank.sweep.cell import split
 from fullrank.training import ScheduleConfig
 from fullrank_papers.figures.directclr.gradient_ranks import gradient_ranks
 from fullrank_papers.figures.figure import Rows
 
+CHOICE_SEED = 1000  # of the runs that choose a learning rate
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
 
@@ -55,13 +58,18 @@ class Size:
     Attributes:
         recipe: Has the projector of two layers. Its d0 is the rank of the low-rank projectors and the number of
             dimensions that DirectCLR sees.
+        sweep: Values of d0 in Fig. 12, in addition to the recipe's d0 and D_b.
+        probe_images: Labelled training images of the linear probe, a random choice; 0: all.
+        runs: Folder in which runs are stored and shared between figures; empty: runs are not stored.
+        rates: Learning rates of which each recipe gets its best; none: all have that of `recipe`.
     """
 
     recipe: Recipe
     seeds: int
-    sweep: tuple[int, ...]  # values of d0 in Fig. 12, in addition to the recipe's d0 and D_b
-    probe_images: int  # labelled training images of the linear probe, a random choice; 0: all
-    runs: str = ""  # folder in which runs are stored and shared between figures; empty: runs are not stored
+    sweep: tuple[int, ...]
+    probe_images: int
+    runs: str = ""
+    rates: tuple[float, ...] = ()
 
 
 def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
@@ -93,6 +101,7 @@ SIZES = {
         sweep=(4, 11, 64),
         probe_images=10_000,
         runs="runs/directclr",
+        rates=(3e-3, 1e-2, 3e-2, 1e-1),
     ),
     "paper": Size(
         RECIPES["imagenet-simclr"], seeds=3, sweep=(16, 64, 128, 720, 1440), probe_images=0, runs="runs/directclr"
@@ -134,14 +143,33 @@ def with_d0(recipe: Recipe, d0: int) -> Recipe:
 def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
     """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run`
     per seed.
+
+    Each recipe has the one of `size.rates` at which a linear probe is most accurate on validation images, with a seed
+    that no other run has. A recipe with the learning rate 0 keeps it.
     """
     with TemporaryDirectory() as scratch:
 
-        def run_one(recipe: Recipe, k: int) -> Rows:
-            recipe = replace(recipe, data=replace(recipe.data, source=data or recipe.data.source), seed=seed + k)
+        def run_one(recipe: Recipe, seed: int, **data_fields: float) -> Rows:
+            images = replace(recipe.data, source=data or recipe.data.source, **data_fields)
+            recipe = replace(recipe, data=images, seed=seed)
             return train_and_evaluate(recipe, Path(size.runs or scratch), probe_images=size.probe_images)
 
-        return {name: [run_one(recipe, k) for k in range(size.seeds)] for name, recipe in recipes.items()}
+        def score(recipe: Recipe) -> float:
+            try:
+                return run_one(recipe, CHOICE_SEED, validation=0.1)["accuracy"]["whole"]
+            except UserError:  # diverged
+                return 0.0
+
+        def at_best_rate(recipe: Recipe) -> Recipe:
+            tried = [
+                replace(recipe, optimizer=replace(recipe.optimizer, lr=rate))
+                for rate in size.rates
+                if recipe.optimizer.lr
+            ]
+            return max(tried, key=score, default=recipe)
+
+        best = {name: at_best_rate(recipe) for name, recipe in recipes.items()}
+        return {name: [run_one(recipe, seed + k) for k in range(size.seeds)] for name, recipe in best.items()}
 
 
 def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
@@ -169,10 +197,11 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
         ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
         images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
+        "rate": the learning rate; "length": epoch and effective ranks of r and z during training;
         "seconds": processor time of training and evaluation.
     """
     model, recipe = load_run(run.path), run.recipe
-    splits = train_and_test(recipe.data.source, recipe.data.reading, seed=recipe.seed)
+    splits = split(recipe.data)
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
     device = Device(batch_size=512)
@@ -192,6 +221,10 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),
         "losses": [row.loss for row in run.metrics.train[:5]],
+        "rate": recipe.optimizer.lr,
+        "length": [
+            (row.epoch, row.backbone.effective_rank, row.projector.effective_rank) for row in run.metrics.spectrum
+        ],
     }
 
 
