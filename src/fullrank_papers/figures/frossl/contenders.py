@@ -65,7 +65,8 @@ def common_recipe(recipe: Recipe, name: str) -> Recipe:
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.
 
-    Of lightly's benchmark, it is the method's recipe there. Where a method has none, it is FroSSL's with the method's objective (`resolve`), and has the name of FroSSL's.
+    Of lightly's benchmark, it is the method's recipe there. Elsewhere, where a method has none, it is FroSSL's with the
+    method's objective (`resolve`), and has the name of FroSSL's.
     """
     if recipe.name.endswith("-lightly"):
         return RECIPES[recipe.name.replace("frossl", name)]
