@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fullrank.errors import UserError
-from fullrank_papers.figures import FIGURES, load_committed, load_figure
+from fullrank_papers.figures import FIGURES, load_committed, load_figure, trained
 from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.dynamics import fig4, remark3
 from fullrank_papers.figures.figure import SEVERITIES, evaluate, is_campaign
@@ -32,6 +32,7 @@ REFUTED = {
 INCONCLUSIVE = (
     "frossl/fig3",
     "frossl/sharpness",
+    "frossl/corruptions",
     "stepwise/networks",
     "directclr/fig2",
     "directclr/table1",
@@ -159,7 +160,7 @@ def test_a_claim_about_the_papers_size_is_decided_only_there_and_its_comparison_
 
 def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_rows, monkeypatch):
     rows = smoke_rows("directclr/table1")
-    monkeypatch.setattr(study, "pretrain", None)  # calling it would be a TypeError
+    monkeypatch.setattr(trained, "pretrain", None)  # calling it would be a TypeError
     assert smoke_rows("directclr/fig2")["two layers"] == rows["two layers"]
     (run,) = rows["DirectCLR"]
     rank, channels = run["ranks"]["representation"]
@@ -185,21 +186,20 @@ def test_noise_and_random_negatives_give_minus_the_covariance():
     torch.testing.assert_close(C, -torch.cov(X.mT, correction=0), rtol=0.05, atol=0.05)
 
 
-def test_a_recipe_of_the_study_gets_its_best_rate_on_validation_images_and_rate_zero_stays(monkeypatch):
-    trained = []
+def test_a_recipe_gets_its_best_rate_on_validation_images_and_rate_zero_stays(monkeypatch):
+    runs = []
 
-    def train(recipe, folder, *, probe_images):
-        trained.append((recipe.seed, recipe.data.validation, recipe.optimizer.lr))
+    def run(recipe, *_):
+        runs.append((recipe.seed, recipe.data.validation, recipe.optimizer.lr))
         if recipe.optimizer.lr == 0.1:
             raise UserError("diverged")
-        return {"accuracy": {"whole": recipe.optimizer.lr}}
+        return {"rate": recipe.optimizer.lr}
 
-    monkeypatch.setattr(study, "train_and_evaluate", train)
-    size = replace(study.SIZES["small"], seeds=2)
-    found = study.run_study(size, {"a": size.recipe}, data=None, seed=5)
-    assert [row["accuracy"]["whole"] for row in found["a"]] == [0.03, 0.03]
-    choice = [(study.CHOICE_SEED, 0.1, rate) for rate in size.rates]
-    assert trained == [*choice, (5, 0.0, 0.03), (6, 0.0, 0.03)]
-    untrained = replace(size.recipe, optimizer=replace(size.recipe.optimizer, lr=0.0))
-    assert len(study.run_study(size, {"a": untrained}, data=None, seed=0)["a"]) == 2
-    assert {lr for _, _, lr in trained[6:]} == {0.0}
+    monkeypatch.setattr(trained, "train_and_evaluate", run)
+    recipe, rates = study.SIZES["small"].recipe, (0.01, 0.03, 0.1)
+    training = trained.Training(dict, lambda found: found["rate"], "x", seeds=2, rates=rates)
+    found = trained.train({"a": recipe}, training, data=None, seed=5)
+    assert found == {"a": [{"rate": 0.03}] * 2}
+    assert runs == [*((trained.CHOICE_SEED, 0.1, rate) for rate in rates), (5, 0.0, 0.03), (6, 0.0, 0.03)]
+    untrained = replace(recipe, optimizer=replace(recipe.optimizer, lr=0.0))
+    assert trained.train({"a": untrained}, training, data=None, seed=0) == {"a": [{"rate": 0.0}] * 2}

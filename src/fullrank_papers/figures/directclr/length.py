@@ -70,6 +70,6 @@ def lengthened(size: Size, *, epochs: int, images: int) -> Size:
 
 
 SIZES = {
-    "smoke": lengthened(study.SIZES["smoke"], epochs=2, images=512),
+    "smoke": lengthened(study.SIZES["smoke"], epochs=1, images=512),
     "small": lengthened(study.SIZES["small"], epochs=60, images=5000),
 }

@@ -7,33 +7,27 @@ The paper trains each network once on ImageNet; size paper takes three seeds, be
 fingerprint and is used again.
 """
 
-import time
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
 import torch
 from jaxtyping import Float
-from rich.console import Console
 from torch import Tensor
 
-from fullrank.errors import UserError
 from fullrank.evaluation import accuracy, extract_features, linear_probe, standardize
 from fullrank.images import Device, Images, load_images
 from fullrank.methods import ProjectorConfig
 from fullrank.models import load_run
 from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
-from fullrank.run import Run, read_json, write_json
-from fullrank.run.pretrain import pretrain
+from fullrank.run import Run
 from fullrank.spectrum import Spectrum
 from fullrank.sweep.cell import split
 from fullrank.training import ScheduleConfig
 from fullrank_papers.figures.directclr.gradient_ranks import gradient_ranks
 from fullrank_papers.figures.figure import Rows
+from fullrank_papers.figures.trained import Training, train
 
-CHOICE_SEED = 1000  # of the runs that choose a learning rate
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
 
@@ -143,51 +137,21 @@ def with_d0(recipe: Recipe, d0: int) -> Recipe:
 def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
     """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run`
     per seed.
-
-    Each recipe has the one of `size.rates` at which a linear probe is most accurate on validation images, with a seed
-    that no other run has. A recipe with the learning rate 0 keeps it.
     """
-    with TemporaryDirectory() as scratch:
-
-        def run_one(recipe: Recipe, seed: int, **data_fields: float) -> Rows:
-            images = replace(recipe.data, source=data or recipe.data.source, **data_fields)
-            recipe = replace(recipe, data=images, seed=seed)
-            return train_and_evaluate(recipe, Path(size.runs or scratch), probe_images=size.probe_images)
-
-        def score(recipe: Recipe) -> float:
-            try:
-                return run_one(recipe, CHOICE_SEED, validation=0.1)["accuracy"]["whole"]
-            except UserError:  # diverged
-                return 0.0
-
-        def at_best_rate(recipe: Recipe) -> Recipe:
-            tried = [
-                replace(recipe, optimizer=replace(recipe.optimizer, lr=rate))
-                for rate in size.rates
-                if recipe.optimizer.lr
-            ]
-            return max(tried, key=score, default=recipe)
-
-        best = {name: at_best_rate(recipe) for name, recipe in recipes.items()}
-        return {name: [run_one(recipe, seed + k) for k in range(size.seeds)] for name, recipe in best.items()}
+    training = Training(
+        evaluate=partial(evaluate_run, probe_images=size.probe_images),
+        score=lambda found: found["accuracy"]["whole"],
+        key=str(size.probe_images),
+        seeds=size.seeds,
+        rates=size.rates,
+        folder=size.runs,
+    )
+    return train(recipes, training, data=data, seed=seed)
 
 
 def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
     """Return `run_study` of the size's recipe with each of these projectors."""
     return run_study(size, {name: with_projector(size.recipe, name) for name in names}, data=data, seed=seed)
-
-
-def train_and_evaluate(recipe: Recipe, folder: Path, *, probe_images: int) -> Rows:
-    """Return the evaluation of a recipe's run; a run that `folder` contains already is resumed or only read."""
-    # The fingerprint does not depend on the place of the images.
-    path = folder / f"{recipe.name}-{recipe.fingerprint}-{zlib.crc32(recipe.data.source.encode()):08x}"
-    evaluation = path / f"evaluation-{probe_images}.json"
-    if not evaluation.exists():
-        start, console = time.process_time(), Console(quiet=True)
-        exists = (path / "recipe.json").exists()
-        run = pretrain(resume=path, console=console) if exists else pretrain(recipe, out=path, console=console)
-        write_json(evaluation, evaluate_run(run, probe_images=probe_images) | {"seconds": time.process_time() - start})
-    return read_json(evaluation)
 
 
 def evaluate_run(run: Run, *, probe_images: int) -> Rows:
