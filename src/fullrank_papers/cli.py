@@ -73,7 +73,8 @@ def reproduce(
     """Compute and draw one figure, or all figures of a paper, and check the paper's claims.
 
     Without a name, the command lists all figures with their claims and with the results that come with the library.
-    With the name of a paper, existing figures are only drawn again, so an interrupted command can be repeated.
+    With the name of a paper, figures that lack the size are left out, and existing ones are only drawn again, so an
+    interrupted command can be repeated.
 
     Some tables and figures are campaigns: lists of runs, each a run directory in RUNS/SIZE. The same command takes what
     is done and goes on where it was stopped; the result is drawn from the runs that are done, also if some are missing.
@@ -94,15 +95,17 @@ def reproduce(
     if name is None:
         list_figures(Console())
         return
-    of_paper = [figure for figure in FIGURES if figure.startswith(f"{name}/")]
-    names = [figure for figure in of_paper if size in load_figure(figure).SIZES] or of_paper or [name]
+    names = [figure for figure in FIGURES if figure.startswith(f"{name}/")] or [name]
     campaigns = [figure for figure in names if is_campaign(figure)]
     if not campaigns and campaign != CampaignFlags():
         raise UserError(f"{name} is computed without run directories; remove the flags of campaigns")
     if (campaign.cell is not None or campaign.list) and campaigns != [name]:
-        raise UserError(f"--cell and --list need one campaign, such as frossl/table2, got {name}")
+        raise UserError(f"--cell and --list need one campaign, such as frossl/benchmark, got {name}")
     if campaigns == [name] and seed:
         raise UserError(f"{name} is a campaign of several seeds, but --seed is {seed}; give --seeds, their number")
+    if without := [figure for figure in names if figure != name and size not in load_figure(figure).SIZES]:
+        names = [figure for figure in names if figure not in without] or names
+        stderr().print(f"without size {size}: {', '.join(without)}")
     images = {figure: text for figure in names if (text := FIGURES.get(figure, {}).get("images"))}
     for figure in names:
         checked_size(figure, size, data if figure in images or not images else None)
@@ -227,7 +230,8 @@ def list_figures(console: Console) -> None:
     table.columns[0].no_wrap = table.columns[3].no_wrap = True
     for name, texts in FIGURES.items():
         result = load_committed(name)
-        summary = summarize_claims(result.claims) if result else "not computed yet"
+        missing = "not computed yet" if "small" in load_figure(name).SIZES else "no size small"
+        summary = summarize_claims(result.claims) if result else missing
         seconds = f"{result.seconds:.0f} s" if result else ""
         table.add_row(Text(name), Text(texts["claim"]), Text(summary), seconds)
     console.print(table)

@@ -285,3 +285,12 @@ def test_failed_runs_of_one_campaign_do_not_end_the_others(command, monkeypatch)
     assert status == 1
     assert "runs of frossl/table2 failed" in err
     assert "runs of frossl/table3 failed" in err
+
+
+def test_all_figures_of_a_paper_leaves_out_those_without_the_size(command, monkeypatch):
+    monkeypatch.setattr(cli, "FIGURES", {name: FIGURES[name] for name in ("frossl/table2", "frossl/benchmark")})
+    asked = []
+    monkeypatch.setattr(cli, "reproduce_campaign", lambda runs, *_, **__: asked.append(runs.name))
+    status, _, err = command("frossl")
+    assert (status, asked, "without size small: frossl/table2" in err) == (0, ["frossl/benchmark"], True)
+    assert command("frossl/table2")[0] == 2

@@ -90,7 +90,7 @@ def _train(cell: Cell, path: Path, console: Console) -> Row:
     try:
         pretrain(import_code(cell.recipe, trust=True), out=path, resume=True, console=console)
     except UserError as error:
-        if not (is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)):
+        if not has_diverged(path):
             raise
         outcome = {"status": "failed", "diverged": True, "error": str(error)}
     run = Run(path)
@@ -111,6 +111,11 @@ def _train(cell: Cell, path: Path, console: Console) -> Row:
     )
 
 
+def has_diverged(path: Path) -> bool:
+    """Return whether a run ended because its loss, weights or embeddings were not finite."""
+    return is_run(path) and any(alarm.alarm == "not finite" for alarm in Run(path).metrics.alarms)
+
+
 def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> dict[str, Any]:
     """Score the probes on the run's own data set and on the others, and return the fields of the row."""
     own, scores, test_images = cell.recipe.data, {}, 0
@@ -126,10 +131,10 @@ def _scores(cell: Cell, path: Path, plan: EvaluationPlan, console: Console) -> d
     return {"scores": scores, "test_images": test_images}
 
 
-def split(data: DataConfig) -> Splits:
+def split(data: DataConfig, seed: int = 0) -> Splits:
     """Return the training and test images of a data set, which are opened once in a sweep."""
     options = {"validation": data.validation, "subset": data.subset, "subset_seed": data.subset_seed}
-    return train_and_test(data.source, data.reading, **options)
+    return train_and_test(data.source, data.reading, seed=seed, **options)
 
 
 def check_cells(cells: Sequence[Cell], folder: Path) -> None:

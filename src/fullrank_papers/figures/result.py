@@ -211,7 +211,7 @@ class CampaignRuns:
     def folder(self) -> Path:
         """The folder of the runs. The figures of a paper share it; sizes share it if only what follows "-" differs.
 
-        >>> CampaignRuns("frossl/table2").folder, CampaignRuns("frossl/table2", "paper-stl10").folder
+        >>> CampaignRuns("frossl/benchmark").folder, CampaignRuns("frossl/table2", "paper-stl10").folder
         (PosixPath('runs/frossl/small'), PosixPath('runs/frossl/paper'))
         """
         return (self.runs or Path("runs") / self.name.partition("/")[0]) / self.size.partition("-")[0]

@@ -1,5 +1,6 @@
 """Runs that a figure trains itself: each recipe at its best learning rate, several seeds, one evaluation for all."""
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from fullrank.errors import UserError
 from fullrank.recipes import Recipe
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.pretrain import pretrain
+from fullrank.sweep.cell import has_diverged
 from fullrank_papers.figures.figure import Rows
 
 CHOICE_SEED = 1000  # of the runs that choose a learning rate
@@ -25,16 +27,16 @@ class Training:
 
     Attributes:
         evaluate: Function of a run to its evaluation.
+        name: Name of this evaluation in the folder of a run.
         score: Function of an evaluation to the number by which a learning rate is chosen.
-        key: Name of the evaluation.
         seeds: Number of seeds.
         rates: Learning rates of which each recipe gets its best; none: each keeps its own.
         folder: Where runs are stored and shared between figures; empty: runs are not stored.
     """
 
     evaluate: Callable[[Run], Rows]
+    name: str
     score: Callable[[Rows], float]
-    key: str
     seeds: int
     rates: Sequence[float] = ()
     folder: str = ""
@@ -45,20 +47,25 @@ def train(recipes: Mapping[str, Recipe], training: Training, *, data: str | None
 
     Each recipe has the learning rate with the highest score on validation images, with a seed that no other run has. A
     recipe with the learning rate 0 keeps it.
+
+    Raises:
+        UserError: the images cannot be read, or a run that is not one of the choice diverged.
     """
     with TemporaryDirectory() as scratch:
+        folder = Path(training.folder or scratch)
 
-        def run_one(recipe: Recipe, seed: int, **data_fields: float) -> Rows:
-            images = replace(recipe.data, source=data or recipe.data.source, **data_fields)
-            return train_and_evaluate(
-                replace(recipe, data=images, seed=seed), training, Path(training.folder or scratch)
-            )
+        def on(recipe: Recipe, seed: int, validation: float = 0.0) -> Recipe:
+            images = replace(recipe.data, source=data or recipe.data.source, validation=validation)
+            return replace(recipe, data=images, seed=seed)
 
         def score(recipe: Recipe) -> float:
+            recipe = on(recipe, CHOICE_SEED, VALIDATION)
             try:
-                return training.score(run_one(recipe, CHOICE_SEED, validation=VALIDATION))
-            except UserError:  # diverged
-                return 0.0
+                return training.score(train_and_evaluate(recipe, training, folder))
+            except UserError:
+                if not has_diverged(run_path(recipe, folder)):
+                    raise
+                return -math.inf
 
         def at_best_rate(recipe: Recipe) -> Recipe:
             rates = training.rates if recipe.optimizer.lr else ()
@@ -66,14 +73,21 @@ def train(recipes: Mapping[str, Recipe], training: Training, *, data: str | None
             return max(tried, key=score, default=recipe)
 
         best = {name: at_best_rate(recipe) for name, recipe in recipes.items()}
-        return {name: [run_one(each, seed + k) for k in range(training.seeds)] for name, each in best.items()}
+        return {
+            name: [train_and_evaluate(on(recipe, seed + k), training, folder) for k in range(training.seeds)]
+            for name, recipe in best.items()
+        }
+
+
+def run_path(recipe: Recipe, folder: Path) -> Path:
+    """Return the directory of a run. The fingerprint does not depend on the place of the images."""
+    return folder / f"{recipe.name}-{recipe.fingerprint}-{zlib.crc32(recipe.data.source.encode()):08x}"
 
 
 def train_and_evaluate(recipe: Recipe, training: Training, folder: Path) -> Rows:
     """Return the evaluation of a recipe's run; a run that `folder` contains already is resumed or only read."""
-    # The fingerprint does not depend on the place of the images.
-    path = folder / f"{recipe.name}-{recipe.fingerprint}-{zlib.crc32(recipe.data.source.encode()):08x}"
-    evaluation = path / f"evaluation-{training.key}.json"
+    path = run_path(recipe, folder)
+    evaluation = path / f"evaluation-{training.name}.json"
     if not evaluation.exists():
         start, console = time.process_time(), Console(quiet=True)
         exists = (path / "recipe.json").exists()

@@ -192,14 +192,34 @@ def test_a_recipe_gets_its_best_rate_on_validation_images_and_rate_zero_stays(mo
     def run(recipe, *_):
         runs.append((recipe.seed, recipe.data.validation, recipe.optimizer.lr))
         if recipe.optimizer.lr == 0.1:
-            raise UserError("diverged")
+            raise UserError("the loss is not finite")
         return {"rate": recipe.optimizer.lr}
 
     monkeypatch.setattr(trained, "train_and_evaluate", run)
     recipe, rates = study.SIZES["small"].recipe, (0.01, 0.03, 0.1)
-    training = trained.Training(dict, lambda found: found["rate"], "x", seeds=2, rates=rates)
+    training = trained.Training(dict, "x", lambda found: found["rate"], seeds=2, rates=rates)
+    with pytest.raises(UserError):  # not an alarm of the run
+        trained.train({"a": recipe}, training, data=None, seed=5)
+    monkeypatch.setattr(trained, "has_diverged", lambda path: True)
+    runs.clear()
     found = trained.train({"a": recipe}, training, data=None, seed=5)
     assert found == {"a": [{"rate": 0.03}] * 2}
     assert runs == [*((trained.CHOICE_SEED, 0.1, rate) for rate in rates), (5, 0.0, 0.03), (6, 0.0, 0.03)]
     untrained = replace(recipe, optimizer=replace(recipe.optimizer, lr=0.0))
     assert trained.train({"a": untrained}, training, data=None, seed=0) == {"a": [{"rate": 0.0}] * 2}
+
+
+def test_the_rank_that_falls_after_a_quarter_of_the_run_decides():
+    def runs(*ranks):
+        return [
+            {"epochs": [0, 5, 10, 20], "r": [1.0, x, 0.0, y], "z": [1.0, y, 0.0, x]}
+            for x, y in (ranks, [1.01 * x for x in ranks])
+        ]
+
+    rows = {"two layers": runs(9.0, 3.0), "none": runs(9.0, 3.0)}
+    found = load_figure("directclr/length").evaluate_claims(rows)
+    assert {name: verdict.holds for name, verdict in found.items()} == {
+        "falls: r, two layers": True,
+        "falls: z, two layers": False,
+        "falls: r, none": True,
+    }

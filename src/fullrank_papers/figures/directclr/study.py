@@ -55,7 +55,6 @@ class Size:
         sweep: Values of d0 in Fig. 12, in addition to the recipe's d0 and D_b.
         probe_images: Labelled training images of the linear probe, a random choice; 0: all.
         runs: Folder in which runs are stored and shared between figures; empty: runs are not stored.
-        rates: Learning rates of which each recipe gets its best; none: all have that of `recipe`.
     """
 
     recipe: Recipe
@@ -63,7 +62,6 @@ class Size:
     sweep: tuple[int, ...]
     probe_images: int
     runs: str = ""
-    rates: tuple[float, ...] = ()
 
 
 def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
@@ -95,7 +93,6 @@ SIZES = {
         sweep=(4, 11, 64),
         probe_images=10_000,
         runs="runs/directclr",
-        rates=(3e-3, 1e-2, 3e-2, 1e-1),
     ),
     "paper": Size(
         RECIPES["imagenet-simclr"], seeds=3, sweep=(16, 64, 128, 720, 1440), probe_images=0, runs="runs/directclr"
@@ -140,10 +137,9 @@ def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, se
     """
     training = Training(
         evaluate=partial(evaluate_run, probe_images=size.probe_images),
+        name=str(size.probe_images),
         score=lambda found: found["accuracy"]["whole"],
-        key=str(size.probe_images),
         seeds=size.seeds,
-        rates=size.rates,
         folder=size.runs,
     )
     return train(recipes, training, data=data, seed=seed)
@@ -161,11 +157,10 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
         ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
         images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
-        "rate": the learning rate; "length": epoch and effective ranks of r and z during training;
         "seconds": processor time of training and evaluation.
     """
     model, recipe = load_run(run.path), run.recipe
-    splits = split(recipe.data)
+    splits = split(recipe.data, recipe.split_seed)
     permutation = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(0))
     train_images = splits.train.subset(permutation[: probe_images or None].sort().values.numpy())
     device = Device(batch_size=512)
@@ -185,10 +180,6 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),
         "losses": [row.loss for row in run.metrics.train[:5]],
-        "rate": recipe.optimizer.lr,
-        "length": [
-            (row.epoch, row.backbone.effective_rank, row.projector.effective_rank) for row in run.metrics.spectrum
-        ],
     }
 
 

@@ -8,14 +8,17 @@ constant for the first three quarters of a run, so that the early accuracy is no
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import dunnett
+from scipy.stats import dunnett, ttest_ind
 
-from fullrank.recipes import DataConfig, ProbeConfig, Recipe, balanced_weights, resolve, with_objective
+from fullrank.methods import ProjectorConfig
+from fullrank.recipes import RECIPES, DataConfig, ProbeConfig, Recipe, balanced_weights, resolve, with_objective
 from fullrank.recipes.cifar import FLOAT32
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank.training.config import ScheduleConfig
@@ -23,7 +26,7 @@ from fullrank.views import JitterConfig
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.figures.frossl.sizes import SMALL, TINY, short_run
+from fullrank_papers.figures.frossl.sizes import TINY, narrow, short_run
 from fullrank_papers.plot_style import label_ends, plot_dots, subplots
 
 CONTROL = "frossl"
@@ -40,15 +43,6 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
     "wmse": ("wmse", "", None),
     "corinfomax": ("corinfomax", "hyper.invariance", 250.0),
     "ivne": ("ivne", "hyper.alignment", None),
-}
-# Objective → function that gives a recipe the sizes of the parts that only this objective has: MoCo's queue is the
-# published one times the share of CIFAR-10's images, in whole batches; BYOL's predictor is as wide as the projector.
-PARTS: Mapping[str, Callable[[Recipe], Recipe]] = {
-    "moco": lambda recipe: replace(
-        recipe, method={"queue": 32768 * recipe.data.subset // 50_000 // recipe.batch_size * recipe.batch_size}
-    ),
-    "byol": lambda recipe: replace(recipe, method={"predictor": recipe.projector.widths[0]}),
-    "wmse": lambda recipe: replace(recipe, hyper={"slice_size": min(128, recipe.batch_size)}),
 }
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
 LABELS |= {"frossl-paper": "FroSSL, weight 1"}
@@ -81,8 +75,7 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     batch = int(g.choice(BATCHES)) if size.recipe.batch_size > min(BATCHES) else size.recipe.batch_size
     recipe = replace(size.recipe, batch_size=batch, optimizer=replace(size.recipe.optimizer, lr=rate))
     recipe = with_objective(replace(recipe, hyper={"invariance": 1.0}), objective)
-    if objective in PARTS:
-        recipe = PARTS[objective](recipe)
+    recipe = with_own_parts(recipe)
     recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")
@@ -93,6 +86,23 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
         settings[key] = factor * (centre or balanced_weights(recipe)[key])
         recipe = replace(recipe, hyper=recipe.hyper | {key: settings[key]})
     return recipe, settings
+
+
+def with_own_parts(recipe: Recipe) -> Recipe:
+    """Return a recipe whose objective's own parts follow images, projector and batch.
+
+    MoCo's queue is the published one times the share of CIFAR-10's images, in whole batches; BYOL's predictor is as
+    wide as the projector's hidden layer; W-MSE whitens slices of at most a batch.
+    """
+    match recipe.objective:
+        case "moco":
+            batches = 32768 * recipe.data.subset // 50_000 // recipe.batch_size
+            return replace(recipe, method={"queue": batches * recipe.batch_size})
+        case "byol":
+            return replace(recipe, method={"predictor": recipe.projector.widths[0]})
+        case "wmse":
+            return replace(recipe, hyper={"slice_size": min(128, recipe.batch_size)})
+    return recipe
 
 
 def plan(
@@ -171,6 +181,16 @@ ENDPOINTS: Mapping[str, Callable[[Row], float | None]] = {
 }
 
 
+def early_steps(row: Row) -> float | None:
+    """Return the early endpoint over steps 78 to 390, whatever the batch size, of the marks that lie there.
+
+    These are epochs 1 to 5 of 5,000 images in batches of 64, and epochs 2 to 10 in batches of 128; batches of 256 have
+    none.
+    """
+    batch = int(row.settings["batch"])
+    return early_area(row, EARLY * batch / 128, start=batch / 64) if batch <= 128 else None
+
+
 # A number of a row, and its scale.
 Column = tuple[Callable[[Row], float | None], float]
 # Heading of the tables → column.
@@ -191,22 +211,54 @@ def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | Non
     return {name: found[name] for name in METHODS if name in found}
 
 
-def leads(rows: Sequence[Row], images: int, end: str) -> dict[str, tuple[float, float, float]]:
+def leads(
+    rows: Sequence[Row],
+    images: int,
+    value: Callable[[Row], float | None],
+    *,
+    control: str = CONTROL,
+    method: Literal["pooled", "paired", "welch"] = "pooled",
+) -> dict[str, tuple[float, float, float]]:
     """Return FroSSL's lead over each other method on a data set and its simultaneous 95 % interval (mean, low, high); a
     method of which a run diverged has none.
 
-    Source: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`). The runs of one seed share
-    their images, which pooling ignores, so the intervals are a little too wide.
+    Args:
+        rows: The runs.
+        images: Number of the data set.
+        value: Function of a run to the number that is compared.
+        control: The method whose lead it is.
+        method: pooled: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`), as in the plan.
+            paired: the same without the effects of the seeds, whose images all methods share. welch: each pair of
+            methods with its own variances, by Bonferroni.
     """
     diverged = {row.settings["method"] for row in rows if row.settings.get("images") == images and row.diverged}
-    values = {name: x for name, x in samples(rows, images, ENDPOINTS[end]).items() if name not in diverged}
-    groups = {name: list(numbers.values()) for name, numbers in values.items() if len(numbers) > 1}
-    if CONTROL not in groups or len(groups) < 2:
+    values = {name: x for name, x in samples(rows, images, value).items() if name not in diverged}
+    groups = {name: np.array(list(numbers.values())) for name, numbers in values.items() if len(numbers) > 1}
+    if control not in groups or len(groups) < 2:
         return {}
-    control = groups.pop(CONTROL)
-    interval = dunnett(*groups.values(), control=control, rng=0).confidence_interval()
-    means = [statistics.fmean(control) - statistics.fmean(numbers) for numbers in groups.values()]
-    return dict(zip(groups, zip(means, -interval.high, -interval.low, strict=True), strict=True))
+    if method == "paired":
+        groups = _without_seeds({name: values[name] for name in groups})
+    own = groups.pop(control)
+    if method == "welch":
+        tests = [ttest_ind(own, other, equal_var=False) for other in groups.values()]
+        bounds = [test.confidence_interval(1 - 0.05 / len(tests)) for test in tests]
+    else:
+        interval = dunnett(*groups.values(), control=own, rng=0).confidence_interval()
+        bounds = list(zip(-interval.high, -interval.low, strict=True))
+    return {
+        name: (own.mean() - x.mean(), low, high) for (name, x), (low, high) in zip(groups.items(), bounds, strict=True)
+    }
+
+
+def _without_seeds(values: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+    """Return the numbers of the seeds that all methods have, less the means of the seeds. The residuals are scaled so
+    that their pooled variance is that of the model with a method and a seed as effects.
+    """
+    seeds = sorted(set.intersection(*(set(numbers) for numbers in values.values())))
+    table = np.array([[numbers[seed] for seed in seeds] for numbers in values.values()])
+    means = table.mean(1, keepdims=True)
+    residuals = (table - means) - (table - means).mean(0)
+    return dict(zip(values, means + math.sqrt(len(table) / (len(table) - 1)) * residuals, strict=True))
 
 
 def decide(lead: tuple[float, float, float]) -> str:
@@ -225,52 +277,63 @@ def decide(lead: tuple[float, float, float]) -> str:
 def describe_lead(lead: tuple[float, float, float] | None) -> str:
     """Return a lead and its interval in points, and what it decides.
 
-    >>> describe_lead((0.02, 0.015, 0.025)), describe_lead(None)
-    ('+2.0 (1.5 to 2.5), ahead', '')
+    >>> describe_lead((0.02, 0.015, 0.025)), describe_lead((0.005, 0.002, 0.008)), describe_lead(None)
+    ('+2.00 (1.50 to 2.50), ahead', '+0.50 (0.20 to 0.80), ahead by less than a point', '')
     """
     if lead is None:
         return ""
-    mean, low, high = (100 * x for x in lead)
-    return f"{mean:+.1f} ({low:.1f} to {high:.1f}), {decide(lead)}"
+    (mean, low, high), word = (100 * x for x in lead), decide(lead)
+    small = word in ("ahead", "behind") and max(-low, high) < 100 * EQUIVALENT
+    return f"{mean:+.2f} ({low:.2f} to {high:.2f}), {word}{' by less than a point' if small else ''}"
 
 
 def markdown(rows: Rows) -> str:
     """Return the tables: what the search found, and the compared runs on each data set."""
     every = read_rows(rows)
-    scores, settings = (
-        searched(every),
-        {(str(r.settings["method"]), int(r.settings["draw"])): r.settings for r in every},
-    )
+    sets = sorted({int(row.settings["images"]) for row in every if "images" in row.settings})
+    return "\n\n".join([search_table(every), *(compared_table(every, images) for images in sets)])
+
+
+def search_table(rows: Sequence[Row]) -> str:
+    """Return the table of the search: the expected best of some of the draws, the best two, and the best draw."""
+    drawn = {(row.settings["method"], row.settings["draw"]): row.settings for row in rows}
     lines = []
-    for name, found in scores.items():
-        best = max(found, key=lambda k, found=found: (found[k], -k))
-        chosen = settings[name, best]
-        numbers = {key: f"{x:.3g}" for key, x in chosen.items() if key not in ("method", "draw", "stage", "images")}
-        budgets = (1, math.ceil(len(found) / 4), len(found))
-        curve = [f"{100 * expected_best(list(found.values()), k):.1f}" for k in budgets]
-        lines.append([LABELS[name], str(len(found)), *curve, ", ".join(f"{key} {x}" for key, x in numbers.items())])
-    header = ["search", "draws", *(f"best of {k}, %" for k in ("1", "a quarter", "all")), "best draw"]
-    tables = [markdown_table(header, lines)]
-    for images in sorted({int(row.settings["images"]) for row in every if "images" in row.settings}):
-        runs = [row for row in every if row.settings.get("images") == images]
-        data = runs[0].data
-        other = next((key for row in runs for key in row.scores if key != data), "")
-        columns: dict[str, Column] = {"early, %": (ENDPOINTS["early"], 100.0), **COLUMNS}
-        if other:
-            columns[f"linear on {other}, %"] = lambda row, other=other: row.score("linear", other), 100.0
-        gaps = {end: leads(runs, images, end) for end in ENDPOINTS}
-        found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
-        lines = [
-            [
-                LABELS[name],
-                *(mean_and_deviation(values.get(name, {}), scale=scale) for values, scale in found.values()),
-                *(describe_lead(gaps[end].get(name)) for end in ENDPOINTS),
-            ]
-            for name in METHODS
-            if any(name in values for values, _ in found.values())
+    for name, found in searched(rows).items():
+        best, *others = sorted(found, key=lambda k, found=found: (-found[k], k))
+        numbers = {key: x for key, x in drawn[name, best].items() if key not in ("method", "draw", "stage", "images")}
+        budgets = (1, math.ceil(len(found) / 4))
+        scores = [*(expected_best(list(found.values()), k) for k in budgets), *(found[k] for k in (best, *others[:1]))]
+        chosen = ", ".join(f"{key} {x:.3g}" for key, x in numbers.items())
+        lines.append([LABELS[name], str(len(found)), *(f"{100 * x:.1f}" for x in scores), f"{best}: {chosen}"])
+    header = ["search", "draws", "best of 1, %", "best of a quarter, %", "best, %", "second, %", "best draw"]
+    return markdown_table(header, lines)
+
+
+def compared_table(rows: Sequence[Row], images: int) -> str:
+    """Return the table of the compared runs on a data set, sorted by the late endpoint."""
+    runs = [row for row in rows if row.settings.get("images") == images]
+    data = runs[0].data
+    others = sorted({key for row in runs for key in row.scores if key != data})
+    columns: dict[str, Column] = {f"{end}, %": (value, 100.0) for end, value in ENDPOINTS.items()}
+    columns |= {**COLUMNS} | {f"linear on {other}, %": (partial(on_other, data=other), 100.0) for other in others}
+    gaps = [leads(runs, images, value) for value in ENDPOINTS.values()]
+    found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
+    last = {name: statistics.fmean(numbers.values()) for name, numbers in found["late, %"][0].items()}
+    lost = Counter(str(row.settings["method"]) for row in runs if row.diverged)
+    lines = [
+        [
+            LABELS[name] + (f" ({lost[name]} diverged)" if name in lost else ""),
+            *(mean_and_deviation(values.get(name, {}), scale=scale) for values, scale in found.values()),
+            *(describe_lead(gap.get(name)) for gap in gaps),
         ]
-        tables.append(markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS)], lines))
-    return "\n\n".join(tables)
+        for name in sorted(last, key=lambda name: -last[name])
+    ]
+    return markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS)], lines)
+
+
+def on_other(row: Row, data: str) -> float | None:
+    """Return the accuracy of the linear probe on another data set."""
+    return row.score("linear", data)
 
 
 def plot(rows: Rows) -> MplFigure:
@@ -294,8 +357,8 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     others = [name for name in METHODS if METHODS[name][0] != CONTROL]  # not FroSSL with the paper's weight
     sets = {int(row.settings["images"]): row.data for row in every if "images" in row.settings}
     for images, data in sorted(sets.items()):
-        for end in ENDPOINTS:
-            said = {name: decide(lead) for name, lead in leads(every, images, end).items() if name in others}
+        for end, value in ENDPOINTS.items():
+            said = {name: decide(lead) for name, lead in leads(every, images, value).items() if name in others}
             counts = [
                 f"{word} {list(said.values()).count(word)}" for word in ("ahead", "equivalent", "undecided", "behind")
             ]
@@ -306,16 +369,26 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     return found
 
 
-# The views of SimCLR in lightly's CIFAR-10 benchmark: not chosen with FroSSL in mind.
-VIEW = replace(
-    SMALL.views[0],
-    crop=replace(SMALL.views[0].crop, scale=(0.08, 1.0)),
-    jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, probability=0.8),
-    grayscale=0.2,
+SMALL = RECIPES["cifar10-small"]
+FAIR = replace(
+    short_run(SMALL, epochs=20, warmup=1.0),
+    name="cifar-benchmark",
+    data=replace(SMALL.data, subset=5000),
+    views=(
+        # of SimCLR in lightly's CIFAR-10 benchmark: not chosen with FroSSL in mind
+        replace(
+            SMALL.views[0],
+            size=16,
+            crop=replace(SMALL.views[0].crop, scale=(0.08, 1.0)),
+            jitter=JitterConfig(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, probability=0.8),
+            grayscale=0.2,
+        ),
+    ),
+    backbone=narrow([16, 32, 64, 128]),
+    projector=ProjectorConfig(widths=(256, 256)),
+    schedule=ScheduleConfig(name="steps", warmup=1.0, milestones=(15.0, 18.0)),
+    machine=FLOAT32,  # the same arithmetic on every machine that takes part
 )
-SCHEDULE = ScheduleConfig(name="steps", warmup=1.0, milestones=(15.0, 18.0))
-FAIR = replace(short_run(SMALL, epochs=20, warmup=1.0), name="cifar-benchmark", views=(VIEW,), schedule=SCHEDULE)
-FAIR = replace(FAIR, machine=FLOAT32)  # the same arithmetic on every machine that takes part
 SIZES = {
     "smoke": Size(
         replace(TINY, name="digits-benchmark"), draws=2, seeds=2, validation=0.2, methods=("frossl", "simclr")

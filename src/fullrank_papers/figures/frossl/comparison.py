@@ -1,6 +1,6 @@
 """The runs that Tables 2 and 3 and Fig. 4 share.
 
-Each method has its published recipe. At size smoke, all methods have one recipe.
+Each method has its published recipe; a recipe that is not one of the library's stays the same but for the objective.
 
 The runs of the tables and figures of one size have the same names, so a run is trained once.
 """
@@ -14,25 +14,17 @@ from typing import Any
 import numpy as np
 
 from fullrank.config import from_json
-from fullrank.errors import pick
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import Recipe
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row, mean_sd
 from fullrank_papers.figures.figure import Rows
-from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, own_recipe
 from fullrank_papers.figures.numerics import holds_for_all
 
 EARLY = 30.0  # the paper's "first 30 epochs"
 NO_PAIR = "no two runs of equal length and seed"
 # The probes that tables compare, the paper's protocol first; a table shows the first that was measured.
 PROBES = ("linear-sgd", "linear-imagenet", "linear")
-# Heading → value of a run that is done, its scale and digits.
-COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
-    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
-    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
-    "seconds": (lambda row: row.seconds or None, 1.0, 0),
-    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
-}
 
 
 @dataclass(frozen=True)
@@ -40,18 +32,15 @@ class Size:
     """What is trained and how it is evaluated.
 
     Attributes:
-        recipe: FroSSL's recipe, of which the other methods' are made, or which names the data set whose published
-            recipes are taken.
+        recipe: FroSSL's recipe. The others are the published ones on its data set (`own_recipe`).
         marks: Epochs at which the online classifier is scored.
         epochs: Method → number of epochs, if it is not that of `recipe`.
-        same_recipe: All methods have `recipe` but for what belongs to the method. Else each has its published recipe.
     """
 
     recipe: Recipe
     seeds: int
     marks: tuple[float, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)
-    same_recipe: bool = False
     methods: tuple[str, ...] = tuple(CONTENDERS)
     probes: tuple[str, ...] = ("linear", "knn")
 
@@ -65,16 +54,12 @@ def plan(
     transfer: Sequence[str] = (),
 ) -> Plan:
     """Return the plan of the runs; the arguments are the fields of `CampaignRuns`."""
-    methods = [pick(name, dict.fromkeys(CONTENDERS, name), "method") for name in only] or size.methods
     evaluate = EvaluationPlan(probes=size.probes, transfer=tuple(transfer))
-
-    def cells(_: Sequence[Row]) -> list[Cell]:
-        recipes = (
-            (name, make_recipe(size, name, seed, data)) for name in methods for seed in range(seeds or size.seeds)
-        )
-        return [Cell(cell_name(size, name, recipe), recipe, {"method": name}, evaluate) for name, recipe in recipes]
-
-    return cells
+    recipes = [
+        (x, make_recipe(size, x, seed, data)) for x in only or size.methods for seed in range(seeds or size.seeds)
+    ]
+    cells = [Cell(cell_name(size, name, recipe), recipe, {"method": name}, evaluate) for name, recipe in recipes]
+    return lambda rows: cells
 
 
 def cell_name(size: Size, name: str, recipe: Recipe) -> str:
@@ -85,10 +70,7 @@ def cell_name(size: Size, name: str, recipe: Recipe) -> str:
 def make_recipe(size: Size, name: str, seed: int, data: str | None) -> Recipe:
     """Return the recipe of one run."""
     epochs = size.epochs.get(name, size.recipe.epochs)
-    if size.same_recipe:
-        recipe = common_recipe(replace(size.recipe, epochs=epochs), name)
-    else:
-        recipe = own_recipe(size.recipe, name, epochs)
+    recipe = own_recipe(size.recipe, name, epochs)
     return replace(
         recipe,
         data=replace(recipe.data, source=data or recipe.data.source),
@@ -174,19 +156,18 @@ def early_end(runs: Runs) -> float:
     return max((mark for mark in marks_of(runs) if mark <= limit + 1e-6), default=limit)
 
 
-def early_area(row: Row, end: float) -> float | None:
-    """Return the area under the accuracy-epoch curve of the online classifier up to the epoch `end`, divided by the
-    length of the span.
+def early_area(row: Row, end: float, start: float = 0.0) -> float | None:
+    """Return the area under the accuracy-epoch curve of the online classifier between the epochs `start` and `end`,
+    divided by the length of the span.
 
-    The trapezoid rule over the marks up to `end`, from the first mark: a mean accuracy, 1 at best. None with fewer than
-    two marks.
+    The trapezoid rule over the marks there: a mean accuracy, 1 at best. None with fewer than two marks.
 
     >>> from fullrank.sweep import OnlineScore
     >>> online = (OnlineScore(1.0, 0.2), OnlineScore(3.0, 0.4), OnlineScore(9.0, 0.9))
     >>> round(early_area(Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", online=online), 5.0), 3)
     0.3
     """
-    points = [(score.epoch, score.accuracy) for score in row.online if score.epoch <= end + 1e-6]
+    points = [(score.epoch, score.accuracy) for score in row.online if start - 1e-6 <= score.epoch <= end + 1e-6]
     if len(points) < 2:
         return None
     areas = [(right - left) * (a + b) / 2 for (left, a), (right, b) in pairwise(points)]

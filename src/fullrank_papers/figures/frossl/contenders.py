@@ -1,14 +1,10 @@
-"""The methods that the FroSSL paper's tables compare, and those that it does not name.
-
-Under their published recipes each method has its own optimizer, views and heads (`resolve`). In a common recipe all
-have the same views, backbone, projector, optimizer and number of epochs, and the library's defaults of the objective,
-which are published values.
-"""
+"""The methods that the FroSSL paper's tables compare, and those that it does not name."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fullrank.recipes import RECIPES, Recipe, resolve, with_objective
+from fullrank.errors import pick
+from fullrank.recipes import RECIPES, Recipe, resolve
 from fullrank.recipes.cifar import without_logarithms
 
 # The first three are the groups of the paper's Tables 2 and 3.
@@ -52,16 +48,6 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-def common_recipe(recipe: Recipe, name: str) -> Recipe:
-    """Return a recipe of FroSSL for another method, with everything else that can be equal left equal.
-
-    >>> from fullrank.recipes import RECIPES
-    >>> [common_recipe(RECIPES["cifar10-small"], name).projector.widths for name in ("vicreg", "wmse", "directclr")]
-    [(512, 256), (512, 64), ()]
-    """
-    return without_logarithms(recipe) if name == "nologs" else with_objective(recipe, CONTENDERS[name].objective)
-
-
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.
 
@@ -69,7 +55,7 @@ def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     method's objective (`resolve`), and has the name of FroSSL's.
     """
     if recipe.name.endswith("-lightly"):
-        return RECIPES[recipe.name.replace("frossl", name)]
+        return pick(recipe.name.replace("frossl", name), RECIPES, "recipe")
     found = resolve(recipe, {"objective": CONTENDERS[name].objective})
     if name == "nologs":
         found = replace(without_logarithms(found), name=f"{found.name}-nologs")

@@ -74,7 +74,7 @@ class Size:
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    training = Training(score_corrupted, lambda found: found["clean"], "corruptions", size.seeds, size.rates, size.runs)
+    training = Training(score_corrupted, "corruptions", lambda found: found["clean"], size.seeds, size.rates, size.runs)
     return train({name: recipe_of(size, name) for name in size.objectives}, training, data=data, seed=seed)
 
 
@@ -86,7 +86,7 @@ def recipe_of(size: Size, objective: str) -> Recipe:
 
 def score_corrupted(run: Run) -> Rows:
     """Return the mean accuracy of linear probe and kNN on the test images, clean and with each corruption."""
-    model, splits, found = load_run(run.path), split(run.recipe.data), {}
+    model, splits, found = load_run(run.path), split(run.recipe.data, run.recipe.split_seed), {}
     test = load_images(as_images(splits.test), channels=run.recipe.data.channels)
     network = Network(run.path.name, model.backbone, model.preprocess)
     for name, corrupt in {"clean": lambda pixels: pixels, **CORRUPTIONS}.items():

@@ -4,9 +4,11 @@ Each method is compared with FroSSL by the paired difference of their accuracies
 of the methods are judged only at its size; at other sizes they are inconclusive.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from fullrank.evaluation.paired import PairedDifference
+from fullrank.sweep import Row
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import Runs, Values, compare, format_gap, values_of
@@ -33,7 +35,14 @@ PAPER = {
 # Competitive: at most two points below, a margin of ours. In the paper's Table 2 FroSSL is at most 1.4 points below the
 # best method.
 COMPETITIVE = 0.02
-COLUMNS = {"kNN, %": (lambda row: row.score("knn"), 100.0, 1)} | c.COLUMNS
+# Heading → value of a run that is done, its scale and digits.
+COLUMNS: dict[str, tuple[Callable[[Row], float | None], float, int]] = {
+    "kNN, %": (lambda row: row.score("knn"), 100.0, 1),
+    "effective rank, backbone": (lambda row: row.effective_rank.get("backbone"), 1.0, 1),
+    "effective rank, projector": (lambda row: row.effective_rank.get("projector"), 1.0, 1),
+    "seconds": (lambda row: row.seconds or None, 1.0, 0),
+    "CPU seconds": (lambda row: row.cpu_seconds or None, 1.0, 0),
+}
 
 
 def paper_column(runs: Runs) -> str | None:

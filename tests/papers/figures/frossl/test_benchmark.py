@@ -92,7 +92,7 @@ def test_leads_are_dunnetts_intervals_and_decide_the_claims():
 
     rows = runs(0.0)
     values = b.samples(rows, 0, b.late)
-    found = b.leads(rows, 0, "late")
+    found = b.leads(rows, 0, b.late)
     groups = {name: list(numbers.values()) for name, numbers in values.items()}
     control = groups.pop("frossl")
     interval = dunnett(*groups.values(), control=control, rng=0).confidence_interval()
@@ -113,6 +113,39 @@ def test_leads_are_dunnetts_intervals_and_decide_the_claims():
     assert holds(runs(-0.1), len(rows)) is False
 
 
+def test_pairing_takes_the_effect_of_the_seeds_out_and_keeps_the_leads():
+    g = np.random.default_rng(0)
+    seeds, noise = g.normal(0, 0.05, 12), g.normal(0, 0.004, (len(b.METHODS), 12))
+    rows = [
+        row(name, seed, 0.3, 0.5 + 0.01 * i + seeds[seed] + noise[i, seed])
+        for i, name in enumerate(b.METHODS)
+        for seed in range(12)
+    ]
+    pooled, paired, welch = (b.leads(rows, 0, b.late, method=how) for how in ("pooled", "paired", "welch"))
+    alone = [
+        replace(each, scores=row("", 0, 0.3, 0.5 + 0.01 * i + noise[i, each.seed]).scores)
+        for i in range(len(b.METHODS))
+        for each in rows[12 * i : 12 * i + 12]
+    ]
+    exact = b.leads(alone, 0, b.late)
+    for name, (mean, low, high) in paired.items():
+        assert mean == pytest.approx(pooled[name][0])
+        assert mean == pytest.approx(welch[name][0])
+        assert high - low == pytest.approx(exact[name][2] - exact[name][1], rel=0.1)
+        assert high - low < 0.2 * (pooled[name][2] - pooled[name][1])
+    reverse = b.leads(rows, 0, b.late, control="simclr")
+    assert reverse["frossl"] == pytest.approx(
+        (-pooled["simclr"][0], -pooled["simclr"][2], -pooled["simclr"][1]), abs=1e-3
+    )
+
+
+def test_the_early_endpoint_at_equal_steps_has_the_epochs_of_the_batch_size():
+    rising = replace(row("frossl", 0, 0.0, 0.5), online=tuple(OnlineScore(epoch, epoch / 100) for epoch in b.MARKS))
+    assert b.early_steps(rising) == pytest.approx(0.03)  # epochs 1 to 5
+    assert b.early_steps(replace(rising, settings={"batch": 128})) == pytest.approx(0.06)  # epochs 2 to 10
+    assert b.early_steps(replace(rising, settings={"batch": 256})) is None
+
+
 def test_a_method_that_diverged_has_no_interval_and_leaves_the_others_theirs():
     g = np.random.default_rng(0)
     noise = g.normal(0, 0.004, (len(b.METHODS), 12))
@@ -121,8 +154,8 @@ def test_a_method_that_diverged_has_no_interval_and_leaves_the_others_theirs():
         for i, name in enumerate(b.METHODS)
         for seed in range(12)
     ]
-    assert "wmse" not in b.leads(rows, 0, "late")
-    _, low, high = b.leads(rows, 0, "late")["simclr"]
+    assert "wmse" not in b.leads(rows, 0, b.late)
+    _, low, high = b.leads(rows, 0, b.late)["simclr"]
     assert high - low < 0.02
 
 

@@ -1,13 +1,11 @@
-"""The recipes of the compared methods: equal in everything but what a method brings."""
+"""The recipes of the methods of the tables."""
 
 import pytest
 
+from fullrank.errors import UserError
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, build_method, check, differences, dry_run
-from fullrank_papers.figures.frossl.contenders import CONTENDERS, common_recipe, own_recipe
-from fullrank_papers.figures.frossl.sizes import SMALL, TINY
-
-OWN = ("objective", "hyper", "method")
+from fullrank.recipes import RECIPES
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, own_recipe
 
 
 def test_all_objectives_are_compared_but_those_that_came_after_the_table():
@@ -15,27 +13,6 @@ def test_all_objectives_are_compared_but_those_that_came_after_the_table():
     compared = {*OBJECTIVES} - later
     assert {contender.objective for contender in CONTENDERS.values()} == compared
     assert len(CONTENDERS) == len(compared) + 1  # and FroSSL without logarithms
-
-
-@pytest.mark.parametrize("name", CONTENDERS)
-def test_common_recipes_differ_only_in_what_the_method_brings(name):
-    recipe = common_recipe(SMALL, name)
-    changed = {line.split(" ")[0] for line in differences(SMALL, recipe)}
-    allowed = {f for f in changed if f.split(".")[0] in OWN}
-    if name in ("wmse", "corinfomax"):
-        allowed.add("projector.widths")
-        assert recipe.projector.widths == (256, 64)
-    if name.startswith("directclr"):
-        allowed.add("projector.widths")
-        assert recipe.projector.widths == ()
-    assert changed <= allowed
-
-
-@pytest.mark.parametrize("base", [SMALL, TINY], ids=lambda recipe: recipe.name)
-def test_frossl_keeps_the_balance_of_the_paper(base):
-    # invariance · D/2N = 2 at N = 256, D = 1024 with weight 1
-    N, D = base.batch_size, base.projector.dimensions(0)
-    assert base.hyper["invariance"] * D / (2 * N) == 2
 
 
 def test_published_recipes_are_taken_as_they_are():
@@ -55,8 +32,8 @@ def test_directclr_keeps_its_share_of_the_dimensions():
     assert (published.name, published.hyper["d0"]) == ("imagenet-directclr", 360)  # of 2048
 
 
-@pytest.mark.parametrize("name", ["swav", "wmse", "dino", "directclr", "corinfomax"])
-def test_small_recipes_have_a_loss(name):
-    recipe = common_recipe(SMALL, name)
-    check(recipe)
-    assert dry_run(build_method(recipe), recipe) == ""
+def test_of_lightlys_benchmark_a_method_has_its_recipe_there_or_an_error():
+    base = RECIPES["cifar10-frossl-lightly"]
+    assert own_recipe(base, "moco", 200) == RECIPES["cifar10-moco-lightly"]
+    with pytest.raises(UserError, match="cifar10-vicreg-lightly"):
+        own_recipe(base, "vicreg", 200)
