@@ -1,7 +1,9 @@
-"""Runs that a figure trains itself: each recipe at its best learning rate, several seeds, one evaluation for all."""
+"""Runs that a figure trains itself: of each entry the best recipe, several seeds, one evaluation for all.
+
+A sweep (`fullrank.sweep`) scores probes; here a run is evaluated by a function of the figure.
+"""
 
 import math
-import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,36 +19,37 @@ from fullrank.run.pretrain import pretrain
 from fullrank.sweep.cell import has_diverged
 from fullrank_papers.figures.figure import Rows
 
-CHOICE_SEED = 1000  # of the runs that choose a learning rate
+CHOICE_SEED = 1000  # of the runs that choose a recipe; no compared run has it
 VALIDATION = 0.1  # share of the training images that they are scored on
 
 
 @dataclass(frozen=True)
 class Training:
-    """How the recipes of a figure are trained and evaluated.
+    """How runs are evaluated and stored.
 
     Attributes:
         evaluate: Function of a run to its evaluation.
         name: Name of this evaluation in the folder of a run.
-        score: Function of an evaluation to the number by which a learning rate is chosen.
+        score: Function of a run to the number by which a recipe is chosen.
         seeds: Number of seeds.
-        rates: Learning rates of which each recipe gets its best; none: each keeps its own.
         folder: Where runs are stored and shared between figures; empty: runs are not stored.
     """
 
     evaluate: Callable[[Run], Rows]
     name: str
-    score: Callable[[Rows], float]
+    score: Callable[[Run], float]
     seeds: int
-    rates: Sequence[float] = ()
     folder: str = ""
 
 
-def train(recipes: Mapping[str, Recipe], training: Training, *, data: str | None, seed: int) -> dict[str, list[Rows]]:
-    """Train and evaluate each recipe with several seeds from `seed` on; return name → one evaluation per seed.
+def train(
+    candidates: Mapping[str, Sequence[Recipe]], training: Training, *, data: str | None, seed: int
+) -> dict[str, list[Rows]]:
+    """Train and evaluate one recipe of each entry with several seeds from `seed` on; return name → one evaluation per
+    seed.
 
-    Each recipe has the learning rate with the highest score on validation images, with a seed that no other run has. A
-    recipe with the learning rate 0 keeps it.
+    Of several recipes it is the one with the highest score on validation images, with a seed that no other run has. A
+    recipe with a subset of the images has another one for each seed.
 
     Raises:
         UserError: the images cannot be read, or a run that is not one of the choice diverged.
@@ -56,27 +59,25 @@ def train(recipes: Mapping[str, Recipe], training: Training, *, data: str | None
 
         def on(recipe: Recipe, seed: int, validation: float = 0.0) -> Recipe:
             images = replace(recipe.data, source=data or recipe.data.source, validation=validation)
+            images = replace(images, subset_seed=seed if images.subset else 0)
             return replace(recipe, data=images, seed=seed)
 
         def score(recipe: Recipe) -> float:
             recipe = on(recipe, CHOICE_SEED, VALIDATION)
+            scored = replace(training, evaluate=lambda run: {"score": training.score(run)}, name="score")
             try:
-                return training.score(train_and_evaluate(recipe, training, folder))
+                return train_and_evaluate(recipe, scored, folder)["score"]
             except UserError:
                 if not has_diverged(run_path(recipe, folder)):
                     raise
                 return -math.inf
 
-        def at_best_rate(recipe: Recipe) -> Recipe:
-            rates = training.rates if recipe.optimizer.lr else ()
-            tried = [replace(recipe, optimizer=replace(recipe.optimizer, lr=rate)) for rate in rates]
-            return max(tried, key=score, default=recipe)
-
-        best = {name: at_best_rate(recipe) for name, recipe in recipes.items()}
-        return {
-            name: [train_and_evaluate(on(recipe, seed + k), training, folder) for k in range(training.seeds)]
-            for name, recipe in best.items()
-        }
+        found = {}
+        for name, recipes in candidates.items():
+            best = max(recipes, key=score) if len(recipes) > 1 else recipes[0]
+            runs = [on(best, seed + k) for k in range(training.seeds)]
+            found[name] = [train_and_evaluate(recipe, training, folder) for recipe in runs]
+        return found
 
 
 def run_path(recipe: Recipe, folder: Path) -> Path:
@@ -89,8 +90,5 @@ def train_and_evaluate(recipe: Recipe, training: Training, folder: Path) -> Rows
     path = run_path(recipe, folder)
     evaluation = path / f"evaluation-{training.name}.json"
     if not evaluation.exists():
-        start, console = time.process_time(), Console(quiet=True)
-        exists = (path / "recipe.json").exists()
-        run = pretrain(resume=path, console=console) if exists else pretrain(recipe, out=path, console=console)
-        write_json(evaluation, training.evaluate(run) | {"seconds": time.process_time() - start})
+        write_json(evaluation, training.evaluate(pretrain(recipe, out=path, resume=True, console=Console(quiet=True))))
     return read_json(evaluation)

@@ -186,40 +186,41 @@ def test_noise_and_random_negatives_give_minus_the_covariance():
     torch.testing.assert_close(C, -torch.cov(X.mT, correction=0), rtol=0.05, atol=0.05)
 
 
-def test_a_recipe_gets_its_best_rate_on_validation_images_and_rate_zero_stays(monkeypatch):
+def test_an_entry_gets_its_best_recipe_on_validation_images_and_seeds_their_own_images(monkeypatch):
     runs = []
 
     def run(recipe, *_):
-        runs.append((recipe.seed, recipe.data.validation, recipe.optimizer.lr))
+        runs.append((recipe.seed, recipe.data.validation, recipe.data.subset_seed, recipe.optimizer.lr))
         if recipe.optimizer.lr == 0.1:
             raise UserError("the loss is not finite")
-        return {"rate": recipe.optimizer.lr}
+        return {"score": recipe.optimizer.lr}
 
     monkeypatch.setattr(trained, "train_and_evaluate", run)
     recipe, rates = study.SIZES["small"].recipe, (0.01, 0.03, 0.1)
-    training = trained.Training(dict, "x", lambda found: found["rate"], seeds=2, rates=rates)
+    recipe = replace(recipe, data=replace(recipe.data, subset=100))
+    entries = {"a": [replace(recipe, optimizer=replace(recipe.optimizer, lr=rate)) for rate in rates]}
+    training = trained.Training(dict, "x", lambda run: 0.0, seeds=2)
     with pytest.raises(UserError):  # not an alarm of the run
-        trained.train({"a": recipe}, training, data=None, seed=5)
+        trained.train(entries, training, data=None, seed=5)
     monkeypatch.setattr(trained, "has_diverged", lambda path: True)
     runs.clear()
-    found = trained.train({"a": recipe}, training, data=None, seed=5)
-    assert found == {"a": [{"rate": 0.03}] * 2}
-    assert runs == [*((trained.CHOICE_SEED, 0.1, rate) for rate in rates), (5, 0.0, 0.03), (6, 0.0, 0.03)]
-    untrained = replace(recipe, optimizer=replace(recipe.optimizer, lr=0.0))
-    assert trained.train({"a": untrained}, training, data=None, seed=0) == {"a": [{"rate": 0.0}] * 2}
+    found = trained.train(entries, training, data=None, seed=5)
+    assert found == {"a": [{"score": 0.03}] * 2}
+    choice = [(trained.CHOICE_SEED, 0.1, trained.CHOICE_SEED, rate) for rate in rates]
+    assert runs == [*choice, (5, 0.0, 5, 0.03), (6, 0.0, 6, 0.03)]
 
 
-def test_the_rank_that_falls_after_a_quarter_of_the_run_decides():
+def test_the_rank_that_falls_by_a_tenth_after_a_quarter_of_the_run_decides():
     def runs(*ranks):
         return [
             {"epochs": [0, 5, 10, 20], "r": [1.0, x, 0.0, y], "z": [1.0, y, 0.0, x]}
             for x, y in (ranks, [1.01 * x for x in ranks])
         ]
 
-    rows = {"two layers": runs(9.0, 3.0), "none": runs(9.0, 3.0)}
+    rows = {"two layers": {"0.1": runs(9.0, 8.0)}, "none": {"0.1": runs(9.0, 8.2)}}
     found = load_figure("directclr/length").evaluate_claims(rows)
     assert {name: verdict.holds for name, verdict in found.items()} == {
-        "falls: r, two layers": True,
-        "falls: z, two layers": False,
-        "falls: r, none": True,
+        "falls: r, two layers, 0.1": True,
+        "falls: z, two layers, 0.1": False,
+        "falls: r, none, 0.1": False,
     }

@@ -135,14 +135,11 @@ def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, se
     """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run`
     per seed.
     """
+    evaluate = partial(evaluate_run, probe_images=size.probe_images)
     training = Training(
-        evaluate=partial(evaluate_run, probe_images=size.probe_images),
-        name=str(size.probe_images),
-        score=lambda found: found["accuracy"]["whole"],
-        seeds=size.seeds,
-        folder=size.runs,
+        evaluate, str(size.probe_images), lambda run: evaluate(run)["accuracy"]["whole"], size.seeds, size.runs
     )
-    return train(recipes, training, data=data, seed=seed)
+    return train({name: [recipe] for name, recipe in recipes.items()}, training, data=data, seed=seed)
 
 
 def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
@@ -156,8 +153,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     Returns:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
         ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
-        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
-        "seconds": processor time of training and evaluation.
+        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses.
     """
     model, recipe = load_run(run.path), run.recipe
     splits = split(recipe.data, recipe.split_seed)

@@ -1,137 +1,127 @@
 """Robustness: the accuracy on corrupted test images, of probes that are trained on the features of clean images.
 
 The FroSSL paper expects that its entropy gives more robust representations than the nearest-neighbour entropy of
-SimMER (Section 4.3), and does not measure it. Each objective is trained in the base recipe of `benchmark`, with the
-library's weights or the balanced ones, at its best learning rate. An accuracy is the mean of linear probe and kNN.
-The corruptions are like those of CIFAR-10-C (Hendrycks and Dietterich 2019), with one strength each, of ours.
+SimMER, and does not measure it. The objectives have the best draws of `benchmark`, and SimMER, which is not in it, the
+best of as many draws. An accuracy is the mean of linear probe and kNN. What a corruption leaves of it is measured from
+chance, so that a weak network has no advantage. Images are corrupted at the size that the network sees.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from fullrank.evaluation.evaluate import score_networks
-from fullrank.evaluation.features import Network
-from fullrank.evaluation.protocol import Scoring
-from fullrank.evaluation.task import Task
-from fullrank.images import as_images, load_images
+from fullrank.evaluation import accuracy, extract_features, knn, linear_probe, standardize
+from fullrank.images import MemoryImages, as_images, load_images
 from fullrank.models import load_run
-from fullrank.models.model_images import LabelledSplits
-from fullrank.recipes import Recipe, balanced_weights, with_objective
 from fullrank.run import Run
 from fullrank.sweep.cell import split
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts
-from fullrank_papers.figures.frossl.benchmark import SIZES as BENCHMARKS
+from fullrank_papers.figures.frossl import benchmark
+from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.numerics import check_higher
 from fullrank_papers.figures.trained import Training, train
 from fullrank_papers.plot_style import plot_dots, subplots
 
-LABELS = {
-    "frossl": "FroSSL",
-    "simmer": "SimMER",
-    "ivne": "I-VNE+",
-    "corinfomax": "CorInfoMax",
-    "vicreg": "VICReg",
-    "barlow_twins": "Barlow Twins",
-    "simclr": "SimCLR",
-    "byol": "BYOL",
-}
+METHODS = ("frossl", "simmer", "ivne", "corinfomax", "vicreg", "barlow_twins", "simclr", "byol")
 
 
 def add_noise(pixels: Tensor) -> Tensor:
     noise = torch.randn(pixels.shape, generator=torch.Generator().manual_seed(0))
-    return (pixels + 25 * noise).round().clamp(0, 255).byte()
+    return (pixels + 20 * noise).round().clamp(0, 255).byte()
 
 
 def pixelate(pixels: Tensor) -> Tensor:
     height, width = pixels.shape[2:]
-    return F.resize(F.resize(pixels, [height // 3, width // 3]), [height, width], F.InterpolationMode.NEAREST)
+    return F.resize(F.resize(pixels, [height // 2, width // 2]), [height, width], F.InterpolationMode.NEAREST)
 
 
-# Name → function of uint8 pixels (n, C, H, W).
+# Name → function of uint8 pixels (n, C, H, W). Each has one strength, a choice of ours.
 CORRUPTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "noise": add_noise,
-    "blur": lambda pixels: F.gaussian_blur(pixels, [5, 5], [1.5, 1.5]),
-    "contrast": lambda pixels: F.adjust_contrast(pixels, 0.3),
-    "brightness": lambda pixels: F.adjust_brightness(pixels, 0.4),
+    "blur": lambda pixels: F.gaussian_blur(pixels, [5, 5], [1.0, 1.0]),
+    "contrast": lambda pixels: F.adjust_contrast(pixels, 0.4),
+    "brightness": lambda pixels: F.adjust_brightness(pixels, 0.5),
     "pixelation": pixelate,
 }
 
 
 @dataclass(frozen=True)
 class Size:
-    """The base recipe, the number of seeds, the learning rates, the objectives, and the folder of the runs."""
+    """The size of the comparison, the methods, the number of seeds, and the folder of the runs."""
 
-    recipe: Recipe
+    comparison: benchmark.Size
+    methods: tuple[str, ...]
     seeds: int
-    rates: tuple[float, ...] = ()
-    objectives: tuple[str, ...] = tuple(LABELS)
     runs: str = ""
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
-    training = Training(score_corrupted, "corruptions", lambda found: found["clean"], size.seeds, size.rates, size.runs)
-    return train({name: recipe_of(size, name) for name in size.objectives}, training, data=data, seed=seed)
-
-
-def recipe_of(size: Size, objective: str) -> Recipe:
-    """Return the base recipe with an objective, and its balanced weights if it has any."""
-    recipe = with_objective(replace(size.recipe, hyper={}), objective)
-    return replace(recipe, hyper=recipe.hyper | balanced_weights(recipe))
+    known, draws = benchmark.DRAWS, range(size.comparison.draws)
+    candidates = {
+        name: [benchmark.draw(size.comparison, name, k)[0] for k in ([known[name]] if name in known else draws)]
+        for name in size.methods
+    }
+    training = Training(score_corrupted, "corruptions", lambda run: accuracies(run, {})["clean"], size.seeds, size.runs)
+    return train(candidates, training, data=data, seed=seed)
 
 
 def score_corrupted(run: Run) -> Rows:
-    """Return the mean accuracy of linear probe and kNN on the test images, clean and with each corruption."""
-    model, splits, found = load_run(run.path), split(run.recipe.data, run.recipe.split_seed), {}
-    test = load_images(as_images(splits.test), channels=run.recipe.data.channels)
-    network = Network(run.path.name, model.backbone, model.preprocess)
-    for name, corrupt in {"clean": lambda pixels: pixels, **CORRUPTIONS}.items():
-        task = Task(LabelledSplits(splits.train, replace(test, pixels=corrupt(test.pixels)), name, ""))
-        _, outcomes = score_networks([network], task, Scoring(probes=("linear", "knn")))
-        found[name] = fmean(each.score.value for each in outcomes if each.score.metric == "accuracy")
+    """Return the accuracies of a run, what the corruptions leave of them, and the learning rate."""
+    found = accuracies(run, CORRUPTIONS)
+    return {"accuracy": found, "left": share_left(found), "rate": run.recipe.optimizer.lr}
+
+
+def share_left(accuracy: Mapping[str, float]) -> float:
+    """Return the share of the accuracy above chance that the corruptions leave in the mean.
+
+    >>> share_left({"chance": 0.1, "clean": 0.5} | dict.fromkeys(CORRUPTIONS, 0.4))
+    0.75
+    """
+    return fmean(
+        (accuracy[name] - accuracy["chance"]) / (accuracy["clean"] - accuracy["chance"]) for name in CORRUPTIONS
+    )
+
+
+def accuracies(run: Run, corruptions: Mapping[str, Callable[[Tensor], Tensor]]) -> dict[str, float]:
+    """Return the accuracy of chance, and of the mean of linear probe and kNN on clean and corrupted test images."""
+    model, splits = load_run(run.path), split(run.recipe.data, run.recipe.split_seed)
+    clean = load_images(as_images(splits.test), channels=run.recipe.data.channels, size=model.preprocess.size)
+    variants = [clean.pixels, *(corrupt(clean.pixels) for corrupt in corruptions.values())]
+    tests = [MemoryImages(pixels, clean.labels, clean.names) for pixels in variants]
+    X, *others = (extract_features(model.backbone, each, model.preprocess) for each in (splits.train, *tests))
+    X_test = torch.cat([each.X for each in others])
+    scaled, scaled_test = standardize(X.X, X_test)
+    probes = linear_probe(scaled, X.labels, scaled_test).logits, knn(X.X, X.labels, X_test).logits
+    found = {"chance": 1 / probes[0].shape[1]}
+    for name, *logits in zip(("clean", *corruptions), *(each.chunk(len(tests)) for each in probes), strict=True):
+        found[name] = fmean(accuracy(each, clean.labels) for each in logits)
     return found
-
-
-def kept(run: Rows) -> float:
-    """Return the mean accuracy over the corruptions, as a share of that on clean images."""
-    return fmean(run[name] for name in CORRUPTIONS) / run["clean"]
 
 
 def plot(rows: Rows) -> MplFigure:
     figure, (axes,) = subplots(1, 2, width=11.0, height=3.2)
-    plot_dots(axes[0], [(LABELS[name], [100 * kept(run) for run in runs]) for name, runs in rows.items()])
-    axes[0].set_xlabel("accuracy kept under corruption, % (dots: seeds, bars: means)")
+    labels = {name: CONTENDERS[name].label for name in rows}
+    plot_dots(axes[0], [(labels[name], [100 * run["left"] for run in runs]) for name, runs in rows.items()])
+    axes[0].set_xlabel("accuracy above chance that corruptions leave, % (dots: seeds, bars: means)")
     for k, (name, runs) in enumerate(rows.items()):
-        means = [100 * fmean(run[each] / run["clean"] for run in runs) for each in CORRUPTIONS]
-        axes[1].plot(means, list(CORRUPTIONS), "os^D<>vp"[k], color=f"C{k}", label=LABELS[name])
-    axes[1].set(xlabel="accuracy / accuracy on clean images, %")
+        means = {each: 100 * fmean(run["accuracy"][each] for run in runs) for each in runs[0]["accuracy"]}
+        axes[1].plot(list(means.values()), list(means), "os^D<>vp"[k], color=f"C{k}", label=labels[name])
+    axes[1].set(xlabel="accuracy, %")
     axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
-    shares = {name: [kept(run) for run in runs] for name, runs in rows.items()}
-    return {
-        "nearest" if name == "simmer" else f"others: {name}": check_higher(shares["frossl"], values, label=LABELS[name])
-        for name, values in shares.items()
-        if name != "frossl"
-    }
+    left = {name: [run["left"] for run in runs] for name, runs in rows.items()}
+    keys = {name: "nearest" if name == "simmer" else f"others: {name}" for name in left if name != "frossl"}
+    return {key: check_higher(left["frossl"], left[name], label=CONTENDERS[name].label) for name, key in keys.items()}
 
 
 SIZES = {
-    "smoke": Size(
-        replace(BENCHMARKS["smoke"].recipe, name="digits-corruptions", epochs=1),
-        seeds=1,
-        objectives=("frossl", "simmer", "ivne"),
-    ),
-    "small": Size(
-        replace(BENCHMARKS["small"].recipe, name="cifar10-corruptions"),
-        seeds=3,
-        rates=(3e-3, 1e-2, 3e-2, 1e-1),
-        runs="runs/frossl/corruptions",
-    ),
+    "smoke": Size(benchmark.SIZES["smoke"], ("frossl", "simmer", "ivne"), seeds=1),
+    "small": Size(benchmark.SIZES["small"], METHODS, seeds=3, runs="runs/frossl/corruptions"),
 }

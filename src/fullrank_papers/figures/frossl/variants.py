@@ -24,12 +24,11 @@ from fullrank.recipes.cifar import without_logarithms
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import benchmark
-from fullrank_papers.figures.frossl.benchmark import COLUMNS, LABELS, late
+from fullrank_papers.figures.frossl.benchmark import COLUMNS, DRAWS, LABELS, late
 from fullrank_papers.figures.frossl.comparison import format_gap, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import plot_dots, subplots
 
-DRAWS = {"frossl": 12, "frossl-paper": 12, "simclr": 13, "corinfomax": 12}  # the best of frossl/benchmark
 N, D = 256, 1024  # of the paper
 TEMPERATURE = 0.095  # of SimCLR in this draw
 MARGIN = 0.02  # a loss of at most two points counts as small

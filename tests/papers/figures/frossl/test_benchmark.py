@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import dunnett
+from scipy.stats import dunnett, ttest_ind
 
 from fullrank.images import train_test
 from fullrank.recipes import balanced_weights
@@ -113,30 +113,32 @@ def test_leads_are_dunnetts_intervals_and_decide_the_claims():
     assert holds(runs(-0.1), len(rows)) is False
 
 
-def test_pairing_takes_the_effect_of_the_seeds_out_and_keeps_the_leads():
+def test_pairing_takes_the_effect_of_the_seeds_out_and_welch_has_the_variances_of_a_pair():
     g = np.random.default_rng(0)
-    seeds, noise = g.normal(0, 0.05, 12), g.normal(0, 0.004, (len(b.METHODS), 12))
-    rows = [
-        row(name, seed, 0.3, 0.5 + 0.01 * i + seeds[seed] + noise[i, seed])
-        for i, name in enumerate(b.METHODS)
-        for seed in range(12)
-    ]
+    M, S = len(b.METHODS), 12
+    table = 0.5 + g.normal(0, 0.05, S) + 0.01 * np.arange(M)[:, None] + g.normal(0, 0.004, (M, S))
+    rows = [row(name, seed, 0.3, table[i, seed]) for i, name in enumerate(b.METHODS) for seed in range(S)]
     pooled, paired, welch = (b.leads(rows, 0, b.late, method=how) for how in ("pooled", "paired", "welch"))
-    alone = [
-        replace(each, scores=row("", 0, 0.3, 0.5 + 0.01 * i + noise[i, each.seed]).scores)
-        for i in range(len(b.METHODS))
-        for each in rows[12 * i : 12 * i + 12]
-    ]
-    exact = b.leads(alone, 0, b.late)
-    for name, (mean, low, high) in paired.items():
-        assert mean == pytest.approx(pooled[name][0])
-        assert mean == pytest.approx(welch[name][0])
-        assert high - low == pytest.approx(exact[name][2] - exact[name][1], rel=0.1)
-        assert high - low < 0.2 * (pooled[name][2] - pooled[name][1])
+    residuals = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    variances = {"pooled": table.var(1, ddof=1).mean(), "paired": (residuals**2).sum() / ((M - 1) * (S - 1))}
+    widths = {how: high - low for how, (_, low, high) in (("pooled", pooled["simclr"]), ("paired", paired["simclr"]))}
+    assert widths["paired"] / widths["pooled"] == pytest.approx(
+        (variances["paired"] / variances["pooled"]) ** 0.5, rel=0.01
+    )
+    for i, name in enumerate(b.METHODS):
+        if name != b.CONTROL:
+            assert paired[name][0] == pytest.approx(table[0].mean() - table[i].mean())
+            interval = ttest_ind(table[0], table[i], equal_var=False).confidence_interval(1 - 0.05 / (M - 1))
+            assert welch[name][1:] == pytest.approx((interval.low, interval.high))
     reverse = b.leads(rows, 0, b.late, control="simclr")
     assert reverse["frossl"] == pytest.approx(
         (-pooled["simclr"][0], -pooled["simclr"][2], -pooled["simclr"][1]), abs=1e-3
     )
+    alone = [each for each in rows if each.settings["method"] != "byol"] + [
+        row("byol", 99, 0.3, 0.5),
+        row("byol", 98, 0.3, 0.5),
+    ]
+    assert b.leads(alone, 0, b.late, method="paired") == {}  # no common seed
 
 
 def test_the_early_endpoint_at_equal_steps_has_the_epochs_of_the_batch_size():
@@ -150,13 +152,27 @@ def test_a_method_that_diverged_has_no_interval_and_leaves_the_others_theirs():
     g = np.random.default_rng(0)
     noise = g.normal(0, 0.004, (len(b.METHODS), 12))
     rows = [
-        row(name, seed, 0.3, 0.5 + noise[i, seed], **({"diverged": True, "status": "failed"} if name == "wmse" else {}))
+        row(
+            name,
+            seed,
+            0.3 + noise[i, seed],
+            0.5 + noise[i, seed],
+            **({"diverged": True, "status": "failed"} if name == "wmse" else {}),
+        )
         for i, name in enumerate(b.METHODS)
         for seed in range(12)
     ]
     assert "wmse" not in b.leads(rows, 0, b.late)
     _, low, high = b.leads(rows, 0, b.late)["simclr"]
     assert high - low < 0.02
+    assert "W-MSE 2 (12 diverged)" in b.compared_table(rows, 0)
+    table = {"rows": [asdict(each) for each in rows], "cells": len(rows)}
+    assert b.evaluate_claims(table)["late: 0"].holds is False  # equivalent to others, whatever diverged
+    ahead = [
+        replace(each, scores=row("", 0, 0.3, 0.9).scores) if each.settings["method"] == "frossl" else each
+        for each in rows
+    ]
+    assert b.evaluate_claims(table | {"rows": [asdict(each) for each in ahead]})["late: 0"].holds is None
 
 
 def test_a_result_has_rows_of_two_data_sets():
@@ -170,3 +186,5 @@ def test_stored_rows_are_of_the_recipes_of_the_plan_and_are_not_trained_again():
     rows = read_rows(json.loads(path.read_text())["rows"])
     asked = {cell.name: cell.recipe.fingerprint for cell in b.plan(b.SIZES["small"])(rows)}
     assert {row.cell: row.fingerprint for row in rows}.items() <= asked.items()
+    found = b.best_draws(rows, b.SIZES["small"].draws)
+    assert found == b.DRAWS
