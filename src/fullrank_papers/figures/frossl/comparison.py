@@ -124,9 +124,9 @@ def probe_accuracy(row: Row, data: str = "") -> float | None:
     return next((score for probe in PROBES if (score := row.score(probe, data)) is not None), None)
 
 
-def online_accuracy(mark: float) -> Callable[[Row], float | None]:
-    """Return a function that returns the accuracy of the online classifier of a run at an epoch."""
-    return lambda row: next((score.accuracy for score in row.online if abs(score.epoch - mark) < 1e-6), None)
+def online_accuracy(mark: float, field: str = "accuracy") -> Callable[[Row], float | None]:
+    """Return a function that returns the accuracy of the online classifier of a run at an epoch, or its "top5"."""
+    return lambda row: next((getattr(score, field) for score in row.online if abs(score.epoch - mark) < 1e-6), None)
 
 
 def curves(runs: Runs, score: Callable[[float], Callable[[Row], float | None]]) -> dict[str, tuple[list[float], Any]]:
@@ -172,23 +172,6 @@ def early_area(row: Row, end: float, start: float = 0.0) -> float | None:
         return None
     areas = [(right - left) * (a + b) / 2 for (left, a), (right, b) in pairwise(points)]
     return sum(areas) / (points[-1][0] - points[0][0])
-
-
-def seconds_to(row: Row, accuracy: float) -> float | None:
-    """Return the seconds of training after which the online classifier first reaches an accuracy, linear between marks;
-    None if never.
-
-    >>> from fullrank.sweep import OnlineScore
-    >>> row = Row(cell="a", recipe="r", objective="frossl", seed=0, status="done", epochs=10.0, seconds=100.0,
-    ...           online=(OnlineScore(1.0, 0.5), OnlineScore(5.0, 0.9)))
-    >>> round(seconds_to(row, 0.8), 6), seconds_to(row, 0.95)
-    (40.0, None)
-    """
-    points = [(0.0, 0.0), *((score.epoch, score.accuracy) for score in row.online)]
-    for (left, low), (right, high) in pairwise(points):
-        if high >= accuracy:
-            return row.seconds / row.epochs * (left + (right - left) * (accuracy - low) / (high - low))
-    return None
 
 
 def compare(runs: Runs, values: Values, a: str, b: str) -> PairedDifference | None:

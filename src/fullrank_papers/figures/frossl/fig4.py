@@ -4,12 +4,11 @@ Both have the same recipe but for the objective. At the other sizes the runs are
 top-5 accuracy says little, and the library does not compute it; there is no panel then.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 from fullrank.recipes import RECIPES
-from fullrank.sweep import Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
@@ -28,18 +27,13 @@ IMAGES_OF_PAPER, ALL_EPOCHS = 1_281_167, 100  # of the paper's runs
 SIMILAR = 0.02  # "similar performances", a margin of ours: the paper's differ by 0.9 points
 
 
-def online_top5(mark: float) -> Callable[[Row], float | None]:
-    """Return a function that returns the top-5 accuracy of the online classifier of a run at an epoch."""
-    return lambda row: next((score.top5 for score in row.online if abs(score.epoch - mark) < 1e-6), None)
-
-
 def markdown(rows: Rows) -> str:
     """Return the table: epoch, top-1 and top-5 of both, the difference of their top-1; last the linear probe after
     training.
     """
     runs, lines = c.read_runs(rows), []
     for mark in c.marks_of(runs):
-        top1, top5 = values_of(runs, online_accuracy(mark)), values_of(runs, online_top5(mark))
+        top1, top5 = values_of(runs, online_accuracy(mark)), values_of(runs, online_accuracy(mark, "top5"))
         cells = [c.mean_and_deviation(values.get(name, {})) for values in (top1, top5) for name in METHODS]
         lines.append([f"{mark:g}", *cells, c.format_gap(compare(runs, top1, *METHODS))])
     finals = values_of(runs, c.probe_accuracy)
@@ -52,7 +46,7 @@ def markdown(rows: Rows) -> str:
 
 def plot(rows: Rows) -> MplFigure:
     runs = {name: by_seed for name, by_seed in c.read_runs(rows).items() if name in METHODS}
-    scores = {"top-1": online_accuracy, "top-5": online_top5}
+    scores = {"top-1": online_accuracy, "top-5": partial(online_accuracy, field="top5")}
     curves = {top: c.curves(runs, score) for top, score in scores.items()}
     shown = [top for top, found in curves.items() if any(marks for marks, _ in found.values())] or ["top-1"]
     figure, (axes,) = subplots(1, len(shown), width=3.0 + 3.0 * len(shown), height=3.2)

@@ -1,13 +1,12 @@
 """Table 2: linear probes of all objectives after pretraining, with kNN, effective rank and seconds.
 
-Each method is compared with FroSSL by the paired difference of their accuracies. The paper's statements and its order
-of the methods are judged only at its size; at other sizes they are inconclusive.
+Each method is compared with FroSSL by the paired difference of their accuracies. The paper's statements are judged only
+at its size; at other sizes they are inconclusive.
 """
 
 from collections.abc import Callable
 from functools import partial
 
-from fullrank.evaluation.paired import PairedDifference
 from fullrank.sweep import Row
 from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
@@ -63,20 +62,12 @@ def at_papers_size(runs: Runs) -> bool:
     return column is not None and c.reach(runs, *DATASETS[column][1:])
 
 
-def same_order(gap: PairedDifference | None, paper: float | None) -> bool | None:
-    """Return whether the paired difference has the sign of the paper's; None if its interval contains 0 or one of the
-    two is missing.
-    """
-    positive = gap.exceeds(0.0) if gap else None
-    return None if positive is None or paper is None else positive == (paper > 0)
-
-
 def markdown(rows: Rows) -> str:
     """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval and sign, and what else was
-    measured. At the paper's size there is also a verdict on the paper's order.
+    measured.
     """
     runs, diverged = c.read_runs(rows), c.count_diverged(rows)
-    column, accuracy, ordered = paper_column(runs), values_of(runs, c.probe_accuracy), at_papers_size(runs)
+    column, accuracy = paper_column(runs), values_of(runs, c.probe_accuracy)
     others = sorted({name for row in c.all_rows(runs) for name in row.scores if name != row.data})
     recipes = {name: ", ".join(sorted({row.recipe for row in by_seed.values()})) for name, by_seed in runs.items()}
     published = len(set(recipes.values())) > 1
@@ -92,9 +83,6 @@ def markdown(rows: Rows) -> str:
             "FroSSL − method": format_gap(gap),
             "FroSSL ahead": MARKS[gap.exceeds(0.0)] if gap else "",
         }
-        if ordered:
-            paper = paper_gap(column, name)
-            line["order as in the paper"] = "" if paper is None else MARKS[same_order(gap, paper)]
         for heading, (value, scale, digits) in COLUMNS.items():
             line[heading] = c.mean_and_deviation(values_of(runs, value).get(name, {}), scale=scale, digits=digits)
         line |= {"recipe": recipes.get(name, "")} if published else {}
@@ -110,27 +98,19 @@ def plot(rows: Rows) -> MplFigure:
     height = 1.6 + 0.2 * len(runs)
     figure, ((left, middle, right),) = subplots(1, 3, width=11.0, height=height, width_ratios=(2.2, 1, 1))
     accuracy, column = values_of(runs, c.probe_accuracy), paper_column(runs)
-    hardware = [row.environment.get("hardware", {}) for row in c.all_rows(runs)]
-    time = "seconds" if any(each.get("gpus") for each in hardware) else "CPU seconds"  # of a GPU, elapsed seconds
 
     def dots(values: Values, scale: float) -> list[tuple[str, list[float]]]:
         return [(CONTENDERS[name].label, [scale * x for x in values.get(name, {}).values()]) for name in runs]
 
-    plot_dots(left, dots(accuracy, 100.0), notes=[describe_row(runs, accuracy, column, name) for name in runs])
+    plot_dots(
+        left, dots(accuracy, 100.0), notes=[f"paper {PAPER.get(name, {}).get(column or '', '–')}" for name in runs]
+    )
     plot_dots(middle, dots(values_of(runs, COLUMNS["effective rank, backbone"][0]), 1.0))
-    plot_dots(right, dots(values_of(runs, COLUMNS[time][0]), 1.0))
+    plot_dots(right, dots(values_of(runs, COLUMNS["seconds"][0]), 1.0))
     left.set_xlabel(f"accuracy of a linear probe, % (dots: seeds, bars: means); {c.describe_runs(runs)}", fontsize=8)
     middle.set(xlabel="effective rank, backbone", yticks=[])
-    right.set(xlabel=f"{time} of training", yticks=[])
+    right.set(xlabel="seconds of training", yticks=[])
     return figure
-
-
-def describe_row(runs: Runs, accuracy: Values, column: str | None, name: str) -> str:
-    """Return paper | ours ± sd (n) | whether FroSSL is ahead as text."""
-    parts = [f"paper {PAPER.get(name, {}).get(column or '', '–')}", c.mean_and_deviation(accuracy.get(name, {})) or "–"]
-    if gap := compare(runs, accuracy, "frossl", name) if name != "frossl" else None:
-        parts.append({True: "FroSSL ahead", False: "FroSSL behind", None: "not significant"}[gap.exceeds(0.0)])
-    return " | ".join(parts)
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:

@@ -6,7 +6,6 @@ statements are judged only at its size.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import get_args
 
 from fullrank.evaluation.paired import PairedDifference
@@ -31,8 +30,6 @@ PAPER_MARKS = tuple(epochs for _, epochs in PRINTED["frossl"])
 OTHERS = tuple(name for name in PAPER if name != "frossl")
 # The other dimension-contrastive methods of the paper's Table 3.
 DIMENSION_CONTRASTIVE = ("vicreg", "barlow_twins", "wmse", "nologs")
-# Accuracies whose time is a column of the table, if any run reaches them.
-MILESTONES = (0.80, 0.85, 0.90)
 Gaps = Mapping[str, PairedDifference]
 
 
@@ -50,7 +47,6 @@ def markdown(rows: Rows) -> str:
     runs, diverged = c.read_runs(rows), c.count_diverged(rows)
     marks, end, gaps = c.marks_of(runs), early_end(runs), leads(runs)
     areas = values_of(runs, lambda row: c.early_area(row, end))
-    milestones = {x: found for x in MILESTONES if (found := values_of(runs, partial(c.seconds_to, accuracy=x)))}
     lines = []
     for name in [name for name in CONTENDERS if name in runs or name in diverged]:
         line = {"method": CONTENDERS[name].label}
@@ -60,8 +56,6 @@ def markdown(rows: Rows) -> str:
         line[f"area to epoch {end:g}, %"] = c.mean_and_deviation(areas.get(name, {}))
         line["FroSSL − method"] = format_gap(gaps.get(name))
         line["FroSSL ahead"] = MARKS[gaps[name].exceeds(0.0)] if name in gaps else ""
-        for each, found in milestones.items():
-            line[f"seconds to {100 * each:.0f} %"] = c.mean_and_deviation(found.get(name, {}), scale=1.0, digits=0)
         papers = f"paper, STL-10, epochs {' '.join(f'{epoch:g}' for epoch in PAPER_MARKS)}"
         lines.append(line | {papers: " ".join(map(str, PAPER.get(name, ())))})
     return c.markdown_table(list(lines[0]) if lines else ["method"], [list(line.values()) for line in lines])

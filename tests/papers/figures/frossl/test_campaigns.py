@@ -171,13 +171,10 @@ def test_table_2_in_markdown():
     assert cells["TiCo"]["paper, CIFAR-10, %"] == "", "the paper has no number"
     assert list(cells["W-MSE 2"].values())[1:3] == ["91.6", "3 diverged"]
     assert cells["VICReg"]["ours, linear, %"].endswith("(3), 1 diverged")
-    assert not {"recipe", "order as in the paper"} & set(cells["FroSSL"])
+    assert "recipe" not in cells["FroSSL"]
 
 
-def test_table_2_compares_the_order_only_at_the_papers_size_and_no_other_images():
-    cells = lines_of(table2.markdown(campaign({"frossl": 0.45, "moco": 0.6}, runs=PAPER_RUNS[table2])))
-    order = [cells[method]["order as in the paper"] for method in ("SimCLR", "MoCo v2", "TiCo", "FroSSL")]
-    assert order == ["✓", "✓", "", ""]
+def test_table_2_has_the_papers_numbers_of_the_same_images_only():
     table = table2.markdown(campaign({"frossl": 0.45}, runs={"data": "MNIST"}))
     assert "45.0 ± 0.2 (3)" in table
     assert "92.8" not in table
@@ -200,8 +197,6 @@ def test_one_better_method_contradicts_ahead_of_all():
 def test_table_3_in_markdown():
     cells = lines_of(table3.markdown(campaign({"frossl": 0.9})))["FroSSL"]
     assert (cells["epoch 1, %"], cells["epoch 3, %"]) == ("45.0 ± 0.1 (3)", "67.5 ± 0.1 (3)")  # 0.9 · mark/(mark + 1)
-    # 70 s for 20 epochs: epochs 8.7 and 18.1, between the marks 5, 10 and 20
-    assert (cells["seconds to 80 %"], cells["seconds to 85 %"]) == ("30 ± 0 (3)", "63 ± 1 (3)")
     assert "area to epoch 10, %" in cells
     assert list(cells.values())[-1] == "44.8 56.9 64.8 67.1 72.0"
 
