@@ -303,7 +303,8 @@ def markdown(rows: Rows) -> str:
     """Return the tables: what the search found, and the compared runs on each data set."""
     every = read_rows(rows)
     sets = sorted({int(row.settings["images"]) for row in every if "images" in row.settings})
-    return "\n\n".join([search_table(every), *(compared_table(every, images) for images in sets)])
+    done = len(every) >= rows["cells"]
+    return "\n\n".join([search_table(every), *(compared_table(every, images, judged=done) for images in sets)])
 
 
 def search_table(rows: Sequence[Row]) -> str:
@@ -321,14 +322,16 @@ def search_table(rows: Sequence[Row]) -> str:
     return markdown_table(header, lines)
 
 
-def compared_table(rows: Sequence[Row], images: int) -> str:
-    """Return the table of the compared runs on a data set, sorted by the late endpoint."""
+def compared_table(rows: Sequence[Row], images: int, *, judged: bool = True) -> str:
+    """Return the table of the compared runs on a data set, sorted by the late endpoint, with FroSSL's leads if they are
+    to be judged.
+    """
     runs = [row for row in rows if row.settings.get("images") == images]
     data = runs[0].data
     others = sorted({key for row in runs for key in row.scores if key != data})
     columns: dict[str, Column] = {f"{end}, %": (value, 100.0) for end, value in ENDPOINTS.items()}
     columns |= {**COLUMNS} | {f"linear on {other}, %": (partial(on_other, data=other), 100.0) for other in others}
-    gaps = [leads(runs, images, value) for value in ENDPOINTS.values()]
+    gaps = [leads(runs, images, value) for value in ENDPOINTS.values() if judged]
     found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
     last = {name: statistics.fmean(numbers.values()) for name, numbers in found["late, %"][0].items()}
     lost = Counter(str(row.settings["method"]) for row in runs if row.diverged)
@@ -340,7 +343,7 @@ def compared_table(rows: Sequence[Row], images: int) -> str:
         ]
         for name in sorted({*last, *lost}, key=lambda name: -last.get(name, 0.0))
     ]
-    return markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS)], lines)
+    return markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS if judged)], lines)
 
 
 def on_other(row: Row, data: str) -> float | None:
