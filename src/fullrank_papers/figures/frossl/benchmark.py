@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy.stats import dunnett, ttest_ind
 
 from fullrank.methods import ProjectorConfig
 from fullrank.recipes import RECIPES, DataConfig, ProbeConfig, Recipe, balanced_weights, resolve, with_objective
@@ -26,6 +25,7 @@ from fullrank.views import JitterConfig
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.leads import Lead, Method, decide, describe_lead, simultaneous_leads
 from fullrank_papers.figures.frossl.sizes import TINY, narrow, short_run
 from fullrank_papers.plot_style import label_ends, plot_dots, subplots
 
@@ -53,7 +53,6 @@ LATER = {"simmer": ("simmer", "", None)}  # methods of other figures, drawn in t
 RATES, FACTORS, BATCHES = (1e-3, 3e-1), (1 / 8, 8), (64, 128, 256)
 SEARCH_SEED = 1000  # of the runs and of the images of the search; no compared run has it
 MARKS, EARLY = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0), 10.0
-EQUIVALENT = 0.01  # differences within a point of accuracy are equivalence
 
 
 @dataclass(frozen=True)
@@ -221,82 +220,21 @@ def leads(
     value: Callable[[Row], float | None],
     *,
     control: str = CONTROL,
-    method: Literal["pooled", "paired", "welch"] = "pooled",
-) -> dict[str, tuple[float, float, float]]:
-    """Return FroSSL's lead over each other method on a data set and its simultaneous 95 % interval (mean, low, high); a
-    method of which a run diverged has none.
+    method: Method = "pooled",
+) -> dict[str, Lead]:
+    """Return FroSSL's lead over each other method on a data set (`simultaneous_leads`); a method of which a run
+    diverged has none.
 
     Args:
         rows: The runs.
         images: Number of the data set.
         value: Function of a run to the number that is compared.
         control: The method whose lead it is.
-        method: pooled: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`), as in the plan.
-            paired: the same without the effects of the seeds, whose images all methods share. welch: each pair of
-            methods with its own variances, by Bonferroni.
+        method: How the variance is estimated; pooled as in the plan.
     """
     diverged = {row.settings["method"] for row in rows if row.settings.get("images") == images and row.diverged}
     values = {name: x for name, x in samples(rows, images, value).items() if name not in diverged}
-    groups = {name: np.array(list(numbers.values())) for name, numbers in values.items() if len(numbers) > 1}
-    if control not in groups or len(groups) < 2:
-        return {}
-    if method == "paired":
-        groups = _without_seeds({name: values[name] for name in groups})
-    if control not in groups:
-        return {}
-    own = groups.pop(control)
-    if method == "welch":
-        tests = [ttest_ind(own, other, equal_var=False) for other in groups.values()]
-        bounds = [test.confidence_interval(1 - 0.05 / len(tests)) for test in tests]
-    else:
-        interval = dunnett(*groups.values(), control=own, rng=0).confidence_interval()
-        bounds = list(zip(-interval.high, -interval.low, strict=True))
-    return {
-        name: (own.mean() - x.mean(), low, high) for (name, x), (low, high) in zip(groups.items(), bounds, strict=True)
-    }
-
-
-def _without_seeds(values: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-    """Return the numbers of the seeds that all methods have, less the effects of the seeds; nothing of fewer than two.
-
-    The residuals of the model with a method and a seed as effects, SS, are scaled by √(M/(M − 1)), so that the pooled
-    variance of Dunnett's test is SS/((M − 1)(S − 1)). Its degrees of freedom stay M(S − 1), a tenth too many for ten
-    methods.
-    """
-    seeds = sorted(set.intersection(*(set(numbers) for numbers in values.values())))
-    if len(seeds) < 2:
-        return {}
-    table = np.array([[numbers[seed] for seed in seeds] for numbers in values.values()])
-    means = table.mean(1, keepdims=True)
-    residuals = (table - means) - (table - means).mean(0)
-    return dict(zip(values, means + math.sqrt(len(table) / (len(table) - 1)) * residuals, strict=True))
-
-
-def decide(lead: tuple[float, float, float]) -> str:
-    """Return what the interval of a lead decides: "ahead" and "behind" if it excludes 0, else "equivalent" if it is
-    within `EQUIVALENT`, else "undecided".
-
-    >>> [decide(lead) for lead in ((0.02, 0.015, 0.025), (0.002, -0.004, 0.008), (0.0, -0.02, 0.02))]
-    ['ahead', 'equivalent', 'undecided']
-    """
-    _, low, high = lead
-    if low > 0 or high < 0:
-        return "ahead" if low > 0 else "behind"
-    return "equivalent" if max(-low, high) < EQUIVALENT else "undecided"
-
-
-def describe_lead(lead: tuple[float, float, float] | None) -> str:
-    """Return a lead and its interval in points, and what it decides.
-
-    >>> describe_lead((0.02, 0.015, 0.025)), describe_lead((0.005, 0.002, 0.008)), describe_lead(None)
-    ('+2.00 (1.50 to 2.50), ahead', '+0.50 (0.20 to 0.80), ahead by less than a point', '')
-    """
-    if lead is None:
-        return ""
-    (mean, low, high), word = (100 * x for x in lead), decide(lead)
-    small = word in ("ahead", "behind") and max(-low, high) < 100 * EQUIVALENT
-    text = f"{mean:+.2f} ({low:.2f} to {high:.2f}), {word}{' by less than a point' if small else ''}"
-    return text.replace("-0.00", "0.00")
+    return simultaneous_leads(values, control, method)
 
 
 def markdown(rows: Rows) -> str:
