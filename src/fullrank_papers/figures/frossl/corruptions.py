@@ -78,8 +78,8 @@ def score_corrupted(run: Run) -> Rows:
 def share_left(accuracy: Mapping[str, float]) -> float:
     """Return the share of the accuracy above chance that the corruptions leave in the mean.
 
-    >>> share_left({"chance": 0.1, "clean": 0.5} | dict.fromkeys(CORRUPTIONS, 0.4))
-    0.75
+    >>> share_left({"chance": 0.25, "clean": 0.75} | dict.fromkeys(CORRUPTIONS, 0.5))
+    0.5
     """
     return fmean(
         (accuracy[name] - accuracy["chance"]) / (accuracy["clean"] - accuracy["chance"]) for name in CORRUPTIONS
