@@ -17,10 +17,17 @@ from fullrank.recipes import Recipe
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.pretrain import pretrain
 from fullrank.sweep.cell import has_diverged
+from fullrank.training import ScheduleConfig
 from fullrank_papers.figures.figure import Rows
 
 CHOICE_SEED = 1000  # of the runs that choose a recipe; no compared run has it
 VALIDATION = 0.1  # share of the training images that they are scored on
+
+
+def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
+    """Return the recipe for a short run: one checkpoint, and no spectra before its end."""
+    spectrum = replace(recipe.spectrum, every=10**9)
+    return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
 
 
 @dataclass(frozen=True)

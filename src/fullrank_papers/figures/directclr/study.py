@@ -23,10 +23,9 @@ from fullrank.recipes import RECIPES, Recipe, assemble, with_objective
 from fullrank.run import Run
 from fullrank.spectrum import Spectrum
 from fullrank.sweep.cell import split
-from fullrank.training import ScheduleConfig
 from fullrank_papers.figures.directclr.gradient_ranks import gradient_ranks
 from fullrank_papers.figures.figure import Rows
-from fullrank_papers.figures.trained import Training, train
+from fullrank_papers.figures.trained import Training, short_run, train
 
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
@@ -64,16 +63,10 @@ class Size:
     runs: str = ""
 
 
-def shorten(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
-    """Return the recipe for a short run: fewer epochs, one checkpoint, no spectra during training."""
-    spectrum = replace(recipe.spectrum, every=10**9)  # `evaluate_run` computes the last one from all held-out images
-    return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
-
-
 SIZES = {
     "smoke": Size(
         replace(
-            shorten(RECIPES["digits"], epochs=1, warmup=0.25),
+            short_run(RECIPES["digits"], epochs=1, warmup=0.25),
             objective="simclr",
             hyper={"temperature": 0.1},
             data=replace(RECIPES["digits"].data, subset=512),
@@ -88,7 +81,7 @@ SIZES = {
         probe_images=400,
     ),
     "small": Size(
-        shorten(RECIPES["cifar10-projectors"], epochs=1, warmup=0.25),
+        short_run(RECIPES["cifar10-projectors"], epochs=1, warmup=0.25),
         seeds=3,
         sweep=(4, 11, 64),
         probe_images=10_000,

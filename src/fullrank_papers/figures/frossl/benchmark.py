@@ -26,7 +26,8 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, v
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.leads import Lead, Method, decide, describe_lead, simultaneous_leads
-from fullrank_papers.figures.frossl.sizes import TINY, narrow, short_run
+from fullrank_papers.figures.frossl.sizes import TINY, narrow
+from fullrank_papers.figures.trained import short_run
 from fullrank_papers.plot_style import label_ends, plot_dots, subplots
 
 CONTROL = "frossl"
@@ -146,9 +147,9 @@ def online_probe(recipe: Recipe) -> ProbeConfig:
     return ProbeConfig(epochs=MARKS[: int(recipe.epochs)])
 
 
-def late(row: Row, data: str = "") -> float | None:
+def late(row: Row) -> float | None:
     """Return the mean of linear probe and kNN after training."""
-    scores = [row.score(probe, data) for probe in ("linear", "knn")]
+    scores = [row.score(probe) for probe in ("linear", "knn")]
     return None if None in scores else statistics.fmean(scores)  # pyright: ignore[reportArgumentType]
 
 

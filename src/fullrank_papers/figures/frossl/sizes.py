@@ -4,19 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 from fullrank.methods.config import BackboneConfig, ProjectorConfig
-from fullrank.recipes import RECIPES, Recipe, SpectrumConfig
-from fullrank.training.config import ScheduleConfig
+from fullrank.recipes import RECIPES
 from fullrank_papers.figures.frossl.comparison import Size
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.trained import short_run
 
 # The methods that size gpu trains first, and for longer.
 LONG = ("frossl", "barlow_twins", "vicreg", "simclr", "byol", "nologs")
-
-
-def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
-    """Return the recipe for a short run: one checkpoint, and no spectra before its end."""
-    schedule = ScheduleConfig(warmup=warmup)
-    return replace(recipe, epochs=epochs, schedule=schedule, checkpoints=1, spectrum=SpectrumConfig(every=10**9))
 
 
 def narrow(channels: list[Any]) -> BackboneConfig:
