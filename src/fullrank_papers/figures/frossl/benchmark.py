@@ -47,7 +47,7 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
 }
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
 LABELS |= {"frossl-paper": "FroSSL, weight 1"}
-# The best draws, of results/frossl/benchmark-small.json.
+# The best draws of size small.
 DRAWS = {"frossl": 12, "frossl-paper": 12, "simclr": 13, "moco": 13, "byol": 6}
 DRAWS |= {"vicreg": 6, "barlow_twins": 13, "wmse": 2, "corinfomax": 12, "ivne": 12}
 LATER = {"simmer": ("simmer", "", None)}  # methods of other figures, drawn in the same way
