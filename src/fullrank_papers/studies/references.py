@@ -6,13 +6,16 @@ the compared runs. The supervised network sees as many images as 20 epochs of tw
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import permutations
+from functools import partial
+from itertools import chain, permutations, product
+from multiprocessing import get_context
+from pathlib import Path
 from time import process_time
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from fullrank.evaluation.evaluate import score_networks
 from fullrank.evaluation.features import Network, calibrate_batchnorm, raw_pixels
@@ -23,15 +26,25 @@ from fullrank.images import as_images, channel_statistics, load_images
 from fullrank.models.model import Model, build_untrained
 from fullrank.models.model_images import LabelledSplits
 from fullrank.recipes import DataConfig, build_preprocess
+from fullrank.run import read_json, write_json
 from fullrank.spectrum import Spectrum
 from fullrank.sweep.cell import identify, split
 from fullrank_papers import studies
 from fullrank_papers.figures.frossl.benchmark import FAIR
 
 
-def measure(*, data: str, transfer: str, seeds: int = 12, images: int = 5000, epochs: int = 40) -> dict[str, Any]:
+def measure(
+    *,
+    data: str,
+    transfer: str,
+    seeds: int = 12,
+    images: int = 5000,
+    epochs: int = 40,
+    parallel: int = 1,
+    runs: Path = Path("runs/references"),
+) -> dict[str, Any]:
     """Score raw pixels, the untrained and the supervised network on two data sets, and the supervised network on the
-    other one too.
+    other one too. Seeds that are in `runs` are not scored again.
 
     Args:
         data: CIFAR-10.
@@ -39,15 +52,23 @@ def measure(*, data: str, transfer: str, seeds: int = 12, images: int = 5000, ep
         seeds: one choice of images, untrained network and training for each.
         images: training images of each choice.
         epochs: of the supervised training; 40 epochs of one view are 20 epochs of two.
+        parallel: seeds at the same time.
+        runs: folder of the rows of each seed.
     """
-    rows = []
-    for seed in range(seeds):
-        for sources in permutations((data, transfer)):
-            tasks = [open_task(source, seed, images) for source in sources]
-            for row in score_references(tasks, seed, SupervisedProtocol(epochs=epochs)):
-                Console().print(row)
-                rows.append(row)
-    return {"rows": rows}
+    jobs = list(product(range(seeds), permutations((data, transfer))))
+    score = partial(score_seed, images=images, epochs=epochs, folder=runs / f"{images}-{epochs}")
+    with ProcessPoolExecutor(parallel, mp_context=get_context("spawn")) as pool:
+        return {"rows": list(chain.from_iterable(pool.map(score, *zip(*jobs, strict=True))))}
+
+
+def score_seed(seed: int, sources: Sequence[str], *, images: int, epochs: int, folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of one seed on the first source; read them if they are in the folder, else store them there."""
+    torch.set_num_threads(1)
+    tasks = [open_task(source, seed, images) for source in sources]
+    path = folder / f"{tasks[0].splits.data}-{seed}.json"
+    if not path.exists():
+        write_json(path, {"rows": list(score_references(tasks, seed, SupervisedProtocol(epochs=epochs)))})
+    return read_json(path)["rows"]
 
 
 def open_task(source: str, seed: int, images: int) -> Task:
