@@ -45,12 +45,16 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
     "corinfomax": ("corinfomax", "hyper.invariance", 250.0),
     "ivne": ("ivne", "hyper.alignment", None),
 }
+# Methods of other figures, drawn in the same way.
+LATER: Mapping[str, tuple[str, str, float | None]] = {
+    "simmer": ("simmer", "", None),
+    "lejepa": ("lejepa", "hyper.trade_off", 0.05),
+}
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
-LABELS |= {"frossl-paper": "FroSSL, weight 1"}
+LABELS |= {"frossl-paper": "FroSSL, weight 1", "lejepa": "LeJEPA"}
 # The best draws of size small.
 DRAWS = {"frossl": 12, "frossl-paper": 12, "simclr": 13, "moco": 13, "byol": 6}
 DRAWS |= {"vicreg": 6, "barlow_twins": 13, "wmse": 2, "corinfomax": 12, "ivne": 12}
-LATER = {"simmer": ("simmer", "", None)}  # methods of other figures, drawn in the same way
 RATES, FACTORS, BATCHES = (1e-3, 3e-1), (1 / 8, 8), (64, 128, 256)
 SEARCH_SEED = 1000  # of the runs and of the images of the search; no compared run has it
 MARKS, EARLY = (1.0, 2.0, 3.0, 5.0, 7.0, 10.0), 10.0
@@ -212,7 +216,7 @@ def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | Non
     for row in rows:
         if row.settings.get("images") == images and row.is_done and (number := value(row)) is not None:
             found.setdefault(str(row.settings["method"]), {})[row.seed] = number
-    return {name: found[name] for name in METHODS if name in found}
+    return {name: found[name] for name in (*METHODS, *LATER) if name in found}
 
 
 def leads(
@@ -308,7 +312,8 @@ def plot(rows: Rows) -> MplFigure:
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     every, found = read_rows(rows), dict[str, Verdict]()
-    others = [name for name in METHODS if METHODS[name][0] != CONTROL]  # not FroSSL with the paper's weight
+    compared = {str(row.settings["method"]) for row in every}
+    others = [name for name in compared if not name.startswith(CONTROL)]  # not FroSSL with the paper's weight
     sets = {int(row.settings["images"]): row.data for row in every if "images" in row.settings}
     for images, data in sorted(sets.items()):
         for end, value in ENDPOINTS.items():

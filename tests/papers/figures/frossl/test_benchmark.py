@@ -27,7 +27,7 @@ def row(name, seed, early, late_score, images=0, **fields):
 
 def test_every_method_has_the_same_draws_around_its_balanced_weight():
     size = b.SIZES["small"]
-    for name, (_, field, centre) in b.METHODS.items():
+    for name, (_, field, centre) in {**b.METHODS, **b.LATER}.items():
         recipes, settings = zip(*(b.draw(size, name, k) for k in range(40)), strict=True)
         rates = [recipe.optimizer.lr for recipe in recipes]
         assert min(rates) < 3e-3

@@ -1,0 +1,15 @@
+"""LeJEPA beside FroSSL and VICReg, with the search, the seeds and the decisions of `benchmark`. It was not in its plan.
+
+LeJEPA has the trade-off of its paper as centre of the search, and one form of two: each view has its own statistic.
+"""
+
+from dataclasses import replace
+
+from fullrank_papers.figures.frossl import benchmark
+from fullrank_papers.figures.frossl.benchmark import evaluate_claims as evaluate_claims
+from fullrank_papers.figures.frossl.benchmark import markdown as markdown
+from fullrank_papers.figures.frossl.benchmark import plan as plan
+from fullrank_papers.figures.frossl.benchmark import plot as plot
+
+METHODS = ("frossl", "vicreg", "lejepa")
+SIZES = {name: replace(size, methods=METHODS) for name, size in benchmark.SIZES.items()}
