@@ -28,7 +28,7 @@ from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.leads import Lead, Method, decide, describe_lead, simultaneous_leads
 from fullrank_papers.figures.frossl.sizes import TINY, narrow
 from fullrank_papers.figures.trained import short_run
-from fullrank_papers.plot_style import label_ends, plot_dots, subplots
+from fullrank_papers.plot_style import COLORS, label_ends, plot_dots, subplots
 
 CONTROL = "frossl"
 # Method → objective of `CONTENDERS`, the number that is drawn, and its centre; None: the balanced weight of the draw's
@@ -298,15 +298,17 @@ def plot(rows: Rows) -> MplFigure:
     every = read_rows(rows)
     figure, (axes,) = subplots(1, 3, width=11.0, height=3.4)
     found = {name: list(scores.values()) for name, scores in searched(every).items()}
-    for name, scores in found.items():
+    for i, (name, scores) in enumerate(found.items()):
         budget = range(1, len(scores) + 1)
-        axes[0].plot(budget, [100 * expected_best(scores, k) for k in budget], label=LABELS[name])
+        values = [100 * expected_best(scores, k) for k in budget]
+        axes[0].plot(budget, values, label=LABELS[name], linestyle="-" if i < len(COLORS) else "--")
     axes[0].set(xlabel="draws", ylabel="expected best validation score, %")
     label_ends(axes[0])
     for axis, (end, value) in zip(axes[1:], ENDPOINTS.items(), strict=True):
         values = samples(every, 0, value)
         plot_dots(axis, [(LABELS[name], [100 * x for x in numbers.values()]) for name, numbers in values.items()])
         axis.set_xlabel(f"{end} accuracy, % (dots: seeds, bars: means)")
+        axis.set_title(next((row.data for row in every if row.settings.get("images") == 0), ""))
     return figure
 
 
