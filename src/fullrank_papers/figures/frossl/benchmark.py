@@ -51,7 +51,7 @@ LATER: Mapping[str, tuple[str, str, float | None]] = {
     "lejepa": ("lejepa", "hyper.trade_off", 0.05),
 }
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
-LABELS |= {"frossl-paper": "FroSSL, weight 1", "lejepa": "LeJEPA"}
+LABELS |= {"frossl": "FroSSL, drawn weight", "frossl-paper": "FroSSL, weight 1", "lejepa": "LeJEPA"}
 # The best draws of size small.
 DRAWS = {"frossl": 12, "frossl-paper": 12, "simclr": 13, "moco": 13, "byol": 6}
 DRAWS |= {"vicreg": 6, "barlow_twins": 13, "wmse": 2, "corinfomax": 12, "ivne": 12}
