@@ -30,6 +30,11 @@ def short_run(recipe: Recipe, *, epochs: int, warmup: float) -> Recipe:
     return replace(recipe, epochs=epochs, schedule=ScheduleConfig(warmup=warmup), checkpoints=1, spectrum=spectrum)
 
 
+def at_rates(recipe: Recipe, rates: Sequence[float]) -> list[Recipe]:
+    """Return the recipe at each learning rate; without rates, as it is."""
+    return [replace(recipe, optimizer=replace(recipe.optimizer, lr=rate)) for rate in rates] or [recipe]
+
+
 @dataclass(frozen=True)
 class Training:
     """How runs are evaluated and stored.

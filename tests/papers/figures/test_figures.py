@@ -198,7 +198,7 @@ def test_an_entry_gets_its_best_recipe_on_validation_images_and_seeds_their_own_
     monkeypatch.setattr(trained, "train_and_evaluate", run)
     recipe, rates = study.SIZES["small"].recipe, (0.01, 0.03, 0.1)
     recipe = replace(recipe, data=replace(recipe.data, subset=100))
-    entries = {"a": [replace(recipe, optimizer=replace(recipe.optimizer, lr=rate)) for rate in rates]}
+    entries = {"a": trained.at_rates(recipe, rates)}
     training = trained.Training(dict, "x", lambda run: 0.0, seeds=2)
     with pytest.raises(UserError):  # not an alarm of the run
         trained.train(entries, training, data=None, seed=5)
@@ -208,6 +208,16 @@ def test_an_entry_gets_its_best_recipe_on_validation_images_and_seeds_their_own_
     assert found == {"a": [{"score": 0.03}] * 2}
     choice = [(trained.CHOICE_SEED, 0.1, trained.CHOICE_SEED, rate) for rate in rates]
     assert runs == [*choice, (5, 0.0, 5, 0.03), (6, 0.0, 6, 0.03)]
+
+
+def test_each_network_of_the_study_takes_the_best_rate_but_one_of_rate_zero_keeps_it(monkeypatch):
+    found = {}
+    monkeypatch.setattr(study, "train", lambda candidates, *args, **options: found.update(candidates) or {})
+    size = study.SIZES["small"]
+    frozen = replace(size.recipe, optimizer=replace(size.recipe.optimizer, lr=0.0))
+    study.run_study(size, {"trained": size.recipe, "untrained": frozen}, data=None, seed=0)
+    rates = {name: tuple(recipe.optimizer.lr for recipe in recipes) for name, recipes in found.items()}
+    assert rates == {"trained": size.rates, "untrained": (0.0,)}
 
 
 def test_the_rank_that_falls_by_a_tenth_after_a_quarter_of_the_run_decides():

@@ -15,7 +15,7 @@ from fullrank_papers.figures.directclr import study
 from fullrank_papers.figures.directclr.study import LABELS, with_projector
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts
 from fullrank_papers.figures.numerics import check_higher
-from fullrank_papers.figures.trained import Training, train
+from fullrank_papers.figures.trained import Training, at_rates, train
 from fullrank_papers.plot_style import plot_runs, subplots
 
 NAMES = ("two layers", "linear", "none")
@@ -37,8 +37,7 @@ class Size:
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     found = {}
     for name in NAMES:
-        recipe = with_projector(size.recipe, name)
-        recipes = {f"{r:g}": [replace(recipe, optimizer=replace(recipe.optimizer, lr=r))] for r in size.rates}
+        recipes = {f"{x.optimizer.lr:g}": [x] for x in at_rates(with_projector(size.recipe, name), size.rates)}
         training = Training(measure, "length", lambda run: 0.0, size.seeds, size.runs)
         found[name] = train(recipes, training, data=data, seed=seed)
     return found

@@ -1,9 +1,10 @@
 """The training runs of the projector study: one recipe with different projectors, several seeds, and the same
 evaluation for all.
 
-The paper trains each network once on ImageNet; size paper takes three seeds, because one seed decides nothing
-(`comparison`). Size small trains the recipe `cifar10-projectors` for one epoch with three seeds, with D_b = 128 and d0
-= 22 in place of the paper's 2048 and 360. Figures share runs: with `Size.runs` a run is stored in that folder under its
+The paper trains each network once on ImageNet, at one learning rate; size paper takes three seeds, because one seed
+decides nothing (`comparison`). Size small trains the recipe `cifar10-projectors` for one epoch with three seeds, with
+D_b = 128 and d0 = 22 in place of the paper's 2048 and 360; the rate of each network is the best of `Size.rates` on
+validation images, with a seed of its own. Figures share runs: with `Size.runs` a run is stored in that folder under its
 fingerprint and is used again.
 """
 
@@ -25,7 +26,7 @@ from fullrank.spectrum import Spectrum
 from fullrank.sweep.cell import split
 from fullrank_papers.figures.directclr.gradient_ranks import gradient_ranks
 from fullrank_papers.figures.figure import Rows
-from fullrank_papers.figures.trained import Training, short_run, train
+from fullrank_papers.figures.trained import Training, at_rates, short_run, train
 
 GRADIENT_IMAGES = 192  # of the batch whose gradient rank is measured: their two views exceed the paper's d0 = 360
 MAX_EIGENVALUES = 256  # stored eigenvalues of a spectrum
@@ -53,6 +54,7 @@ class Size:
             dimensions that DirectCLR sees.
         sweep: Values of d0 in Fig. 12, in addition to the recipe's d0 and D_b.
         probe_images: Labelled training images of the linear probe, a random choice; 0: all.
+        rates: Learning rates of which each network takes the best; empty: that of the recipe.
         runs: Folder in which runs are stored and shared between figures; empty: runs are not stored.
     """
 
@@ -60,6 +62,7 @@ class Size:
     seeds: int
     sweep: tuple[int, ...]
     probe_images: int
+    rates: tuple[float, ...] = ()
     runs: str = ""
 
 
@@ -85,6 +88,7 @@ SIZES = {
         seeds=3,
         sweep=(4, 11, 64),
         probe_images=10_000,
+        rates=(1e-3, 3e-3, 1e-2, 3e-2),
         runs="runs/directclr",
     ),
     "paper": Size(
@@ -125,14 +129,15 @@ def with_d0(recipe: Recipe, d0: int) -> Recipe:
 
 
 def run_study(size: Size, recipes: Mapping[str, Recipe], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
-    """Train and evaluate each recipe with `size.seeds` seeds from `seed` on; return name → one result of `evaluate_run`
-    per seed.
+    """Train and evaluate each recipe, at the best of the size's rates, with `size.seeds` seeds from `seed` on; return
+    name → one result of `evaluate_run` per seed. A recipe of rate zero keeps it.
     """
     evaluate = partial(evaluate_run, probe_images=size.probe_images)
     training = Training(
         evaluate, str(size.probe_images), lambda run: evaluate(run)["accuracy"]["whole"], size.seeds, size.runs
     )
-    return train({name: [recipe] for name, recipe in recipes.items()}, training, data=data, seed=seed)
+    candidates = {name: at_rates(x, size.rates if x.optimizer.lr else ()) for name, x in recipes.items()}
+    return train(candidates, training, data=data, seed=seed)
 
 
 def run_projectors(size: Size, names: Iterable[str], *, data: str | None, seed: int) -> dict[str, list[Rows]]:
@@ -146,7 +151,8 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     Returns:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
         ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
-        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses.
+        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
+        "rate": the learning rate.
     """
     model, recipe = load_run(run.path), run.recipe
     splits = split(recipe.data, recipe.split_seed)
@@ -169,6 +175,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),
         "losses": [row.loss for row in run.metrics.train[:5]],
+        "rate": recipe.optimizer.lr,
     }
 
 

@@ -315,7 +315,8 @@ def plot(rows: Rows) -> MplFigure:
 def evaluate_claims(rows: Rows) -> Verdicts:
     every, found = read_rows(rows), dict[str, Verdict]()
     compared = {str(row.settings["method"]) for row in every}
-    others = [name for name in compared if not name.startswith(CONTROL)]  # not FroSSL with the paper's weight
+    methods = {**METHODS, **LATER}
+    others = [name for name in compared if methods[name][0] != CONTROL]  # not FroSSL with the paper's weight
     sets = {int(row.settings["images"]): row.data for row in every if "images" in row.settings}
     for images, data in sorted(sets.items()):
         for end, value in ENDPOINTS.items():
