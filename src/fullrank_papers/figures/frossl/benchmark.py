@@ -296,19 +296,23 @@ def on_other(row: Row, data: str) -> float | None:
 
 def plot(rows: Rows) -> MplFigure:
     every = read_rows(rows)
-    figure, (axes,) = subplots(1, 3, width=11.0, height=3.4)
+    sets = {int(row.settings["images"]): row.data for row in every if "images" in row.settings} or {0: ""}
+    figure, axes = subplots(len(sets), 3, width=11.0, height=3.4 * len(sets))
     found = {name: list(scores.values()) for name, scores in searched(every).items()}
     for i, (name, scores) in enumerate(found.items()):
         budget = range(1, len(scores) + 1)
         values = [100 * expected_best(scores, k) for k in budget]
-        axes[0].plot(budget, values, label=LABELS[name], linestyle="-" if i < len(COLORS) else "--")
-    axes[0].set(xlabel="draws", ylabel="expected best validation score, %")
-    label_ends(axes[0])
-    for axis, (end, value) in zip(axes[1:], ENDPOINTS.items(), strict=True):
-        values = samples(every, 0, value)
-        plot_dots(axis, [(LABELS[name], [100 * x for x in numbers.values()]) for name, numbers in values.items()])
-        axis.set_xlabel(f"{end} accuracy, % (dots: seeds, bars: means)")
-        axis.set_title(next((row.data for row in every if row.settings.get("images") == 0), ""))
+        axes[0, 0].plot(budget, values, label=LABELS[name], linestyle="-" if i < len(COLORS) else "--")
+    axes[0, 0].set(xlabel="draws", ylabel="expected best validation score, %")
+    label_ends(axes[0, 0])
+    for axis in axes[1:, 0]:
+        plot_dots(axis, [(LABELS[name], [100 * x for x in scores]) for name, scores in found.items()])
+        axis.set_xlabel("validation score, % (dots: draws, bars: means)")
+    for (images, data), line in zip(sorted(sets.items()), axes[:, 1:], strict=True):
+        for axis, (end, value) in zip(line, ENDPOINTS.items(), strict=True):
+            values = samples(every, images, value)
+            plot_dots(axis, [(LABELS[name], [100 * x for x in numbers.values()]) for name, numbers in values.items()])
+            axis.set(xlabel=f"{end} accuracy, % (dots: seeds, bars: means)", title=data)
     return figure
 
 
