@@ -9,7 +9,6 @@ server that has imported the library, so that a start takes about a second. Linu
 `benchmarks/results/endurance.json`.
 """
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -22,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import tyro
 from rich.console import Console
 
 import fullrank
@@ -47,18 +47,20 @@ SEED = 0  # of the moments of the kills
 Result = dict[str, Any]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=50_000, help="of the long run, rounded up to whole epochs")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=timing.RESULTS / "endurance.json")
-    options = parser.parse_args()
+def main(*, steps: int = 50_000, kills: int = 100, out: Path = timing.RESULTS / "endurance.json") -> None:
+    """Measure both runs.
+
+    Args:
+        steps: of the long run, rounded up to whole epochs.
+        kills: of the other run.
+        out: the JSON file.
+    """
     torch.set_num_threads(1)
     environment = timing.environment("lightning", "timm", tolerance=TOLERANCE, settled=SETTLED, seed=SEED)
     with tempfile.TemporaryDirectory() as folder:
-        long = long_run(Path(folder) / "long", options.steps)  # first: the other leaves processes to be collected
-        killed = killed_run(Path(folder), options.kills)
-    write_json(options.out, {"environment": environment, "long": long, "killed": killed})
+        long = long_run(Path(folder) / "long", steps)  # first: the other leaves processes to be collected
+        killed = killed_run(Path(folder), kills)
+    write_json(out, {"environment": environment, "long": long, "killed": killed})
     print(long["verdicts"], f"memory grows by {long['memory_growth']:.2%}", killed["verdicts"], sep="\n")
 
 
@@ -146,4 +148,4 @@ def train(path: Path, **changes: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -8,7 +8,6 @@ seconds to open the source, then to the first batch of 64, then to the last batc
 the largest memory above that after the imports. Writes `benchmarks/results/million.json`. Linux.
 """
 
-import argparse
 import io
 import resource
 import tarfile
@@ -22,6 +21,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import torch
+import tyro
 from PIL import Image
 
 from benchmarks import timing
@@ -33,15 +33,13 @@ from fullrank.views import MultiViewTransform, ViewConfig
 CLASSES, BATCH, SHARDS = 1000, 64, 10
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
+def main(*, images: tuple[int, ...] = (10_000, 100_000, 1_000_000)) -> None:
     rows = []
-    for images in parser.parse_args().images:
+    for count in images:
         for kind, write in WRITERS.items():
             with tempfile.TemporaryDirectory() as folder:
-                path = write(Path(folder) / "data", images)
-                row: dict[str, Any] = {"source": kind, "images": images}
+                path = write(Path(folder) / "data", count)
+                row: dict[str, Any] = {"source": kind, "images": count}
                 for _ in range(2):  # the second time, what the first one may have stored is there
                     with ProcessPoolExecutor(1, mp_context=process_context()) as pool:
                         row["first" if "first" not in row else "again"] = pool.submit(measure, str(path)).result()
@@ -114,4 +112,4 @@ def tar(path: Path, images: int) -> Path:
 WRITERS: dict[str, Callable[[Path, int], Path]] = {"folder": folder, "parquet": parquet, "tar": tar}
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

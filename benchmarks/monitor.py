@@ -8,13 +8,13 @@ is that of a step of a ResNet-18 at 32 px with the monitor, over the same step w
 `benchmarks/results/monitor.json`.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+import tyro
 from rich.console import Console
 from torch import nn
 
@@ -35,17 +35,19 @@ SIZES = [(128, 256), (128, 2048), (256, 2048)]  # N, D
 Row = dict[str, Any]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=1, help="the thresholds were chosen on seed 0")
-    parser.add_argument("--out", type=Path, default=timing.RESULTS / "monitor.json")
-    options = parser.parse_args()
+def main(*, rounds: int = 12, seed: int = 1, out: Path = timing.RESULTS / "monitor.json") -> None:
+    """Measure costs and alarms.
+
+    Args:
+        rounds: of the timing.
+        seed: of the runs; the thresholds were chosen on seed 0.
+        out: the JSON file.
+    """
     torch.set_num_threads(1)
-    costs = [cost(N, D, rounds=options.rounds) for N, D in SIZES]
+    costs = [cost(N, D, rounds=rounds) for N, D in SIZES]
     with tempfile.TemporaryDirectory() as folder:
-        runs = [observe(Path(folder) / str(k), *job) for k, job in enumerate(jobs(options.seed))]
-    write_json(options.out, {"environment": timing.environment("timm"), "cost": costs, "runs": runs})
+        runs = [observe(Path(folder) / str(k), *job) for k, job in enumerate(jobs(seed))]
+    write_json(out, {"environment": timing.environment("timm"), "cost": costs, "runs": runs})
     print(*costs, *runs, sep="\n")
 
 
@@ -99,13 +101,10 @@ def cost(N: int, D: int, *, rounds: int) -> Row:
         if monitor:
             monitor.close()
 
-    works = {
-        "without": train,
-        "with": lambda: train(CollapseMonitor(steps=1000, every=10)),
-    }
+    works = {"without": train, "with": lambda: train(CollapseMonitor(steps=1000, every=10))}
     times = timing.measure(works, rounds=rounds, clock="cpu")
     return {"N": N, "D": D, "over": times["with"].median / times["without"].median, **times}
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -11,7 +11,6 @@ single fits: scikit-learn's L-BFGS runs until its objective is as low as ours. I
 CPU time on one thread.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import tyro
 from rich.console import Console
 from rich.table import Table
 from sklearn.linear_model import LogisticRegression as Sklearn
@@ -38,21 +38,23 @@ MAX_NEWTON = 1_000  # K·D of newton-cholesky
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="a source of labelled images")
-    parser.add_argument("--images", type=int, default=10_000, help="training images and generated features")
-    parser.add_argument("--out", type=Path, default=timing.RESULTS / "probe.json")
-    options = parser.parse_args()
+def main(*, data: str | None = None, images: int = 10_000, out: Path = timing.RESULTS / "probe.json") -> None:
+    """Compare the solvers.
+
+    Args:
+        data: a source of labelled images.
+        images: training images and generated features.
+        out: the JSON file.
+    """
     torch.set_num_threads(1)
     threadpool_limits(1)  # also for scikit-learn
     warnings.simplefilter("ignore")  # scikit-learn warns that 100 iterations are not enough
-    sets = {f"{D} features, 10 classes": lambda D=D: generated(options.images, D) for D in (64, 512)}
-    if options.data:
-        sets["raw pixels"] = lambda: pixels(options.data, options.images)
+    sets = {f"{D} features, 10 classes": lambda D=D: generated(images, D) for D in (64, 512)}
+    if data:
+        sets["raw pixels"] = lambda: pixels(data, images)
     rows = {name: compare(name, *make()) for name, make in sets.items()}
-    environment = timing.environment("scikit-learn", "scipy", images=options.images, penalties=PENALTIES)
-    write_json(options.out, {"environment": environment, "sets": rows})
+    environment = timing.environment("scikit-learn", "scipy", images=images, penalties=PENALTIES)
+    write_json(out, {"environment": environment, "sets": rows})
 
 
 def generated(n: int, D: int, *, classes: int = 10, m: int = 5_000) -> Data:
@@ -142,4 +144,4 @@ def single_fits(X: Tensor, y: Tensor) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

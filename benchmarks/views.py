@@ -14,13 +14,13 @@ decoding, with 2 views of 224 pixels and SimCLR's ImageNet parameters: jitter (0
 0.5. On a GPU there is only `small`.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import kornia.augmentation as K
 import numpy as np
 import torch
+import tyro
 from lightly.transforms import SimCLRTransform
 from lightly.transforms.utils import IMAGENET_NORMALIZE
 from PIL import Image
@@ -122,34 +122,35 @@ def report(task: str, reference: str, works: dict[str, Work], *, views: int, rou
     return {"reference": reference, "microseconds_per_view": medians, "quartiles": quartiles, "ratio": ratio}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--images", type=int, default=256)
-    parser.add_argument("--files", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=timing.RESULTS / "views.json")
-    options = parser.parse_args()
+def main(
+    *,
+    device: str = "cpu",
+    images: int = 256,
+    files: int = 16,
+    rounds: int = 15,
+    out: Path = timing.RESULTS / "views.json",
+) -> None:
+    """Compare the pipelines."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
-    on_cpu = options.device == "cpu"
-    settings = {"rounds": options.rounds, "clock": "cpu" if on_cpu else "wall"}
-    images = [random_image(SIZE, SIZE, rng=rng) for _ in range(options.images)]
+    on_cpu = device == "cpu"
+    settings = {"rounds": rounds, "clock": "cpu" if on_cpu else "wall"}
+    pictures = [random_image(SIZE, SIZE, rng=rng) for _ in range(images)]
     task = "32 px, in memory", "torchvision v2, Pillow" if on_cpu else "kornia"
-    rows = {"small": report(*task, small(images, options.device), views=2 * options.images, **settings)}
+    rows = {"small": report(*task, small(pictures, device), views=2 * images, **settings)}
     if on_cpu:
         with tempfile.TemporaryDirectory() as folder:
-            paths = [Path(folder) / f"{i}.jpg" for i in range(options.files)]
+            paths = [Path(folder) / f"{i}.jpg" for i in range(files)]
             for path in paths:
                 random_image(375, 500, rng=rng).save(path, quality=90)
             task = "224 px, from JPEG files", "lightly SimCLRTransform"
-            rows["photos"] = report(*task, photos(paths), views=2 * options.files, **settings)
-    n = {"images": options.images, "files": options.files, "views": 2}
-    found = timing.environment(*PACKAGES, n=n, seed=0, device=options.device, **settings) | rows
-    before = read_json(options.out) if options.out.exists() else {}
-    write_json(options.out, before | (found if on_cpu else {f"on {options.device}": found}))
+            rows["photos"] = report(*task, photos(paths), views=2 * files, **settings)
+    n = {"images": images, "files": files, "views": 2}
+    found = timing.environment(*PACKAGES, n=n, seed=0, device=device, **settings) | rows
+    before = read_json(out) if out.exists() else {}
+    write_json(out, before | (found if on_cpu else {f"on {device}": found}))
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

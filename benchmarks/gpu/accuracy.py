@@ -23,7 +23,7 @@ from rich.console import Console
 
 import fullrank
 from benchmarks.gpu.parts import Options, Part, Result, Results
-from benchmarks.gpu.training import on_device, synchronize, tiny
+from benchmarks.gpu.training import on_device, tiny
 from fullrank.evaluation import accuracy, extract_features, gradient_probe, knn, standardize
 from fullrank.evaluation.protocol import SgdProtocol
 from fullrank.images import Device, MemoryImages, load_images, train_and_test
@@ -38,20 +38,13 @@ LEVELS = (0.80, 0.85, 0.90)
 PROBES = ("linear", "kNN")
 SEEDS = (0, 1, 2)
 CHECKPOINTS = 2
-SETTINGS: dict[str, dict[str, Any]] = {
-    "batch 1024": {"batch_size": 1024},
-    "batch 256": {},
-} | {name: {"objective": name, "batch_size": 1024} for name in ("simclr", "barlow_twins", "vicreg", "byol")}
+SETTINGS: dict[str, dict[str, Any]] = {"batch 1024": {"batch_size": 1024}, "batch 256": {}} | {
+    name: {"objective": name, "batch_size": 1024} for name in ("simclr", "barlow_twins", "vicreg", "byol")
+}
 """Name → what differs from the recipe `cifar10`; learning rate and invariance weight follow, as for any recipe."""
 PLAN = (
-    ("batch 1024", 20),
-    ("simclr", 20),
-    ("vicreg", 20),
-    ("byol", 20),
-    ("barlow_twins", 20),
-    ("batch 1024", 100),
-    ("batch 256", 20),
-    ("batch 1024", 200),
+    *((name, 20) for name in ("batch 1024", "simclr", "vicreg", "byol", "barlow_twins")),
+    *(("batch 1024", 100), ("batch 256", 20), ("batch 1024", 200)),
 )
 """Settings and epochs of the runs, each with all seeds."""
 
@@ -77,7 +70,6 @@ def train(options: Options, results: Results, name: str, epochs: int, seed: int)
     data = None if options.smoke else options.data
     with tempfile.TemporaryDirectory() as folder:
         run = fullrank.pretrain(recipe, data, out=Path(folder) / "run", console=Console(quiet=True))
-        synchronize()
         startup, seconds = clock(run)
         steps = [checkpoint.step for checkpoint in run.checkpoints]
         found = [{"step": k, "seconds": round(seconds(k), 2)} | judge(options, run, k, seed) for k in steps]

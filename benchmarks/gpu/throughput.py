@@ -6,7 +6,6 @@ they add up to a little more than a step of the loop.
 """
 
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -16,10 +15,11 @@ import torch
 
 from benchmarks import losses
 from benchmarks.gpu.parts import Options, Part, Result, Results, release_memory
-from benchmarks.gpu.training import VARIANTS, Training, on_device, random_images, synchronize, tiny
+from benchmarks.gpu.training import VARIANTS, Training, on_device, random_images, tiny
 from fullrank.methods import BackboneConfig
 from fullrank.recipes import RECIPES, Recipe
 from fullrank.run import read_json
+from fullrank_papers.figures.numerics import now
 
 BATCHES = (256, 512, 1024)
 NETWORKS = {"ResNet-50": "resnet50", "ViT-S/16": "vit_small_patch16_224"}
@@ -90,11 +90,6 @@ def phases(options: Options, recipe: Recipe) -> Result:
         for name, (a, b) in zip(PHASES, pairwise(clock), strict=True):
             milliseconds[name] = milliseconds.get(name, 0.0) + (k >= 0) * 1000 * (b - a) / rounds
     return {"batch": recipe.batch_size, "milliseconds": {name: round(ms, 3) for name, ms in milliseconds.items()}}
-
-
-def now() -> float:
-    synchronize()
-    return time.perf_counter()
 
 
 def largest_batch(options: Options, recipe: Recipe) -> Result:

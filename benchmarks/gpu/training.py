@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.timing import wait
 from fullrank.distributed import convert_sync_batchnorm
 from fullrank.evaluation import OnlineProbe
 from fullrank.images import MemoryImages, Steps, dataloader
@@ -74,11 +75,11 @@ class Training:
         started = time.perf_counter()
         for _ in self.steps(warmup):
             pass
-        synchronize()
+        wait()
         warm = time.perf_counter()
         for _ in self.steps(count):
             pass
-        synchronize()
+        wait()
         seconds = time.perf_counter() - warm
         speed = count * self.recipe.batch_size / seconds
         found = {"images_per_second": round(speed, 1), "milliseconds_per_step": round(1000 * seconds / count, 3)}
@@ -109,12 +110,6 @@ def forward_flops(method, channels: int, side: int, batch_size: int) -> float:
         method.projector(method.backbone(torch.empty(batch_size, channels, side, side)))
     method.train()
     return counter.get_total_flops() / batch_size
-
-
-def synchronize() -> None:
-    """Wait for the GPU, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def random_images(count: int, side: int, *, channels: int = 3, classes: int = 10) -> MemoryImages:

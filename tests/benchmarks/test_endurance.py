@@ -18,10 +18,9 @@ def _threads():
     torch.set_num_threads(threads)
 
 
-def test_a_run_stays_small_and_survives_kills(tmp_path, monkeypatch):
+def test_a_run_stays_small_and_survives_kills(tmp_path):
     out = tmp_path / "endurance.json"
-    monkeypatch.setattr("sys.argv", ["endurance.py", "--steps", "60", "--kills", "2", "--out", str(out)])
-    endurance.main()
+    endurance.main(steps=60, kills=2, out=out)
     found = json.loads(out.read_text())
     assert all(found["killed"]["verdicts"].values()), found["killed"]
     # Memory and open files of this process are also those of the tests before.

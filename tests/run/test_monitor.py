@@ -121,11 +121,7 @@ def test_a_loss_that_is_refused_or_not_finite_is_not_reported(trained):
     ("transform", "over_images", "over_pixels"),
     [
         (lambda x, generator: x, True, True),
-        (
-            lambda x, generator: torch.linspace(0, 1, x.shape[-1]).expand_as(x).clone(),
-            False,
-            True,
-        ),  # one picture
+        (lambda x, generator: torch.linspace(0, 1, x.shape[-1]).expand_as(x).clone(), False, True),  # one picture
         (lambda x, generator: x.mean((-2, -1), keepdim=True).expand_as(x).clone(), True, False),  # the mean colour
         (lambda x, generator: torch.cat([x[:1], x[1:] * 0]), False, False),  # only the second view
     ],

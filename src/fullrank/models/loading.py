@@ -26,14 +26,7 @@ from fullrank.images import Preprocess
 from fullrank.methods import BackboneConfig
 from fullrank.methods.backbones import at_size, check_name
 from fullrank.models.model import Model, ModelLike, build_untrained, checked, first_convolutions, timm_preprocess
-from fullrank.models.weights import (
-    Weights,
-    check_finite,
-    find_naming,
-    load_outside_weights,
-    load_weights,
-    read_weights,
-)
+from fullrank.models.weights import Weights, check_finite, find_naming, load_outside_weights, load_weights, read_weights
 from fullrank.recipes import build_encoder, build_preprocess, read_recipe
 from fullrank.training import Checkpoint, list_checkpoints
 

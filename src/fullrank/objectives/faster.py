@@ -1,7 +1,7 @@
 """Faster forms of objectives, beside their formulas: the folder `fast` can be deleted, and every value stays.
 
 The formula is what a reader reads, what the value means, and what autograd differentiates for anything more than a
-plain gradient. A faster form is kept where it is measured (`benchmarks/fast.py`).
+plain gradient. A faster form is kept where it is measured (`benchmarks/results/fast.json`).
 """
 
 import importlib

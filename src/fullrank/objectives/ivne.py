@@ -41,10 +41,7 @@ def ivne(Z: Float[Tensor, "V N D"], *, alignment: float = 4.16, entropy: float =
     Z = unit(Z, dim=-1)
     C = gram(Z) / Z.shape[1]  # (V, D, D) or (V, N, N)
     cosines = [torch.linalg.vecdot(Z[v], Z[w]) for v, w in view_pairs(full, len(Z)) if v < w]
-    return {
-        "alignment": -alignment * torch.stack(cosines).mean(),
-        "entropy": -entropy * von_neumann_entropy(C).mean(),
-    }
+    return {"alignment": -alignment * torch.stack(cosines).mean(), "entropy": -entropy * von_neumann_entropy(C).mean()}
 
 
 def von_neumann_entropy(C: Float[Tensor, "*V D D"]) -> Float[Tensor, "*V"]:

@@ -5,7 +5,6 @@ views. A comparison holds if the whole 95 % interval of the mean difference (Stu
 the claim, does not hold if none of the interval does, and is otherwise inconclusive at this size.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -89,22 +88,6 @@ def spread(values: Iterable[float | int], digits: int = 2) -> str:
     """
     middle, low, high = (f"{x:.{digits}f}" for x in quantiles(values))
     return f"{middle} ({low} to {high})"
-
-
-def median_interval(values: Sequence[float | int]) -> tuple[float | int, float | int]:
-    """Return an interval that holds the median of the distribution with a probability of at least 95 %: two order
-    statistics.
-
-    For fewer than six values it is the whole line.
-
-    >>> median_interval(range(40)), median_interval(range(5))
-    ((13, 26), (-inf, inf))
-    """
-    n, ordered = len(values), sorted(values)
-    tail, rank = 0.0, -1  # P(fewer than rank + 1 values below the median)
-    while rank + 1 < n and (tail := tail + math.comb(n, rank + 1) / 2**n) <= 0.025:
-        rank += 1
-    return (ordered[rank], ordered[n - 1 - rank]) if rank >= 0 else (-math.inf, math.inf)
 
 
 def check_higher(

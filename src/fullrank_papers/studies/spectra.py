@@ -8,35 +8,24 @@ from matplotlib import rc_context
 from fullrank.objectives import OBJECTIVES
 from fullrank.testing import objective_case, optimize_free_embeddings
 from fullrank_papers import studies
-from fullrank_papers.figures.frossl.contenders import CONTENDERS
+from fullrank_papers.figures.frossl.contenders import CONTENDERS, LABELS
 from fullrank_papers.plot_style import MATPLOTLIB_STYLE, label_ends, subplots
 
 FIGURE = Path("docs/figures/spectra.svg")
 HALF, FEW = {"d0": 16}, {"slices": 64}
 HYPER = {"directclr": HALF, "directclr_paper": HALF, "lejepa": FEW, "visreg": FEW, "rdmreg": FEW}
+
+
+def of(*families: str, later: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the objectives of some families of the tables, and later ones."""
+    return (*(name for name, each in CONTENDERS.items() if each.family in families and name != "nologs"), *later)
+
+
 FAMILIES = {
-    "compare samples": ("simclr", "moco", "swav", "spectral_contrastive", "directclr", "directclr_paper"),
-    "predict": ("simsiam", "byol", "dino", "moco_v3"),
-    "compare dimensions": (
-        "frossl",
-        "vicreg",
-        "vibcreg",
-        "barlow_twins",
-        "wmse",
-        "corinfomax",
-        "corinfomax_batch",
-        "tico",
-    ),
-    "kernels and entropies": ("ssl_hsic", "ivne", "simmer", "lejepa", "visreg", "rdmreg", "mmcr", "emp_ssl"),
-}
-NEWER = {
-    "moco_v3": "MoCo v3",
-    "vibcreg": "VIbCReg",
-    "lejepa": "LeJEPA",
-    "visreg": "VISReg",
-    "rdmreg": "Rectified LpJEPA",
-    "mmcr": "MMCR",
-    "emp_ssl": "EMP-SSL",
+    "compare samples": of("sample-contrastive", "without a projector"),
+    "predict": of("asymmetric", later=("moco_v3",)),
+    "compare dimensions": of("dimension-contrastive", later=("vibcreg",)),
+    "kernels and entropies": of("kernel or entropy", later=("lejepa", "visreg", "rdmreg", "mmcr", "emp_ssl")),
 }
 
 
@@ -64,14 +53,8 @@ def draw(rows: dict[str, Any]) -> None:
     for axis, (family, names) in zip(axes.flat, FAMILIES.items(), strict=True):
         for k, name in enumerate(names):
             end = rows[name]["eigenvalues"]["end"]
-            style = {
-                "marker": "osD^v<>p"[k],
-                "markersize": 3,
-                "linewidth": 1,
-                "color": f"C{k}",
-                "label": NEWER.get(name) or CONTENDERS[name].label,
-            }
-            axis.semilogy(range(1, len(end) + 1), relative(end), **style)
+            style = {"markersize": 3, "linewidth": 1, "color": f"C{k}", "label": LABELS[name]}
+            axis.semilogy(range(1, len(end) + 1), relative(end), marker="osD^v<>p"[k], **style)
         start = rows["frossl"]["eigenvalues"]["start"]
         axis.semilogy(range(1, len(start) + 1), relative(start), "--", color="0.7", linewidth=1, label="start")
         axis.set_title(family)

@@ -29,18 +29,8 @@ REFUTED = {
     "directclr/fig6": ["paper"],
 }
 """Claims that the rows refute; all others of these figures hold. Clocks decide those of `TIMED`."""
-INCONCLUSIVE = (
-    "frossl/fig3",
-    "frossl/sharpness",
-    "frossl/corruptions",
-    "stepwise/networks",
-    "directclr/fig2",
-    "directclr/table1",
-    "directclr/table2",
-    "directclr/fig10",
-    "directclr/fig12",
-    "directclr/length",
-)
+INCONCLUSIVE = {f"frossl/{name}" for name in ("fig3", "sharpness", "corruptions")} | {"stepwise/networks"}
+INCONCLUSIVE |= {f"directclr/{name}" for name in ("fig2", "table1", "table2", "fig10", "fig12", "length")}
 """Networks that are trained for seconds decide little."""
 COMPUTED = [name for name in FIGURES if not is_campaign(name)]
 

@@ -3,8 +3,7 @@
 import json
 import sys
 from dataclasses import replace
-from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.sweep import Cell, EvaluationPlan, run_cell
 from fullrank_papers import studies
 from fullrank_papers.figures.frossl.sizes import TINY
-from fullrank_papers.studies import alarm, defaults, photos, references, selection, spectra
+from fullrank_papers.studies import alarm, photos, references, selection, spectra
 
 
 def test_a_study_takes_its_arguments_as_flags_and_writes_what_it_returns(monkeypatch, tmp_path):
@@ -92,31 +91,6 @@ def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
     assert len(list((tmp_path / "photos").iterdir())) == 30
     lines = (tmp_path / "labels.csv").read_text().splitlines()
     assert (lines[0], len(lines)) == ("path,label,split", 31)
-
-
-def test_defaults_are_measured_once(monkeypatch, tmp_path):
-    small = {"IMAGES": 160, "TEST": 30, "POOL": 30, "COPIES": 5, "LABELS": (40,), "EPOCHS": 1}
-    parts = {"duplicates": defaults.duplicates, "supervised": partial(defaults.supervised, labels=40)}
-    small |= {"SUPERVISED": {40: (1,)}, "LR": (1e-3,), "PARTS": parts}
-    for name, value in small.items():
-        monkeypatch.setattr(defaults, name, value)
-    monkeypatch.setattr(defaults.Seed, "imagenet", lambda seed, factor: seed.source())
-    rng, data = np.random.default_rng(0), tmp_path / "data"
-    for split, name in product(("train", "test"), ("a", "b")):
-        (data / split / name).mkdir(parents=True)
-        for k in range(100 if split == "train" else 15):
-            image = Image.fromarray(rng.integers(256, size=(8, 8, 3), dtype=np.uint8))
-            image.resize((32, 32), Image.Resampling.BICUBIC).save(data / split / name / f"{k}.png")
-    call = {"cifar10": str(data), "cifar100": str(data), "seeds": (0,), "runs": tmp_path / "runs"}
-    assert defaults.measure(**call, minutes=0.0) == {"rows": []}
-    rows = defaults.measure(**call)["rows"]
-    assert [row["part"] for row in rows] == ["duplicates"] * 3 + ["supervised"]
-    for row in rows[:3]:  # a stricter threshold finds no more pairs, and a copy by JPEG is closer than a mirror image
-        recalls = [found["recall"] for found in row["found"]]
-        assert all(a[kind] >= b[kind] for a, b in pairwise(recalls) for kind in a)
-        assert recalls[0]["JPEG 75"] > recalls[0]["flip"]
-    monkeypatch.delattr(defaults, "pretrain")  # a second call trains nothing
-    assert defaults.measure(**call, parts=("supervised", "duplicates"))["rows"] == rows
 
 
 def test_the_references_of_the_comparison_are_scored_like_its_runs(tmp_path):

@@ -1,9 +1,12 @@
 """Random matrices, integration, comparisons and orders of convergence for the tests of all theories."""
 
+from functools import partial
+
 import numpy as np
 import torch
-from scipy.integrate import solve_ivp
 from torch import Tensor
+
+from fullrank_papers.theory.flow import solve_ode
 
 
 def randn(rng: torch.Generator, *shape: int) -> Tensor:
@@ -72,12 +75,4 @@ def convergence_order(errors, steps) -> float:
     return np.polyfit(np.log(steps), np.log(errors), 1)[0]
 
 
-def integrate(vector_field, start: Tensor, t: Tensor) -> Tensor:
-    """The solution of y′ = vector_field(y) at the times t, of shape (T, *start.shape)."""
-
-    def slope(_, y):
-        return vector_field(torch.from_numpy(y).reshape(start.shape)).flatten().numpy()
-
-    span = (0.0, t[-1].item())
-    y = solve_ivp(slope, span, start.flatten().numpy(), method="DOP853", t_eval=t.numpy(), rtol=1e-12, atol=1e-14).y
-    return torch.from_numpy(y.T.copy()).reshape(len(t), *start.shape)
+integrate = partial(solve_ode, rtol=1e-12, atol=1e-14)

@@ -19,20 +19,6 @@ def test_the_trace_is_the_loss_of_the_objectives_and_not_with_the_printed_sign(r
     assert trace(-pair_matrix(X, X_pos)) != total(alignment_linear(X @ A, X_pos @ A))
 
 
-def test_the_unconstrained_flow_is_minus_the_gradient_of_the_loss(rng):
-    X, X_pos, X_neg = randn(rng, 7, 4), randn(rng, 7, 4), randn(rng, 7, 4)
-    Theta = randn(rng, 3, 4).requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        total(contrastive_linear(X @ Theta.mT, X_pos @ Theta.mT, X_neg @ Theta.mT)), Theta
-    )
-    C = pair_matrix(X, X_pos, X_neg)
-    flow, (zero, one) = (
-        (lambda t: unconstrained_weights(Theta.detach(), C, t)),
-        torch.tensor([0.0, 1.0], dtype=torch.float64),
-    )
-    close(torch.autograd.functional.jvp(flow, zero, one)[1], -gradient, 1e-11)
-
-
 def test_the_unconstrained_flow_equals_its_integrated_equation(rng):
     Theta0, C, t = randn(rng, 2, 4), symmetric(rng, 4), vector(0, 0.2, 0.7)
     close(unconstrained_weights(Theta0, C, t), integrate(lambda Theta: -2 * Theta @ C, Theta0, t), 1e-9)

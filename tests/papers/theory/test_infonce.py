@@ -1,14 +1,12 @@
-"""Networks under InfoNCE: vector fields compared with autograd of the loss, conserved quantities, and training."""
+"""Networks under InfoNCE: vector fields compared with autograd of the loss, conserved quantities."""
 
 import math
-from itertools import repeat
 
 import pytest
 import torch
 from dynamics_helpers import randn, relative_error, view_pairs
 
 from fullrank_papers.theory import infonce
-from fullrank_papers.theory.flow import gradient_descent
 from fullrank_papers.theory.objectives import infonce_squared
 
 DEPTHS = {
@@ -97,19 +95,3 @@ def test_imbalances_are_conserved_by_a_linear_flow(rng, shapes):
     velocity = velocity_of_imbalances(weights, infonce.linear_vector_field(weights, x))
     assert len(velocity) == len(shapes) - 1
     assert all(v.abs().max() < 1e-12 for v in velocity)
-
-
-@every_depth
-@pytest.mark.parametrize("kind", ["linear", "relu"])
-def test_training_is_gradient_descent_on_the_loss(rng, shapes, kind):
-    weights, x, steps = layers(rng, shapes), view_pairs(rng), [0, 7, 20]
-    vector_field, network = {
-        "linear": (infonce.linear_vector_field, linear_network),
-        "relu": (infonce.relu_vector_field, relu_network),
-    }[kind]
-    actual = infonce.train_infonce(weights, repeat(x), learning_rate=0.02, steps=steps, vector_field=vector_field)
-    expected = gradient_descent(
-        lambda weights: loss(network(weights, x)), tuple(weights), learning_rate=0.02, steps=steps
-    )
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)

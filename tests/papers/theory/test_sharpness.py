@@ -1,4 +1,4 @@
-"""The largest curvature against whole Hessians, and against the stability limit of the linear theory."""
+"""The largest curvature against whole Hessians."""
 
 import math
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fullrank.objectives import barlow_twins, frossl, total, vicreg
-from fullrank_papers.theory import stepwise
 from fullrank_papers.theory.sharpness import sharpness
 
 
@@ -17,14 +16,6 @@ def test_it_is_the_largest_eigenvalue_of_the_hessian(objective):
     hessian = torch.autograd.functional.hessian(lambda W: total(objective(X @ W)), W).reshape(12, 12)
     expected = torch.linalg.eigvalsh(hessian)[-1].item()
     assert sharpness(total(objective(X @ W)), [W], tolerance=1e-9) == pytest.approx(expected, rel=1e-6)
-
-
-def test_two_over_the_curvature_at_the_optimum_is_the_stability_limit():
-    gamma = torch.tensor([3.0, 2.0, 1.0, 0.5], dtype=torch.float64)
-    W = torch.diag(gamma[:3].rsqrt()) @ torch.eye(3, 4, dtype=torch.float64)  # W Γ Wᵀ = I
-    W.requires_grad_()
-    loss = stepwise.barlow_loss(W, torch.diag(gamma))
-    assert 2 / sharpness(loss, [W], tolerance=1e-9) == pytest.approx(stepwise.stability_limit(gamma))
 
 
 def test_a_hessian_that_is_not_finite_has_no_sharpness():

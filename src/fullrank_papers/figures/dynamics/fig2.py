@@ -13,12 +13,13 @@ from statistics import fmean, median
 
 import torch
 from jaxtyping import Float
+from scipy.stats import quantile_test
 from torch import Tensor
 
 from fullrank.objectives import total
 from fullrank_papers.figures.dynamics.fig1 import half_moons
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
-from fullrank_papers.figures.numerics import holds_for_all, log_slope, median_interval, ratios, spread
+from fullrank_papers.figures.numerics import holds_for_all, log_slope, ratios, spread
 from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory.flow import record
 from fullrank_papers.theory.nonlinear import aligned_gain, curvature_bound, initial_difference, outputs, theorem1_bound
@@ -154,7 +155,7 @@ def local_exponents(rows: Rows, network: str, key: str) -> list[float]:
 
 def decide(values: Sequence[float | int], *, above: float) -> bool | None:
     """Return whether the median over starts is above a number, None if its 95 % interval contains the number."""
-    low, high = median_interval(values)
+    low, high = quantile_test(values).confidence_interval()
     return True if low > above else False if high < above else None
 
 
@@ -247,18 +248,6 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
 
 
-SMOKE = {
-    "widths": (10, 40, 160),
-    "starts": 6,
-    "draws": 60,
-    "samples": 40,
-    "learning_rate": 0.1,
-    "steps": 50,
-    "every": 5,
-}
+SMOKE = Size((10, 40, 160), 6, draws=60, samples=40, learning_rate=0.1, steps=50, every=5, late_rate=0.3, late_steps=80)
 PAPER = {"widths": (10, 20, 50, 100, 200, 500, 1000, 2000), "starts": 100, "samples": 100, "learning_rate": 0.01}
-SIZES = {
-    "smoke": Size(**SMOKE, late_rate=0.3, late_steps=80),
-    "small": Size(),
-    "paper": Size(**PAPER, steps=500, every=20, late_rate=0.1, late_steps=300),
-}
+SIZES = {"smoke": SMOKE, "small": Size(), "paper": Size(**PAPER, steps=500, every=20, late_rate=0.1, late_steps=300)}

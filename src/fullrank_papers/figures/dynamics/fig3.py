@@ -13,11 +13,12 @@ from statistics import median
 
 import torch
 from jaxtyping import Float
+from scipy.stats import quantile_test
 from torch import Tensor
 
 from fullrank_papers.figures.dynamics.fig1 import half_moons
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
-from fullrank_papers.figures.numerics import median_interval, spread
+from fullrank_papers.figures.numerics import spread
 from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, plot_runs, subplots
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
 from fullrank_papers.theory.trace import euler_outputs, orthonormal_weights, projected_gradient_step, stability_limit
@@ -154,7 +155,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
 
     (to_descent, descent_text), (to_polar, polar_text) = time_ratios("descent"), time_ratios("polar")
     medians = {w: median(ratios) for w, ratios in to_polar.items()}
-    intervals = [median_interval(ratios) for ratios in to_descent.values()]
+    intervals = [quantile_test(ratios).confidence_interval() for ratios in to_descent.values()]
     lows, highs = zip(*intervals, strict=True)
     slower = True if min(lows) > 1 else False if min(highs) <= 1 else None
     order, two, (bound, bound_of_sum) = rows["order"], rows["two_outputs"], rows["bounds"]

@@ -84,11 +84,7 @@ class Problem:
         x = torch.stack([images, images + noise * normal(n, d, rng=rng), images[torch.randperm(n, generator=rng)]])
         x -= images.mean(0)
         W1, W2, W3 = (0.5 * normal(d, width, rng=rng) / width**0.5 for width in (d, d, 2 * d))
-        starts = {
-            "linear": (W1,),
-            "residual": (W1, W2),
-            "residual, ReLU": (W1, normal(2 * d, d, rng=rng) / d**0.5, W3),
-        }
+        starts = {"linear": (W1,), "residual": (W1, W2), "residual, ReLU": (W1, normal(2 * d, d, rng=rng) / d**0.5, W3)}
         return Problem(x, torch.linalg.qr(normal(d, size.rank, rng=rng))[0].mT, starts)
 
     def projector(self, name: str) -> Float[Tensor, "k h"]:

@@ -23,6 +23,7 @@ from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank.training.config import ScheduleConfig
 from fullrank.views import JitterConfig
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.leads import Lead, Method, decide, describe_lead, simultaneous_leads
@@ -183,10 +184,7 @@ def expected_best(scores: Sequence[float], k: int) -> float:
     return sum(x * math.comb(i, k - 1) for i, x in enumerate(sorted(scores))) / math.comb(n, k)
 
 
-ENDPOINTS: Mapping[str, Callable[[Row], float | None]] = {
-    "early": lambda row: early_area(row, EARLY),
-    "late": late,
-}
+ENDPOINTS: Mapping[str, Callable[[Row], float | None]] = {"early": lambda row: early_area(row, EARLY), "late": late}
 
 
 def early_steps(row: Row) -> float | None:
@@ -210,13 +208,10 @@ COLUMNS: Mapping[str, Column] = {
 }
 
 
-def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | None]) -> dict[str, dict[int, float]]:
+def samples(rows: Sequence[Row], images: int, value: Callable[[Row], float | None]) -> c.Values:
     """Return method → seed → a number of the compared runs on one of the data sets, without runs that diverged."""
-    found: dict[str, dict[int, float]] = {}
-    for row in rows:
-        if row.settings.get("images") == images and row.is_done and (number := value(row)) is not None:
-            found.setdefault(str(row.settings["method"]), {})[row.seed] = number
-    return {name: found[name] for name in (*METHODS, *LATER) if name in found}
+    compared = [row for row in rows if row.settings.get("images") == images]
+    return c.values_of(c.read_runs(compared, (*METHODS, *LATER)), value)
 
 
 def leads(

@@ -6,7 +6,7 @@ The runs of the tables and figures of one size have the same names, so a run is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -92,10 +92,10 @@ def read_rows(rows: Rows) -> list[Row]:
     return [from_json(Row, row, "a run of the result") for row in rows["rows"]]
 
 
-def read_runs(rows: Rows | Sequence[Row]) -> Runs:
-    """Return the runs that are done, in the order of the tables."""
+def read_runs(rows: Rows | Sequence[Row], order: Iterable[str] = CONTENDERS) -> Runs:
+    """Return the runs that are done, by method in an order."""
     rows = read_rows(rows) if isinstance(rows, dict) else rows
-    found: dict[Any, dict[int, Row]] = {name: {} for name in CONTENDERS}
+    found: dict[Any, dict[int, Row]] = {name: {} for name in order}
     for row in rows:
         if row.is_done:
             found[row.settings["method"]][row.seed] = row
@@ -108,13 +108,14 @@ def count_diverged(rows: Rows) -> dict[str, int]:
     return {name: counts[name] for name in CONTENDERS if name in counts}
 
 
+def numbers_of(by_seed: Mapping[int, Row], value: Callable[[Row], float | None]) -> dict[int, float]:
+    """Return a number of the runs that have it and are done."""
+    return {seed: x for seed, row in by_seed.items() if row.is_done and (x := value(row)) is not None}
+
+
 def values_of(runs: Runs, value: Callable[[Row], float | None]) -> Values:
     """Return a number of each run that has it."""
-    found = {
-        name: {seed: number for seed, row in by_seed.items() if (number := value(row)) is not None}
-        for name, by_seed in runs.items()
-    }
-    return {name: numbers for name, numbers in found.items() if numbers}
+    return {name: found for name, by_seed in runs.items() if (found := numbers_of(by_seed, value))}
 
 
 def probe_accuracy(row: Row, data: str = "") -> float | None:
@@ -200,21 +201,6 @@ def check_leads(
     counts = f"ahead of {signs.count(True)} of {len(others)}, behind {signs.count(False)}"
     text = f"{counts}; least lead, over {CONTENDERS[name].label}: {format_gap(found[name])}"
     return text, holds_for_all(gaps[name].exceeds(bound) if name in gaps else None for name in others)
-
-
-def reach(runs: Runs, images: int, epochs: int) -> bool:
-    """Return whether each run was trained on as many images and for as many epochs as the paper's.
-
-    A statement about one of the paper's tables is inconclusive if they were not.
-    """
-    rows = all_rows(runs)
-    return bool(rows) and all(row.train_images >= images and row.epochs >= epochs for row in rows)
-
-
-def limit(dataset: str, images: int, epochs: int, runs: Runs) -> str:
-    """Return the size at which a statement of the paper can be decided as text."""
-    size = f"{dataset}, {images:,} images, {epochs} epochs"
-    return f"decidable only at the paper's size, {size}; these runs: {describe_runs(runs)}"
 
 
 def describe_runs(runs: Runs) -> str:

@@ -47,6 +47,11 @@ CONTENDERS: dict[str, Contender] = {
     "directclr_paper": Contender("DirectCLR (as printed)", "without a projector", "directclr_paper"),
 }
 
+LABELS = {name: contender.label for name, contender in CONTENDERS.items()}
+LABELS |= {"moco_v3": "MoCo v3", "vibcreg": "VIbCReg", "lejepa": "LeJEPA", "visreg": "VISReg", "mmcr": "MMCR"}
+LABELS |= {"rdmreg": "Rectified LpJEPA", "emp_ssl": "EMP-SSL"}
+"""Name → label, also of objectives that came after the tables."""
+
 
 def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """Return the published recipe of a method on the data set of `recipe`, for `epochs` epochs.

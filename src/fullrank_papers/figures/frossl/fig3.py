@@ -236,11 +236,8 @@ def plot(rows: Rows) -> MplFigure:
     figure, axes = subplots(2, 3, width=10.0, height=6.8)
     *panels, sweep = axes.flat
     for axis, marker, (name, settings) in zip(panels, "os^Dv", SETTINGS.items(), strict=True):
-        row, final, steps = (
-            rows[name],
-            rows[name]["normalized"][0],
-            metric_values(rows, "normalized", "saturation", name),
-        )
+        row, steps = rows[name], metric_values(rows, "normalized", "saturation", name)
+        final = row["normalized"][0]
         for j, color in reversed(list(enumerate(color_scale(TOP)))):
             axis.plot(row["steps"], [now[j] for now in row["eigenvalues"]["normalized"][0]], color=color, linewidth=0.9)
         axis.axvline(steps[0], color="black", linestyle=":", linewidth=0.9)

@@ -27,25 +27,14 @@ from fullrank.objectives import OBJECTIVES, total
 from fullrank_papers.figures import networks
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl.balance import WEIGHTS
+from fullrank_papers.figures.frossl.contenders import LABELS
 from fullrank_papers.figures.networks import draw_batches, relu_network
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.plot_style import COLORS, subplots
 from fullrank_papers.theory.balance import balanced
 from fullrank_papers.theory.sharpness import sharpness
 
-LABELS = {
-    "frossl": "FroSSL",
-    "barlow_twins": "Barlow Twins",
-    "vicreg": "VICReg",
-    "simclr": "SimCLR",
-    "ivne": "I-VNE+",
-    "wmse": "W-MSE",
-    "corinfomax_batch": "CorInfoMax (batch)",
-    "spectral_contrastive": "spectral contrastive",
-    "ssl_hsic": "SSL-HSIC",
-    "mmcr": "MMCR",
-    "emp_ssl": "EMP-SSL",
-}
+SHOWN = (*WEIGHTS, "wmse", "corinfomax_batch", "spectral_contrastive", "ssl_hsic", "mmcr", "emp_ssl")
 AREA = 0.5
 DRAWS = 8  # pairs of crops of each image
 POINTS = 30  # of the accuracy over training
@@ -67,7 +56,7 @@ class Size:
     batch: int
     steps: int = 600
     seeds: int = 1
-    objectives: tuple[str, ...] = tuple(LABELS)
+    objectives: tuple[str, ...] = SHOWN
 
 
 def compute(size: Size, *, data: str | None, seed: int) -> Rows:

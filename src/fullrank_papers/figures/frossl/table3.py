@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from fullrank.evaluation.paired import PairedDifference
-from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdict, Verdicts, verdict
+from fullrank_papers.figures.figure import MARKS, MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl import sizes
 from fullrank_papers.figures.frossl.comparison import Runs, early_end, format_gap, online_accuracy, values_of
 from fullrank_papers.figures.frossl.comparison import plan as plan
 from fullrank_papers.figures.frossl.contenders import CONTENDERS, Family
 from fullrank_papers.figures.frossl.printed import printed_in
-from fullrank_papers.figures.frossl.table2 import DATASETS, paper_column
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import COLORS, label_ends, plot_band, subplots
 
@@ -104,16 +103,10 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     areas = leads(runs)
     at_marks = {mark: leads(runs, mark) for mark in c.marks_of(runs) if mark in map(float, PAPER_MARKS)}
     early = {mark: gaps for mark, gaps in at_marks.items() if mark <= c.EARLY}
-    decidable = paper_column(runs) == "stl10" and c.reach(runs, *DATASETS["stl10"][1:])
     area = f"area under the accuracy-epoch curve to epoch {early_end(runs):g}"
-    limit = c.limit(*DATASETS["stl10"], runs)
-
-    def claim(check: tuple[str, bool | None]) -> Verdict:
-        return verdict(check[0], check[1] if decidable else None, limit=limit, area=area)
-
     return {
-        "early": claim(check_at_marks(early, OTHERS)),
-        "throughout": claim(check_at_marks(at_marks, DIMENSION_CONTRASTIVE)),
-        "area": claim(c.check_leads(areas, OTHERS)),
-        "logs": claim(c.check_leads(areas, ["nologs"])),
+        "early": verdict(*check_at_marks(early, OTHERS)),
+        "throughout": verdict(*check_at_marks(at_marks, DIMENSION_CONTRASTIVE)),
+        "area": verdict(*c.check_leads(areas, OTHERS), area=area),
+        "logs": verdict(*c.check_leads(areas, ["nologs"]), area=area),
     }

@@ -24,8 +24,9 @@ from fullrank.recipes.cifar import without_logarithms
 from fullrank.sweep import Cell, EvaluationPlan, Plan, Row
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl import benchmark
+from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.benchmark import COLUMNS, DRAWS, LABELS, late
-from fullrank_papers.figures.frossl.comparison import format_gap, markdown_table, mean_and_deviation, read_rows
+from fullrank_papers.figures.frossl.comparison import format_gap, markdown_table, mean_and_deviation, numbers_of
 from fullrank_papers.figures.numerics import holds_for_all
 from fullrank_papers.plot_style import plot_dots, subplots
 
@@ -161,17 +162,13 @@ def plan(
     if missing := [name for name in only if size.values is not None and name not in size.values]:
         raise UserError(f"this size has no runs of {missing[0]}; choose from {', '.join(size.values or ())}")
     names = [name for name in only or VARIANTS if size.values is None or name in size.values]
+    evaluate = EvaluationPlan(transfer=tuple(transfer))
     unchanged = {method for name in names for method in VARIANTS[name].methods if not VARIANTS[name].changed}
 
     def cell(name: str, recipe: Recipe, seed: int, **settings: Any) -> Cell:
         subset = size.comparison.recipe.data.subset
         data = DataConfig(source=source, subset=subset, subset_seed=seed, channels=recipe.data.channels)
-        return Cell(
-            f"{name}-seed{seed}",
-            replace(recipe, data=data, seed=seed),
-            settings,
-            EvaluationPlan(transfer=tuple(transfer)),
-        )
+        return Cell(f"{name}-seed{seed}", replace(recipe, data=data, seed=seed), settings, evaluate)
 
     def cells(_: Sequence[Row]) -> list[Cell]:
         found = []
@@ -215,17 +212,12 @@ def read_points(rows: Sequence[Row], name: str, method: str) -> tuple[Points, An
     return (found if isinstance(base, str) else dict(sorted(found.items()))), base
 
 
-def numbers(by_seed: Mapping[int, Row], value: Callable[[Row], float | None] = late) -> dict[int, float]:
-    """Return a number of the runs that have it and are done."""
-    return {seed: x for seed, row in by_seed.items() if row.is_done and (x := value(row)) is not None}
-
-
 def gaps(rows: Sequence[Row], name: str, method: str) -> dict[Value, PairedDifference | None]:
     """Return the difference of each value of a variant from its base; None if one of its runs has diverged."""
     points, base = read_points(rows, name, method)
-    known, found = numbers(points.pop(base, {})), {}
+    known, found = numbers_of(points.pop(base, {}), late), {}
     for value, by_seed in points.items():
-        gap = paired_by_seed(numbers(by_seed), known)
+        gap = paired_by_seed(numbers_of(by_seed, late), known)
         if gap or any(row.diverged for row in by_seed.values()):
             found[value] = None if any(row.diverged for row in by_seed.values()) else gap
     return found
@@ -233,11 +225,11 @@ def gaps(rows: Sequence[Row], name: str, method: str) -> dict[Value, PairedDiffe
 
 def markdown(result: Rows) -> str:
     """Return one line for each variant, method and value."""
-    rows, lines = read_rows(result), []
+    rows, lines = c.read_rows(result), []
     for name, variant in VARIANTS.items():
         for method in variant.methods:
             for value, by_seed in read_points(rows, name, method)[0].items():
-                texts = [mean_and_deviation(numbers(by_seed, x), scale=scale) for x, scale in COLUMNS.values()]
+                texts = [mean_and_deviation(numbers_of(by_seed, x), scale=scale) for x, scale in COLUMNS.values()]
                 text = f"{value:g}" if isinstance(value, float) else str(value)
                 diverged = sum(row.diverged for row in by_seed.values())
                 lines.append([variant.label, LABELS[method], text, *texts, f"{diverged} of {len(by_seed)}"])
@@ -245,12 +237,13 @@ def markdown(result: Rows) -> str:
 
 
 def plot(result: Rows) -> MplFigure:
-    rows = read_rows(result)
+    rows = c.read_rows(result)
     figure, axes = subplots(2, 3, width=11.0, height=6.0)
     for axis, name in zip(axes.flat, ("epochs", "steps", "views", "dimension", "weight"), strict=False):
         for method in VARIANTS[name].methods:
             points = {
-                value: list(numbers(by_seed).values()) for value, by_seed in read_points(rows, name, method)[0].items()
+                value: list(numbers_of(by_seed, late).values())
+                for value, by_seed in read_points(rows, name, method)[0].items()
             }
             means = {value: 100 * fmean(each) for value, each in points.items() if each}
             axis.plot(list(means), list(means.values()), "o-", label=LABELS[method])
@@ -263,7 +256,7 @@ def plot(result: Rows) -> MplFigure:
     dots = []
     for name in ("normalization", "logarithms", "encoders", "objective"):
         for value, by_seed in read_points(rows, name, "frossl")[0].items():
-            dots.append((f"{VARIANTS[name].label}: {value}", [100 * x for x in numbers(by_seed).values()]))
+            dots.append((f"{VARIANTS[name].label}: {value}", [100 * x for x in numbers_of(by_seed, late).values()]))
     plot_dots(axes[1, 2], dots)
     axes[1, 2].set_xlabel("mean of linear probe and kNN, %")
     return figure
@@ -301,7 +294,7 @@ def lies_between(gap: PairedDifference | None, low: float, high: float) -> bool 
 
 
 def evaluate_claims(result: Rows) -> Verdicts:
-    rows, found = read_rows(result), {}
+    rows, found = c.read_rows(result), {}
     for claim, (name, method, *bounds) in CLAIMS.items():
         differences = gaps(rows, name, method)
         said = [lies_between(gap, *bounds) for gap in differences.values()]
@@ -313,17 +306,5 @@ def evaluate_claims(result: Rows) -> Verdicts:
     return found
 
 
-SIZES = {
-    "smoke": Size(
-        benchmark.SIZES["smoke"],
-        seeds=2,
-        values={
-            "steps": (16,),
-            "views": (4,),
-            "normalization": ("rows",),
-            "encoders": ("one a view",),
-            "objective": ADDED[1:2],
-        },
-    ),
-    "small": Size(benchmark.SIZES["small"], seeds=3),
-}
+FEW = {"steps": (16,), "views": (4,), "normalization": ("rows",), "encoders": ("one a view",), "objective": ADDED[1:2]}
+SIZES = {"smoke": Size(benchmark.SIZES["smoke"], seeds=2, values=FEW), "small": Size(benchmark.SIZES["small"], seeds=3)}

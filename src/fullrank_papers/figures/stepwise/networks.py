@@ -32,13 +32,8 @@ from fullrank_papers.theory.sharpness import sharpness
 from fullrank_papers.theory.stepwise import crossing_times, stability_limit
 from fullrank_papers.theory.tangent_kernel import center_views, kernel_modes, mode_powers, tangent_kernel
 
-LABELS = {
-    "barlow_linear": "Barlow Twins without normalisation",
-    "vicreg": "VICReg",
-    "barlow_twins": "Barlow Twins",
-    "frossl": "FroSSL",
-    "simclr": "SimCLR",
-}
+LABELS = {"barlow_linear": "Barlow Twins without normalisation", "vicreg": "VICReg", "barlow_twins": "Barlow Twins"}
+LABELS |= {"frossl": "FroSSL", "simclr": "SimCLR"}
 FREE = ("barlow_linear", "vicreg")  # of a free scale
 STARTS = {"small": 0.01, "usual": 1.0}  # factor of the last layer's initial weights
 SHARE = 0.1  # of the largest stable learning rate
@@ -212,18 +207,9 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     return verdicts
 
 
+SMALL = ("barlow_linear", "frossl")
 SIZES = {
-    "smoke": Size(
-        512,
-        points=48,
-        side=8,
-        hidden=64,
-        outputs=16,
-        modes=6,
-        steps=600,
-        seeds=1,
-        objectives=("barlow_linear", "frossl"),
-    ),
+    "smoke": Size(512, 48, 8, hidden=64, outputs=16, modes=6, steps=600, seeds=1, objectives=SMALL),
     "small": Size(),
     "paper": Size(16384, points=512, side=32, hidden=1024, outputs=64, modes=32, batch=256, steps=20000, seeds=5),
 }

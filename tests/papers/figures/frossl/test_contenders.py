@@ -23,15 +23,6 @@ def test_published_recipes_are_taken_as_they_are():
     assert (short.epochs, short.optimizer.lr) == (100, RECIPES["cifar10-byol"].optimizer.lr)
 
 
-def test_directclr_keeps_its_share_of_the_dimensions():
-    fallback, published = (
-        own_recipe(RECIPES["cifar10"], "directclr", 1000),
-        own_recipe(RECIPES["imagenet"], "directclr", 100),
-    )
-    assert (fallback.name, fallback.hyper["d0"]) == ("cifar10", 90)  # of 512
-    assert (published.name, published.hyper["d0"]) == ("imagenet-directclr", 360)  # of 2048
-
-
 def test_of_lightlys_benchmark_a_method_has_its_recipe_there_or_an_error():
     base = RECIPES["cifar10-frossl-lightly"]
     assert own_recipe(base, "moco", 200) == RECIPES["cifar10-moco-lightly"]
