@@ -82,6 +82,13 @@ def test_d0_is_from_one_to_the_dimensions_of_the_representation(kind):
         built(kind, d0=D_B + 1)
 
 
+def test_an_orthogonal_projector_keeps_inner_products_so_that_the_loss_is_that_without_one():
+    R = torch.randn(9, D_B)
+    Z = built("orthogonal")(R)
+    assert not torch.allclose(Z, R)
+    torch.testing.assert_close(Z @ Z.mT, R @ R.mT)
+
+
 def test_dropout_keeps_d0_dimensions_the_same_for_all_samples_and_different_in_each_step():
     projector, sets = built("dropout", features=40, d0=10, seed=7)[0], []
     for step in range(50):

@@ -81,7 +81,6 @@ CHANGES = [
     ("directclr/fig6", "drift", ("drift",), lambda x: 5 * x),
     ("directclr/fig11", "one_layer", ("linear", 0, "end", -1), lambda x: 0.0),
     ("directclr/fig10", "rank_at_r", ("DirectCLR", 0, "ranks", "representation", 0), lambda x: 9),
-    ("directclr/table2", "orthogonal", ("orthogonal", 0, "losses", 0), lambda x: 1.1 * x),
     ("frossl/logarithms", "optimum", ("linear", 0, "ratio"), lambda x: 0.9 * x),
     ("frossl/logarithms", "network", ("network", 2, "ratio"), lambda x: 0.5 * x),
     ("frossl/logarithms", "fewer", ("network", 3, "ratio"), lambda x: 1.0),
@@ -122,7 +121,7 @@ def with_accuracies(percentages, *, spread):
     noise = {name: (spread * (k % 3 - 1), 0.0, -spread * (k % 3 - 1)) for k, name in enumerate(percentages)}
     return {
         name: [
-            {"accuracy": {"whole": value / 100 + common + error}, "losses": [5.0]}
+            {"accuracy": {"whole": value / 100 + common + error}}
             for common, error in zip((-0.1, 0.0, 0.1), noise[name], strict=True)
         ]
         for name, value in percentages.items()
@@ -145,7 +144,7 @@ def test_a_claim_about_the_papers_size_is_decided_only_there_and_its_comparison_
     assert {claim.holds for claim in small if claim.kind == "claim"} == {None}
     assert [claim.holds for claim in small if claim.kind == "comparison"] == [True] * 7
     assert [claim.holds for claim in paper if claim.kind == "claim"] == [True] * 7
-    assert {claim.kind for claim in paper} == {"claim", "correction"}
+    assert {claim.kind for claim in paper} == {"claim"}
 
 
 def test_a_run_of_the_study_is_read_again_and_ranks_are_of_the_gradient(smoke_rows, monkeypatch):

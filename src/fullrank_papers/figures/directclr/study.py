@@ -151,8 +151,7 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
     Returns:
         "accuracy": of a linear probe on all of r ("whole"), on r[:d0] ("first"), r[d0:] ("rest") and r[d0:2·d0]
         ("next"), which has the size of the first; "representation" and "embedding": their spectra on the held-out
-        images; "ranks": ranks of the gradient, from `gradient_ranks`; "losses": the first five logged losses;
-        "rate": the learning rate.
+        images; "ranks": ranks of the gradient, from `gradient_ranks`; "rate": the learning rate.
     """
     model, recipe = load_run(run.path), run.recipe
     splits = split(recipe.data, recipe.split_seed)
@@ -174,7 +173,6 @@ def evaluate_run(run: Run, *, probe_images: int) -> Rows:
         "representation": summarize_spectrum(R_test),
         "embedding": summarize_spectrum(Z),
         "ranks": measure_gradient_ranks(run, recipe, splits.train),
-        "losses": [row.loss for row in run.metrics.train[:5]],
         "rate": recipe.optimizer.lr,
     }
 
