@@ -95,6 +95,17 @@ def test_noise_is_not_a_collapse_for_any_number_of_images_and_dimensions(n, D):
     assert find(Z, "backbone") is find(Z, "projector") is None
 
 
+def test_the_images_of_the_last_evaluation_measure_dimensions_that_fewer_images_do_not():
+    few = {"samples": 64, "collapsed_dimensions": 32}  # of the first 63, of which 32 count
+    rows = [spectrum_row(step, few, {"samples": 64}) for step in (0, BURN_IN_END, 2 * BURN_IN_END)]
+    many = {"backbone": replace(HEALTHY, collapsed_dimensions=64), "projector": HEALTHY}
+    for first in (replace(rows[0], full=many), rows[0]):  # during burn-in it raises no alarm
+        assert not collapse_detector.detect_collapse([first, *rows[1:]], burn_in_end=BURN_IN_END)
+    (alarm,) = collapse_detector.detect_collapse([*rows[:2], replace(rows[2], full=many)], burn_in_end=BURN_IN_END)
+    assert (alarm.step, alarm.where, alarm.metric, alarm.observed) == (40, "backbone", "collapsed_share", 0.5)
+    assert "the 128 dimensions that 1280 images can measure" in alarm.message
+
+
 def test_eight_images_are_enough_to_find_a_collapse_in_four_dimensions():
     line, point = torch.randn(8, 1, generator=torch.Generator().manual_seed(0)) * torch.ones(4), torch.ones(8, 4)
     assert [find(Z).alarm for Z in (line, point)] == ["dimensional collapse", "complete collapse"]

@@ -187,7 +187,8 @@ class CollapseDetector:
         cause = self.find_cause(uncorrelated=uncorrelated)
         for where, metrics in (("backbone", row.backbone), ("projector", row.projector))[: 2 - self.no_projector]:
             self.highest_rank[where] = max(self.highest_rank.get(where, 0.0), metrics.effective_rank)
-            if found := find_collapse(metrics, where, self.images, highest_rank=self.highest_rank[where]):
+            found = find_collapse(metrics, where, self.images, highest_rank=self.highest_rank[where])
+            if found := found or find_collapse(row.full_metrics(where), where, "images"):  # more images at the end
                 yield _alarm(row, where, found, cause)
         if uncorrelated:
             share = f"views of one image share {max(correlation, 0):.1%} of the variance"
