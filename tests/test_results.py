@@ -18,7 +18,8 @@ def commits(text: str) -> list[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_result_was_made_by_clean_commits(file):
     found = commits(file.read_text())
-    assert found and all(re.fullmatch("[0-9a-f]{7,40}", commit) for commit in found), found
+    assert found
+    assert all(re.fullmatch("[0-9a-f]{7,40}", commit) for commit in found), found
 
 
 def test_changes_and_lists_are_read():

@@ -104,6 +104,10 @@ def test_the_images_of_the_last_evaluation_measure_dimensions_that_fewer_images_
     (alarm,) = collapse_detector.detect_collapse([*rows[:2], replace(rows[2], full=many)], burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.where, alarm.metric, alarm.observed) == (40, "backbone", "collapsed_share", 0.5)
     assert "the 128 dimensions that 1280 images can measure" in alarm.message
+    tiny = replace(HEALTHY, samples=4)  # too few held-out images; equal metrics: no projector
+    last = replace(rows[2], backbone=tiny, projector=tiny, full={"backbone": replace(HEALTHY, effective_rank=1.5)})
+    (alarm,) = collapse_detector.detect_collapse([last], burn_in_end=BURN_IN_END)
+    assert (alarm.where, alarm.observed) == ("backbone", 1.5)
 
 
 def test_eight_images_are_enough_to_find_a_collapse_in_four_dimensions():
