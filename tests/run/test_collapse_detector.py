@@ -155,6 +155,14 @@ def test_views_without_variance_are_reported_at_the_first_row(metric, word):
     assert collapse_detector.detect_collapse([deviating_row(0, image_deviation=0.01)], burn_in_end=BURN_IN_END) == []
 
 
+def test_equal_views_are_reported_at_the_first_row_that_has_their_correlation():
+    rows = [deviating_row(0, intraclass_correlation=None), deviating_row(10, intraclass_correlation=1 - 1e-15)]
+    (alarm,) = collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END)
+    assert (alarm.step, alarm.alarm, alarm.where, alarm.cause) == (10, "equal views", "views", "no augmentation")
+    rows[1] = deviating_row(10, intraclass_correlation=0.999)
+    assert collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END) == []
+
+
 @pytest.mark.parametrize("where", ["backbone", "projector"])
 def test_equal_embeddings_are_reported_at_the_first_row_whatever_the_loss(where):
     variance = {"backbone": 0.3, "projector": 0.3} | {where: 1e-14}

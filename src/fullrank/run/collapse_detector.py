@@ -1,5 +1,5 @@
-"""Detect divergence, collapse, uncorrelated views and constant views in the log of a run, without labels, and say what
-probably caused them.
+"""Detect divergence, collapse, and uncorrelated, equal or constant views in the log of a run, without labels, and say
+what probably caused them.
 
 `docs/alarm.md` lists the runs on which the thresholds were measured.
 """
@@ -26,6 +26,8 @@ MIN_RANK_SHARE = 1 / 2
 MAX_COLLAPSED_SHARE = 1 / 6
 # Minimum intraclass correlation; at 0.2, the augmentation causes four fifths of the variance.
 MIN_VIEW_CORRELATION = 0.2
+# Maximum intraclass correlation; equal views have 1 up to rounding in float64, and all augmented ones less than 0.95.
+MAX_VIEW_CORRELATION = 1 - 1e-6
 # Maximum ratio of the loss to Σ|terms| at the first logged step; healthy runs stay below a ratio of 2.
 MAX_LOSS_RATIO = 10.0
 # Minimum number of steps; after 50 steps the initial BatchNorm statistics have a weight of 0.9⁵⁰ = 0.5 %.
@@ -68,6 +70,11 @@ VIEWS = Cause(
     "views",
     "the images have no contrast, or a transform removes it",
     "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
+)
+SAME = Cause(
+    "no augmentation",
+    "the augmentation changes nothing, or each image has one view that is used twice",
+    "look at views.png; turn on augmentations (--views.0.crop.scale, jitter, noise), and check custom_transforms",
 )
 NETWORK = Cause(
     "network",
@@ -148,8 +155,8 @@ class CollapseDetector:
             yield _alarm(row, "loss", found, self.large_steps())
 
     def evaluate_views(self, row: SpectrumRow) -> Iterator[AlarmRow]:
-        """Yield an alarm if the views of all images are equal, or if each view has a single colour; also during
-        burn-in.
+        """Yield an alarm if all images have the same view, if each view has a single colour, or if the views of each
+        image are equal; also during burn-in.
         """
         for metric, deviation, what, over in (
             ("image_deviation", row.image_deviation, "all images give the same view", "images"),
@@ -161,6 +168,10 @@ class CollapseDetector:
                 )
                 yield _alarm(row, "views", Finding("constant views", metric, deviation, MIN_DEVIATION, text), VIEWS)
                 return
+        correlation, most = row.intraclass_correlation, MAX_VIEW_CORRELATION
+        if correlation is not None and correlation > most:
+            text = f"all views of an image are equal (intraclass correlation {correlation:.6f}, expected below {most})"
+            yield _alarm(row, "views", Finding("equal views", "intraclass_correlation", correlation, most, text), SAME)
 
     def evaluate_variance(
         self, row: TrainRow | SpectrumRow, variance: Mapping[str, float | None], images: str

@@ -139,8 +139,8 @@ class AlarmRow:
     """One alarm of the collapse detector.
 
     Attributes:
-        alarm: 'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'constant views' or 'not
-            finite'.
+        alarm: 'divergence', 'complete collapse', 'dimensional collapse', 'uncorrelated views', 'equal views', 'constant
+            views' or 'not finite'.
         where: 'loss', 'weights', 'embeddings', 'views', 'backbone' or 'projector'.
         metric: The observed quantity: 'loss', 'relative_variance', 'batch_variance', 'effective_rank',
             'collapsed_share', 'intraclass_correlation', 'image_deviation' or 'pixel_deviation'.

@@ -225,9 +225,9 @@ def judge(path: Path, reference: Path, *, is_healthy: bool) -> dict[str, Any]:
 
 
 def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
-    """Return the values closest to each threshold after burn-in, and the smallest intraclass correlation."""
+    """Return the values closest to each threshold after burn-in."""
     correlations = [row.intraclass_correlation for row in rows if row.intraclass_correlation is not None]
-    result: dict[str, Any] = {"intraclass_correlation": min(correlations, default=None)}
+    result: dict[str, Any] = {"intraclass_correlation": [f(correlations, default=None) for f in (min, max)]}
     for where in ("backbone", "projector") if rows else ():
         metrics = [getattr(row, where) for row in rows]
         ranks = [m.effective_rank for m in metrics]
