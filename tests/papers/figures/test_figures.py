@@ -84,7 +84,7 @@ CHANGES = [
     ("frossl/logarithms", "optimum", ("linear", 0, "ratio"), lambda x: 0.9 * x),
     ("frossl/logarithms", "network", ("network", 2, "ratio"), lambda x: 0.5 * x),
     ("frossl/logarithms", "fewer", ("network", 3, "ratio"), lambda x: 1.0),
-    ("frossl/balance", "rule: frossl", ("runs", 2, "share"), lambda x: 100 * x),
+    ("frossl/balance", "rule: frossl", ("runs", 3, "share"), lambda x: 100 * x),
     ("frossl/sharpness", "edge", ("runs", 3, "λ_max", -1), lambda x: 10 * x),
     ("frossl/fig2", "corrected", ("frossl", "predicted_eigenvalues"), lambda x: x[::-1]),
 ]

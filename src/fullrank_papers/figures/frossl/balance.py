@@ -14,7 +14,6 @@ from itertools import product
 from statistics import fmean as mean
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -50,7 +49,7 @@ class Size:
     side: int  # larger images are resized to this number of pixels per side
     batches: tuple[int, ...]
     dimensions: tuple[int, ...]
-    factors: tuple[float, ...]  # in units of the balanced weight; they reach the published one
+    factors: tuple[float, ...]  # in units of the balanced weight; the published one is trained too
     hidden: int
     steps: int = 300
     seeds: int = 1
@@ -78,13 +77,14 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     X, _ = load_pixels(data, size.images, seed=seed, side=size.side)
     pairs = [random_crops(X, area=AREA, seed=seed + k) for k in range(BANK)]
     crops = torch.stack(pairs).float()  # (BANK, 2, n, M)
-    grid = product(size.objectives, size.batches, size.dimensions, size.factors, range(size.seeds))
     rows: list[dict[str, Any]] = []
-    for objective, N, D, factor, run in grid:
-        weights = scaled(objective, balanced(objective, 2, N, D), factor)
-        share = train(crops, objective, weights, N=N, D=D, size=size, seed=seed + run)
-        numbers = {"batch": N, "dimension": D, "factor": factor, "published": published_factor(objective, N, D)}
-        rows.append({"objective": objective, **numbers, "seed": seed + run, "share": share})
+    for objective, N, D in product(size.objectives, size.batches, size.dimensions):
+        published = published_factor(objective, N, D)
+        for factor, run in product(sorted({*size.factors, published}), range(size.seeds)):
+            weights = scaled(objective, balanced(objective, 2, N, D), factor)
+            share = train(crops, objective, weights, N=N, D=D, size=size, seed=seed + run)
+            numbers = {"batch": N, "dimension": D, "factor": factor, "published": published}
+            rows.append({"objective": objective, **numbers, "seed": seed + run, "share": share})
     return {"runs": rows}
 
 
@@ -131,11 +131,9 @@ def curves(rows: Rows, objective: str) -> dict[tuple[int, int], tuple[list[float
 
 def spreads(rows: Rows, objective: str) -> tuple[float, float]:
     """Return the largest share divided by the smallest over N and D, at the published and at the balanced weight."""
-    at_published, at_balanced = [], []
-    for factors, shares, published in curves(rows, objective).values():
-        logs = np.log(shares)
-        for found, factor in ((at_published, published), (at_balanced, 1.0)):
-            found.append(math.exp(np.interp(math.log(factor), np.log(factors), logs)))
+    found = curves(rows, objective).values()
+    at_published = [shares[factors.index(published)] for factors, shares, published in found]
+    at_balanced = [shares[factors.index(1.0)] for factors, shares, _ in found]
     return max(at_published) / min(at_published), max(at_balanced) / min(at_balanced)
 
 

@@ -29,6 +29,7 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.frossl.balance import WEIGHTS
 from fullrank_papers.figures.frossl.contenders import LABELS
 from fullrank_papers.figures.networks import draw_batches, relu_network
+from fullrank_papers.figures.numerics import check_higher
 from fullrank_papers.figures.pixels import load_pixels, random_crops
 from fullrank_papers.plot_style import COLORS, subplots
 from fullrank_papers.theory.balance import balanced
@@ -208,8 +209,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     for name in found:
         for at in ("rate", "share", "best") if name != "frossl" else ():
             ahead = leads(found["frossl"], found[name], at)
-            holds = True if min(ahead) > 0 else False if max(ahead) < 0 else None
-            verdicts[f"{at}: {name}"] = verdict(f"{mean(ahead):+.1f} points", holds, label=LABELS[name])
+            verdicts[f"{at}: {name}"] = check_higher(ahead, [0.0] * len(ahead), scale=1.0, label=LABELS[name])
     return verdicts
 
 
