@@ -154,9 +154,10 @@ def reproduce_campaign(runs: CampaignRuns, flags: CampaignFlags, out: Path, *, o
         runs = replace(runs, stored=[from_json(Row, row, f"{path}") for row in Result.read(path).rows["rows"]])
         stderr().print(f"runs of {path} with the same recipes and images are not trained again; --overwrite trains all")
     if flags.cell is not None:
-        run_sweep(runs.plan(), runs.folder, Jobs(cluster="debug"), only=flags.cell, console=stderr())
+        debug = Jobs(cluster="debug")
+        run_sweep(runs.plan(), runs.folder, debug, only=flags.cell, stored=runs.stored, console=stderr())
     elif flags.list:
-        list_cells(runs.plan(), runs.folder, command)
+        list_cells(runs.plan(), runs.folder, command, runs.stored)
     else:
         try:
             if redraw:

@@ -95,6 +95,10 @@ def test_metrics_are_those_of_scikit_learn():
     assert np.mean(list(main.per_class.values())) == pytest.approx(expected["balanced accuracy"])
     assert target.chance == pytest.approx(y.bincount().max().item() / 200)
     assert "top-5 accuracy" not in score(logits[:, :10], y % 10)[0]
+    without = score(logits, torch.where(y == 1, 0, y))[0]["accuracy"].score  # no image of class 1
+    assert list(without.positives) == [str(k) for k in range(12)]  # the names of the rows of the confusion matrix
+    assert list(without.positives.values()) == [sum(row) for row in without.confusion]
+    assert "1" not in without.per_class
     one_vote = torch.where(logits == logits.amax(1, keepdim=True), logits, -torch.inf)  # kNN with one neighbour
     assert score(one_vote, y)[0]["top-5 accuracy"].score.value == pytest.approx(expected["accuracy"])
     assert set(score(logits, y, by_class=False)[0]) == {"accuracy", "top-5 accuracy"}
@@ -220,7 +224,13 @@ def test_new_scores_never_remove_others(tmp_path):
     merged = read_evaluations(path)[-1]
     assert (merged.comparisons[0].probe, merged.verdict) == ("knn", "B")
     assert add_evaluation(path, entry(0.9))[0].verdict == "B"  # of the same value
-    assert add_evaluation(path, entry(0.6))[0].verdict == ""  # the verdict was about another value
+    add_evaluation(path, replace(entry(0.9), scores=(), comparisons=(replace(RAW, probe="finetune"),), finetuned="C"))
+    stale = add_evaluation(path, entry(0.6))[0]  # the verdict was about another value
+    assert (stale.verdict, stale.finetuned, [each.probe for each in stale.comparisons]) == (
+        "",
+        "C",
+        ["finetune", "linear"],
+    )
     path.write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_evaluations(path)

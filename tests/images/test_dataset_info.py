@@ -2,7 +2,17 @@ import pytest
 import torch
 from PIL import Image
 
-from fullrank.images import DatasetInfo, MemoryImages, channel_statistics, dataset_info, load_images, open_images
+from fullrank.errors import UserError
+from fullrank.images import (
+    DatasetInfo,
+    DecodeErrors,
+    Decoding,
+    MemoryImages,
+    channel_statistics,
+    dataset_info,
+    load_images,
+    open_images,
+)
 
 
 def test_images_of_one_size_are_uniform():
@@ -38,6 +48,14 @@ def test_statistics_equal_the_mean_and_deviation_of_all_pixels():
     torch.testing.assert_close(torch.tensor(mean, dtype=torch.float64), x.mean(dim=(0, 2, 3)), rtol=1e-12, atol=0)
     deviations = x.std(dim=(0, 2, 3), unbiased=False)
     torch.testing.assert_close(torch.tensor(std, dtype=torch.float64), deviations, rtol=1e-12, atol=0)
+
+
+def test_a_sample_without_a_readable_image_is_an_error(write):
+    folder = write("a.png", "b.png")
+    for file in folder.iterdir():
+        file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(UserError, match="can be read"):
+        channel_statistics(open_images(folder)["all"], decoding=Decoding(errors=DecodeErrors(max_error_fraction=1.0)))
 
 
 def test_a_sample_of_all_images_equals_images_in_memory():

@@ -72,6 +72,14 @@ def folders(names):
     return [(name, encoded(k)) for k, name in enumerate(names)]
 
 
+def test_shards_behind_links_are_streamed_on_request(tmp_path):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "a.tar").symlink_to(write_tar(tmp_path / "a.tar", sample(1, "cat")))
+    assert (
+        next(open_stream(str(tmp_path / "links"), Reading(follow_links=True), split="all").iterate(seed=0)).label == 0
+    )
+
+
 def test_class_folders_inside_shards_are_labels(tmp_path):
     write_tar(tmp_path / "set" / "train-0.tar", folders(["./data/dog/1.png", "./data/cat/1.png", "./data/cat/2.png"]))
     write_tar(tmp_path / "set" / "val-0.tar", folders(["./data/cat/9.png", "./data/loose.png"]))

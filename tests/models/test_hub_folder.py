@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import pytest
 import timm
@@ -72,6 +73,19 @@ def test_the_card_of_an_earlier_checkpoint_has_its_spectrum_and_no_later_score(c
     card = (export(f"{copy}@{step}", tmp_path / "hub") / "README.md").read_text()
     assert "## Scores" not in card
     assert f"at step {max(row.step for row in run.metrics.spectrum if row.step <= step):,}." in card
+
+
+def test_the_card_of_an_earlier_checkpoint_below_runs_is_complete_and_names_no_local_table(copy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copy, tmp_path / "runs" / "short")
+    recipe = json.loads((tmp_path / "runs/short/recipe.json").read_text())
+    recipe["probe"]["labelled"] = str(tmp_path / "labels.csv")
+    (tmp_path / "runs/short/recipe.json").write_text(json.dumps(recipe))
+    step = package.Run(copy).checkpoints[0].step
+    card = (export(f"short@{step}", tmp_path / "hub") / "README.md").read_text()
+    assert "at step" in card
+    assert "labels.csv" in card
+    assert str(tmp_path) not in card
 
 
 def test_a_folder_is_not_overwritten_by_default_and_keeps_other_files(tmp_path):

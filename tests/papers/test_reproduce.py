@@ -227,6 +227,7 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
     assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
 
     shutil.rmtree("runs")
+    assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
     assert command(*options)[0] == 0
     assert json.loads(path.read_text())["rows"] == json.loads(before)["rows"]  # taken from the stored result
     assert not Path("runs").exists()

@@ -39,6 +39,7 @@ def test_words_of_the_command_line_are_values_of_fields():
     assert flags == {"objective": ["vicreg", "frossl"], "projector.widths": ["512,64", "64"], "hyper.log": ["False"]}
     assert [value_of("projector.widths", word) for word in flags["projector.widths"]] == [[512, 64], [64]]
     assert [value_of("x", word) for word in ("False", "-0.5", "inf", "a,b")] == [False, -0.5, "inf", "a,b"]
+    assert read_values(["--no-trust", "--no-list"]) == {"no_trust": [], "no_list": []}  # options of the sweep
     for words, message in ((["frossl"], "follows no flag"), (["--seed", "3"], "give --seeds"), (["--x"] * 2, "--x")):
         with pytest.raises(UserError, match=message):
             read_values(words)
@@ -53,7 +54,7 @@ def test_a_value_given_twice_and_equal_recipes_are_refused():
         grid_plan({"objective": ["frossl", "vicreg"]}, build, chosen="optimizer.lr")
 
 
-@pytest.mark.parametrize("seeds", [[0], [-1, 2], [1, 1], []])
+@pytest.mark.parametrize("seeds", [0, [-1, 2], [1, 1], []])
 def test_wrong_seeds_are_refused(seeds):
     with pytest.raises(UserError, match="seed"):
         seeds_of(seeds)

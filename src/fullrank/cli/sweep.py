@@ -67,6 +67,7 @@ class SweepOptions:
 
 
 OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__, *Jobs.__dataclass_fields__}
+OWN |= {f"no_{name}" for name in OWN}
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -83,7 +84,8 @@ def run(arguments: Sequence[str]) -> None:
     changes = {name: values[0] for name, values in plain.items() if len(values) == 1}
     probes = () if options.evaluate.probes == ("none",) else options.evaluate.probes
     console = stderr()
-    given = {"seeds": options.seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
+    seeds = options.seeds if len(options.seeds) > 1 else options.seeds[0]
+    given = {"seeds": seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
     code = [word for words in flags.values() for word in words if ":" in word]
     given |= {"out": options.out, "trust": options.trust or code, "console": console}
     kept = [word for flag, words in flags.items() if flag not in ("list", "cell") for word in (f"--{flag}", *words)]

@@ -148,7 +148,7 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     networks = networks_of(model, others, task, choices)
     sets, outcomes = score_networks(networks, task, replace(choices, probes=used))
     if choices.supervised:
-        training = SupervisedTraining.of(task, model, choices.protocols.supervised)
+        training = SupervisedTraining.of(task, with_depth(model, task.splits.train), choices.protocols.supervised)
         task.notify(f"{SUPERVISED}: {training.protocol.epochs} epochs")
         _, prediction = training.run(model.untrained(), seed=choices.seed, notify=task.notify)
         settings = settings_of(training.protocol)

@@ -88,10 +88,12 @@ class Target:
         shares = self.positive.mean(0)
         return float(shares.max() if self.labels.ndim == 1 else shares.mean())
 
+    def name(self, k: int) -> str:
+        return self.classes[k] if k < len(self.classes) else str(k)
+
     def by_name(self, values: Iterable[Any]) -> dict[str, Any]:
         """Return the values of the classes that are present, by their names."""
-        names = (self.classes[k] if k < len(self.classes) else str(k) for k in self.present)
-        return dict(zip(names, values, strict=True))
+        return dict(zip(map(self.name, self.present), values, strict=True))
 
 
 class Outcome(NamedTuple):
@@ -183,6 +185,7 @@ def score_predictions(
             confusion = np.zeros((classes, classes), int)
             np.add.at(confusion, (target.labels, last.logits.argmax(1).cpu().numpy()), 1)
             details["confusion"] = tuple(map(tuple, confusion.tolist()))
+            details["positives"] = {target.name(k): n for k, n in enumerate(confusion.sum(1).tolist())}
     outcomes = []
     for metric in found[0]:
         parts = [each[metric] for each in found if metric in each]

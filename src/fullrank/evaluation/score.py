@@ -68,7 +68,7 @@ class Score(Measured):
         note: What a reader of the value must know, such as a limited learning rate.
         per_class: Class → the share of its test images that are classified correctly (recall), or its average
             precision; of the main metric only.
-        positives: Class → the number of test images that have it.
+        positives: Class → the number of test images that have it; beside a confusion matrix, of all its classes.
         confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
     """
 
@@ -280,30 +280,25 @@ def add_evaluation(path: Path, new: Evaluation) -> tuple[Evaluation, int]:
         with suppress(OSError, NotImplementedError):  # if the folder cannot be written, the error of the file says so
             stack.enter_context(FileLock(path.with_name(f".{path.name}.lock")))
         stored = read_evaluations(path)
-        same = [each for each in stored if _images(each) == _images(new)]
-        scores = {score.key: score for each in same for score in each.scores}
-        replaced = sum(score.key in scores for score in new.scores)
-        scores |= {score.key: score for score in new.scores}
+        empty = replace(new, scores=(), comparisons=(), verdict="", finetuned="")
+        old = next((each for each in stored if _images(each) == _images(new)), empty)
+        scores = {score.key: score for score in (*old.scores, *new.scores)}
         values = {score.name: score.value for score in scores.values() if score.features == "backbone"}
-
-        def stands(comparison: Comparison) -> bool:  # fine-tuning has a sentence of its own
-            return comparison.probe == "finetune" or values.get(comparison.name) in (None, comparison.value)
-
-        def stands_as_a_whole(each: Evaluation) -> bool:  # the comparisons of its verdict come first
-            return all(stands(other) for other in each.comparisons if other.name == each.comparisons[0].name)
-
-        entries, comparisons = [new, *reversed(same)], dict[tuple[str, str], Comparison]()
-        for comparison in (found for each in entries for found in filter(stands, each.comparisons)):
-            comparisons.setdefault((comparison.name, comparison.against), comparison)
+        of_probes = [each for each in old.comparisons if each.probe != "finetune"]  # those of the verdict come first
+        stale = [each for each in of_probes if values.get(each.name) not in (None, each.value)]
+        about_verdict = of_probes[0].name if of_probes else ""
+        verdict = "" if any(each.name == about_verdict for each in stale) else old.verdict
+        again = {(each.name, each.against) for each in new.comparisons}
+        kept = [each for each in old.comparisons if each not in stale and (each.name, each.against) not in again]
         merged = replace(
             new,
             scores=tuple(scores.values()),
-            comparisons=tuple(comparisons.values()),
-            verdict=next((each.verdict for each in entries if each.verdict and stands_as_a_whole(each)), ""),
-            finetuned=next((each.finetuned for each in entries if each.finetuned), ""),
+            comparisons=(*new.comparisons, *kept),
+            verdict=new.verdict or verdict,
+            finetuned=new.finetuned or old.finetuned,
         )
-        write_evaluations(path, [*(each for each in stored if each not in same), merged])
-    return merged, replaced
+        write_evaluations(path, [*(each for each in stored if each != old), merged])
+    return merged, len(old.scores) + len(new.scores) - len(scores)
 
 
 def _images(evaluation: Evaluation) -> tuple:

@@ -182,7 +182,9 @@ def channel_statistics(
         subset, decoding = images.subset(evenly_spaced(len(images), sample)), decoding or Decoding()
         whole = Preprocess(channels, size=0, mean=(), std=(), bits=decoding.bits)
         chunks = (batch.pixels for batch in iterate_batches(subset, whole, batch_size=1, decoding=decoding))
-    histogram = torch.as_tensor(sum(map(_histogram, chunks)))
+    histogram = sum(map(_histogram, chunks), torch.zeros(1, LEVELS, dtype=torch.int64))
+    if not histogram.any():
+        raise UserError("none of the sampled images can be read, so their mean and standard deviation are unknown")
     values = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
     weights = histogram.double() / histogram.sum(dim=1, keepdim=True)  # (C, levels)
     mean = weights @ values

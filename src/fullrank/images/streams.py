@@ -116,7 +116,10 @@ def open_stream(
         splits: Any = load_from_hub(rest, streaming=True)
     elif is_remote(source):
         splits = open_remote(source, reading)
-    elif scheme in ("", "parquet") and (found := find_files(rest, scheme)).kind in ("parquet", "tar"):
+    elif scheme in ("", "parquet") and (found := find_files(rest, scheme, follow_links=reading.follow_links)).kind in (
+        "parquet",
+        "tar",
+    ):
         roots = (os.path.realpath(found.root),)
         rows = rows_of_splits([split_of_file(file) for file in found.files])
         files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in rows.items()}

@@ -17,7 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalToken
 from fullrank.errors import UserError, exception_line
 from fullrank.files import atomic_write, check_new, parse_json, read_jsonl, read_text
 from fullrank.methods.backbones import feature_dim
-from fullrank.models.loading import load
+from fullrank.models.loading import load, parse_model
 from fullrank.models.model import Model, ModelLike
 from fullrank.recipes import to_dict
 from fullrank.training.checkpoints import to_safetensors
@@ -233,7 +233,8 @@ def model_card(model: Model, *, classes: int = 0) -> str:
     """
     recipe: dict[str, Any] = to_dict(model.recipe) if model.recipe else {}
     if recipe:
-        recipe["data"]["source"], recipe["init"] = public_name(recipe["data"]["source"]), public_name(recipe["init"])
+        for part, field in ((recipe["data"], "source"), (recipe, "init"), (recipe["probe"], "labelled")):
+            part[field] = public_name(part[field])
     environment = jinja2.Environment()
     environment.filters |= {"public": public_name, "percent": lambda share: f"{100 * share:.1f}"}
     template = environment.from_string(Path(__file__).with_name("model_card.md.j2").read_text("utf-8"))
@@ -246,9 +247,9 @@ def measured(model: Model) -> dict[str, Any]:
     """Return the scores of a checkpoint of a run, each after its entry in evaluation.json, and the last spectra up to
     it, of metrics.jsonl.
     """
-    run = model.path or Path(model.name.rpartition("@")[0])  # RUN@STEP
-    if model.recipe is None or model.step is None or not run.is_dir():
+    if model.recipe is None or model.step is None:
         return {}
+    run = model.path or Path(parse_model(model.name).name)  # RUN@STEP
     file = run / "evaluation.json"
     entries = parse_json(read_text(file))["evaluations"] if file.exists() else []
     of_step = [entry for entry in entries if entry.get("step") == model.step]

@@ -56,7 +56,7 @@ class Model:
     def __repr__(self) -> str:
         return f"Model {self.name}: {self.spec.name}, {feature_dim(self.backbone)} features, {self.preprocess.size} px"
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def features(self, images: Any, *, batch_size: int = 256) -> Float[Tensor, "n D"]:
         """Return the features (n, D) of n ≥ 1 images, in order, on the device of the backbone.
 

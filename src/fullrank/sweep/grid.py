@@ -180,19 +180,17 @@ def cell_names(combos: Sequence[Mapping[str, Setting]]) -> list[str]:
 
 
 def seeds_of(values: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds of --seeds: one number says how many, several numbers are the seeds.
+    """Return the seeds: a number says how many, a list has the seeds themselves.
 
     Raises:
         UserError: there are none, one is no seed, or one is given twice.
 
-    >>> seeds_of([3]), seeds_of([0, 5, 7])
-    ((0, 1, 2), (0, 5, 7))
+    >>> seeds_of(3), seeds_of([0, 5, 7]), seeds_of([3])
+    ((0, 1, 2), (0, 5, 7), (3,))
     """
-    given = [values] if isinstance(values, int) else list(values)
-    seeds = tuple(range(min(given[0], 10_000))) if len(given) == 1 else tuple(given)
+    seeds = tuple(range(min(values, 10_000))) if isinstance(values, int) else tuple(values)
     if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 - 1 for seed in seeds):
-        received = ", ".join(map(str, given))
-        raise UserError(f"--seeds is {received}, expected their number, or several seeds such as 0 5 7")
+        raise UserError(f"seeds is {values}, expected their number, or several seeds such as 0 5 7")
     return seeds
 
 

@@ -175,13 +175,13 @@ def collect_rows(
             return list(known.values()), cells
 
 
-def list_cells(plan: Plan, folder: Path, command: str) -> None:
+def list_cells(plan: Plan, folder: Path, command: str, stored: Sequence[Row] = ()) -> None:
     """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
 
     The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row),
     occupied (the folder holds another recipe, other images or something else) and to run.
     """
-    rows, cells = collect_rows(plan, folder)
+    rows, cells = collect_rows(plan, folder, stored=stored)
     states = {row.cell: row.state for row in rows}
     for number, cell in enumerate(cells):
         state = states.get(cell.name) or ("unfinished" if (folder / cell.name).is_dir() else "to run")

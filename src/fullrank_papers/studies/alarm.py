@@ -32,6 +32,7 @@ from fullrank.recipes import RECIPES, Recipe, to_dict, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.collapse_detector import collapsed_share, compute_burn_in_end, detect_collapse
 from fullrank.run.rows import AlarmRow, Row, SpectrumRow
+from fullrank.sweep.cell import has_diverged
 from fullrank.views import AffineConfig, CropConfig, NoiseConfig
 from fullrank_papers import studies
 
@@ -200,6 +201,8 @@ def train(path: Path, recipe: Recipe) -> None:
             drawn = few_shot(X, train.labels, X_test, seed=recipe.seed)
             scores[name] = float(np.mean([accuracy(each.logits, test.labels) for each in drawn]))
     except UserError as error:
+        if not has_diverged(path):
+            raise
         scores = {"ended": str(error)}
     write_json(path / "few-shot.json", scores)
 

@@ -40,7 +40,7 @@ LESS_IS_BETTER = ("condition number", "collapsed dimensions", "|α-ReQ − 1|", 
 Runs = dict[str, dict[str, Any]]
 
 
-def measure(*, runs: tuple[Path, ...], across: str = "*", images: str | None = None) -> dict[str, Any]:
+def measure(*, runs: list[Path], across: str = "*", images: str | None = None) -> dict[str, Any]:
     """Measure runs and correlate the measures with the accuracies.
 
     Args:

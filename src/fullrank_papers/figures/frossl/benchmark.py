@@ -324,7 +324,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
                 f"{word} {list(said.values()).count(word)}" for word in ("ahead", "equivalent", "undecided", "behind")
             ]
             lost = any(word in ("behind", "equivalent") for word in said.values())
-            ahead = list(said.values()) == ["ahead"] * len(others)  # a method that diverged has no interval
+            ahead = bool(others) and list(said.values()) == ["ahead"] * len(others)  # one that diverged has no interval
             holds = None if len(every) < rows["cells"] else False if lost else True if ahead else None
             found[f"{end}: {images}"] = verdict(f"{', '.join(counts)} of {len(others)}", holds, data=data)
     return found
