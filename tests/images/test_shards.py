@@ -75,9 +75,8 @@ def folders(names):
 def test_shards_behind_links_are_streamed_on_request(tmp_path):
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "a.tar").symlink_to(write_tar(tmp_path / "a.tar", sample(1, "cat")))
-    assert (
-        next(open_stream(str(tmp_path / "links"), Reading(follow_links=True), split="all").iterate(seed=0)).name == "0001.png"
-    )
+    stream = open_stream(str(tmp_path / "links"), Reading(follow_links=True), split="all")
+    assert next(stream.iterate(seed=0)).name == "0001.png"
 
 
 def test_class_folders_inside_shards_are_labels(tmp_path):

@@ -28,14 +28,15 @@ METHODS = ("frossl", "vicreg")
 class Size:
     recipe: object = None
     seeds: int = 1
+    methods: tuple = METHODS
 
 
-def plan(size, *, data=None, seeds=None, only=()):
+def plan(size, *, data=None):
     def cell(name, seed):
         recipe = replace(with_objective(size.recipe, name), seed=seed)
         return Cell(f"{name}-seed{seed}", recipe, {"method": name}, EvaluationPlan(probes=("knn",)))
 
-    return lambda rows: [cell(name, seed) for name in only or METHODS for seed in range(seeds or size.seeds)]
+    return lambda rows: [cell(name, seed) for name in size.methods for seed in range(size.seeds)]
 
 
 def plot(rows):

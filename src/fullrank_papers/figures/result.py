@@ -6,7 +6,7 @@ A result may be partial: of a campaign that was interrupted, or of which cells a
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -193,8 +193,9 @@ class CampaignRuns:
     runs: Path | None = None
     stored: Sequence[Row] = ()
 
-    def plan(self) -> Plan:
-        """Return the plan of the cells.
+    @property
+    def settings(self) -> Any:
+        """The settings of the size, with these seeds and methods.
 
         Raises:
             UserError: a field is wrong.
@@ -204,8 +205,17 @@ class CampaignRuns:
             raise UserError(f"--seeds is {self.seeds}, expected the number of seeds, from 1 to 1000")
         for method in self.only:
             pick(method, dict.fromkeys(module.METHODS), f"method of {self.name}")
+        methods = tuple(self.only) or settings.methods
+        return replace(settings, seeds=self.seeds or settings.seeds, methods=methods)
+
+    def plan(self) -> Plan:
+        """Return the plan of the cells.
+
+        Raises:
+            UserError: a field is wrong.
+        """
         more = {"transfer": tuple(self.transfer)} if self.transfer else {}
-        return module.plan(settings, data=self.data, seeds=self.seeds, only=tuple(self.only), **more)
+        return load_figure(self.name).plan(self.settings, data=self.data, **more)
 
     @property
     def folder(self) -> Path:
@@ -241,7 +251,7 @@ class CampaignRuns:
         for images in {row.settings.get("images") for row in rows}:  # a campaign may have several data sets
             require_same_images([row for row in rows if row.settings.get("images") == images], "the result")
         data, seconds = rows[0].data if rows else None, round(sum(row.seconds for row in rows), 1)
-        settings = asdict(load_figure(self.name).SIZES[self.size])
+        settings = asdict(self.settings)
         environment = platform_info() | merge([row.environment for row in rows]) | libraries()
         table = round_numbers({"rows": [asdict(row) for row in rows], "cells": cells})
         return Result(self.name, self.size, 0, data, seconds, settings, environment, table)

@@ -8,33 +8,10 @@ samples. Source of all: Jing et al. 2022, Understanding Dimensional Collapse in 
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-
-
-class Svd(NamedTuple):
-    """W = U diag(S) Vᵀ with singular vectors in columns.
-
-    Functions of several singular vectors (alignment) take these factors rather than W, since the signs of
-    the vectors are free.
-    """
-
-    U: Float[Tensor, "h k"]
-    S: Float[Tensor, " k"]
-    V: Float[Tensor, "m k"]
-
-
-def svd(W: Float[Tensor, "h m"]) -> Svd:
-    """Return the factors of W = U diag(S) Vᵀ, k = min(h, m) singular values in descending order.
-
-    >>> svd(torch.diag(torch.tensor([1.0, 3.0]))).S
-    tensor([3., 1.])
-    """
-    U, S, Vh = torch.linalg.svd(W, full_matrices=False)
-    return Svd(U, S, Vh.mT)
 
 
 def aligned_vector_field(
@@ -67,9 +44,9 @@ def balanced_layers(W: Float[Tensor, "D m"], depth: int) -> list[Tensor]:
     """
     if depth == 1:
         return [W]
-    U, S, V = svd(W)
+    U, S, Vh = torch.linalg.svd(W, full_matrices=False)
     root = S ** (1 / depth)
-    return [root[:, None] * V.mT, *(torch.diag(root) for _ in range(depth - 2)), U * root]
+    return [root[:, None] * Vh, *(torch.diag(root) for _ in range(depth - 2)), U * root]
 
 
 def balanced_singular_values(
@@ -95,9 +72,8 @@ def balanced_singular_values(
     return s * rest.clamp(min=0) ** (-depth / (2 * depth - 2))
 
 
-def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
-    """Return A = V₂ᵀU₁, the cosines between the right singular vectors of W₂ (`second`) and the left ones of W₁
-    (`first`).
+def layer_alignment(W1: Float[Tensor, "h m"], W2: Float[Tensor, "k h"]) -> Float[Tensor, "k2 k1"]:
+    """Return A = V₂ᵀU₁, the cosines between the right singular vectors of W₂ and the left ones of W₁.
 
     Signs are free, so read |A|. It converges to the identity on the modes that outgrow W₁W₁ᵀ − W₂ᵀW₂
     (`alignment_lower_bound`), and on all modes only from a balanced start (`balanced_layers`). Equal singular values
@@ -106,11 +82,11 @@ def layer_alignment(first: Svd, second: Svd) -> Float[Tensor, "k2 k1"]:
     Source: Sec. 5, Theorem 2, its conclusion corrected (relative to the largest singular values only).
 
     >>> W = torch.diag(torch.tensor([2.0, 1.0]))
-    >>> layer_alignment(svd(W), svd(W)).abs()
+    >>> layer_alignment(W, W).abs()
     tensor([[1., 0.],
             [0., 1.]])
     """
-    return second.V.mT @ first.U
+    return torch.linalg.svd(W2, full_matrices=False).Vh @ torch.linalg.svd(W1, full_matrices=False).U
 
 
 def alignment_lower_bound(

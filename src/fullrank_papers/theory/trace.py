@@ -114,19 +114,17 @@ def projected_gradient_step(
     C: Float[Tensor, "d d"],
     *,
     learning_rate: float,
-    flow: str = "polar",
 ) -> tuple[Float[Tensor, "h d"], Float[Tensor, "h z"]]:
     """Return both layers after a gradient step and a projection to the nearest matrix with orthonormal columns, (W −
     ηG)(…)^{−½}.
 
-    To first order in η the outputs follow the flow: "polar" takes the plain gradient; "horizontal" and "canonical" take
-    the velocity of `weight_vector_field` instead. (A QR factorisation of the plain step follows none of the flows: its
-    result depends on the basis.)
+    To first order in η the outputs follow the flow "polar". (A QR factorisation follows none of the flows: its result
+    depends on the basis.)
 
-    W1 and W2 have orthonormal columns, η is the learning rate, and `flow` is a name in `FLOWS`.
+    W1 and W2 have orthonormal columns, and η is the learning rate.
 
     Raises:
-        UserError: an unknown flow, h < d or h < z.
+        UserError: h < d or h < z.
 
     Source: Esser et al. 2023, eq. 11 (corrected: the paper prints + η, which is ascent).
 
@@ -136,11 +134,8 @@ def projected_gradient_step(
             [0., 1.]])
     """
     forced_rank(W1.shape[1], hidden=len(W1), outputs=W2.shape[1])
-    if flow == "polar":
-        V1, V2 = (-G for G in trace_loss_gradients(W1, W2, C))
-    else:
-        V1, V2 = weight_vector_field(W1, W2, C, flow=flow)
-    return polar_factor(W1 + learning_rate * V1), polar_factor(W2 + learning_rate * V2)
+    G1, G2 = trace_loss_gradients(W1, W2, C)
+    return polar_factor(W1 - learning_rate * G1), polar_factor(W2 - learning_rate * G2)
 
 
 def projected_gradient_descent(

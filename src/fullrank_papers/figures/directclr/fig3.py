@@ -19,7 +19,6 @@ from fullrank_papers.figures.numerics import normal
 from fullrank_papers.plot_style import THEORY_LINE, color_scale, subplots
 from fullrank_papers.theory.augmentation_strength import gaussian_equilibrium
 from fullrank_papers.theory.infonce import train_infonce
-from fullrank_papers.theory.infonce_alignment import svd
 
 AUGMENTED = 8
 VARIANCE = 0.5  # so that Σ_ij(x_i − x_j)(x_i − x_j)ᵀ/N² = 2 Var = 1
@@ -41,7 +40,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         start = [normal(DIMENSIONS, DIMENSIONS, rng=rng) / DIMENSIONS**0.5]
         pairs = sample_batches(size.N, second_moments(k, augmented), rng=rng, variance=variance)
         (W,) = train_infonce(start, pairs, learning_rate=size.rate, steps=[size.steps])
-        return svd(W[0]).S.tolist()
+        return torch.linalg.svdvals(W[0]).tolist()
 
     def growth_rate(k: float) -> float:
         """Return the rate at which small weights grow along the augmented dimensions."""
@@ -49,7 +48,7 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
         pairs = sample_batches(size.N, second_moments(k, AUGMENTED), rng=seeded_generator(seed, 2), variance=VARIANCE)
         (W,) = train_infonce([small], islice(pairs, steps), learning_rate=0.01 / size.N, steps=[steps])
         augmented = W[0][:, -AUGMENTED:]
-        return mean((svd(augmented).S / 1e-3).log().tolist()) / (0.01 * steps)
+        return mean((torch.linalg.svdvals(augmented) / 1e-3).log().tolist()) / (0.01 * steps)
 
     grid = torch.linspace(size.strengths[0], size.strengths[-1], 200, dtype=torch.float64)
     return {

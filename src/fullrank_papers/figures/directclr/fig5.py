@@ -30,7 +30,6 @@ from fullrank_papers.theory.infonce_alignment import (
     degenerate_groups,
     layer_alignment,
     subspace_cosines,
-    svd,
 )
 
 ALIGNED = 0.93  # |A_kk| from which a mode counts as aligned
@@ -57,14 +56,14 @@ def measure_alignment(weights: list[Tensor]) -> dict[str, list]:
     """Return |A|, the singular values of both layers, the lower bound for |A_kk|, and the cosines of the first group's
     subspaces.
     """
-    first, second = map(svd, weights)
-    A, groups = layer_alignment(first, second), degenerate_groups(first.S, ratio=GROUP_RATIO)
+    s1, s2 = map(torch.linalg.svdvals, weights)
+    A, groups = layer_alignment(*weights), degenerate_groups(s1, ratio=GROUP_RATIO)
     return {
         "A": A.abs().tolist(),
         "diagonal": A.diagonal().abs().tolist(),
-        "s1": first.S.tolist(),
-        "s2": second.S.tolist(),
-        "floor": alignment_lower_bound(first.S, second.S, imbalances(weights)[0]).tolist(),
+        "s1": s1.tolist(),
+        "s2": s2.tolist(),
+        "floor": alignment_lower_bound(s1, s2, imbalances(weights)[0]).tolist(),
         "cosines": subspace_cosines(A, groups)[0].tolist(),
     }
 

@@ -23,7 +23,7 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import normal
 from fullrank_papers.plot_style import THEORY_LINE, add_theory_legend, color_scale, subplots
 from fullrank_papers.theory.infonce import driving_matrix, imbalances, softmax_weights, train_infonce
-from fullrank_papers.theory.infonce_alignment import aligned_vector_field, svd
+from fullrank_papers.theory.infonce_alignment import aligned_vector_field
 
 CASES = {"paper": "the paper's start", "balanced": "balanced start"}
 QUANTITIES = {
@@ -50,7 +50,7 @@ def aligned_theory(path: list[Tensor], x: Tensor, t: Tensor) -> list[Tensor]:
     """Return σ₁ₖ and σ₂ₖ by eq. 10-11: ln σ₁ₖ and ln σ₂ₖ are the integrals of aₖσ₂ₖ² and aₖσ₁ₖ² along the path."""
     a = []
     for W1, W2 in zip(*path, strict=True):
-        V = svd(W1).V
+        V = torch.linalg.svd(W1).Vh.mT
         a.append((V.mT @ driving_matrix(x, softmax_weights(x @ (W2 @ W1).mT)) @ V).diagonal())
     s1, s2 = (torch.linalg.svdvals(W) for W in path)
     rates = aligned_vector_field(s1, s2, torch.stack(a))

@@ -114,14 +114,12 @@ def with_own_parts(recipe: Recipe) -> Recipe:
     return recipe
 
 
-def plan(
-    size: Size, *, data: str | None = None, seeds: int | None = None, only: Sequence[str] = (), **more: Any
-) -> Plan:
-    """Return the plan of the runs: the draws, and then the best draw of each method with fresh seeds; the arguments are
-    the fields of `CampaignRuns`, and `transfer` names the other data sets.
+def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -> Plan:
+    """Return the plan of the runs: the draws, and then the best draw of each method with fresh seeds; `transfer` names
+    the other data sets.
     """
     first = DataConfig(source=data) if data else replace(size.recipe.data, subset=0)
-    sets = [first, *(DataConfig(source=source) for source in more.get("transfer") or size.others)]
+    sets = [first, *(DataConfig(source=source) for source in transfer or size.others)]
 
     def on(recipe: Recipe, data: DataConfig, seed: int, **options: Any) -> Recipe:
         data = replace(data, subset=size.recipe.data.subset, subset_seed=seed, channels=recipe.data.channels, **options)
@@ -129,15 +127,15 @@ def plan(
 
     def cells(rows: Sequence[Row]) -> list[Cell]:
         found, best = [], best_draws(rows, size.draws)
-        for name in only or size.methods:
+        for name in size.methods:
             for k in range(size.draws):
                 recipe, settings = draw(size, name, k)
                 recipe = replace(on(recipe, first, SEARCH_SEED, validation=size.validation), probe=ProbeConfig())
                 found.append(Cell(f"search-{name}-{k}", recipe, settings | {"stage": "search"}, EvaluationPlan()))
-        for seed in range(seeds or size.seeds):
+        for seed in range(size.seeds):
             for number, one in enumerate(sets):
                 others = tuple(each.source for each in sets if each is not one)
-                for name in [name for name in only or size.methods if name in best]:
+                for name in [name for name in size.methods if name in best]:
                     recipe, settings = draw(size, name, best[name])
                     recipe = replace(on(recipe, one, seed), probe=online_probe(recipe))
                     settings |= {"stage": "compared", "images": number}

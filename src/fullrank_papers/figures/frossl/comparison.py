@@ -45,19 +45,10 @@ class Size:
     probes: tuple[str, ...] = ("linear", "knn")
 
 
-def plan(
-    size: Size,
-    *,
-    data: str | None = None,
-    seeds: int | None = None,
-    only: Sequence[str] = (),
-    transfer: Sequence[str] = (),
-) -> Plan:
-    """Return the plan of the runs; the arguments are the fields of `CampaignRuns`."""
+def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -> Plan:
+    """Return the plan of the runs; the arguments are those of `CampaignRuns`."""
     evaluate = EvaluationPlan(probes=size.probes, transfer=tuple(transfer))
-    recipes = [
-        (x, make_recipe(size, x, seed, data)) for x in only or size.methods for seed in range(seeds or size.seeds)
-    ]
+    recipes = [(name, make_recipe(size, name, seed, data)) for name in size.methods for seed in range(size.seeds)]
     cells = [Cell(cell_name(size, name, recipe), recipe, {"method": name}, evaluate) for name, recipe in recipes]
     return lambda rows: cells
 

@@ -13,11 +13,10 @@ of 1 % in the running covariance. So its smallest eigenvalues are small, and ε 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from fullrank.errors import UserError
 from fullrank.evaluation.paired import PairedDifference, paired_by_seed
 from fullrank.recipes import DataConfig, Recipe, resolve, with_objective
 from fullrank.recipes.cifar import without_logarithms
@@ -133,11 +132,12 @@ METHODS = tuple(VARIANTS)
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained: the size of the comparison, the number of seeds, and other values of the variants."""
+    """What is trained: the size of the comparison, the number of seeds, the variants, and other values of them."""
 
     comparison: benchmark.Size
     seeds: int
-    values: Mapping[str, tuple[Value, ...]] | None = None
+    methods: tuple[str, ...] = METHODS
+    values: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     def base(self, method: str) -> Recipe:
         """Return the recipe of the best draw of a method."""
@@ -149,21 +149,11 @@ class Size:
         return resolve(recipe, {"hyper.invariance": 1.0}) if method == "frossl-paper" else recipe
 
 
-def plan(
-    size: Size,
-    *,
-    data: str | None = None,
-    seeds: int | None = None,
-    only: Sequence[str] = (),
-    transfer: Sequence[str] = (),
-) -> Plan:
+def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -> Plan:
     """Return the plan of the runs: the unchanged ones, whose names are those of the comparison, and the variants."""
     source = data or size.comparison.recipe.data.source
-    if missing := [name for name in only if size.values is not None and name not in size.values]:
-        raise UserError(f"this size has no runs of {missing[0]}; choose from {', '.join(size.values or ())}")
-    names = [name for name in only or VARIANTS if size.values is None or name in size.values]
     evaluate = EvaluationPlan(transfer=tuple(transfer))
-    unchanged = {method for name in names for method in VARIANTS[name].methods if not VARIANTS[name].changed}
+    unchanged = {method for name in size.methods for method in VARIANTS[name].methods if not VARIANTS[name].changed}
 
     def cell(name: str, recipe: Recipe, seed: int, **settings: Any) -> Cell:
         subset = size.comparison.recipe.data.subset
@@ -172,16 +162,15 @@ def plan(
 
     def cells(_: Sequence[Row]) -> list[Cell]:
         found = []
-        for seed in range(seeds or size.seeds):
+        for seed in range(size.seeds):
             for method in sorted(unchanged):
                 recipe = replace(size.base(method), probe=benchmark.online_probe(size.base(method)))
                 found.append(cell(f"{method}-0", recipe, seed, method=method, variant=""))
-            for name in names:
+            for name in size.methods:
                 variant = VARIANTS[name]
-                values = variant.values if size.values is None else size.values[name]
                 for method in variant.methods:
                     base = variant.base(size.base(method)) if callable(variant.base) else variant.base
-                    for k, value in enumerate(values):
+                    for k, value in enumerate(size.values.get(name, variant.values)):
                         settings = {"method": method, "variant": name, "value": value, "base": base}
                         if variant.changed or value != base:
                             recipe = size.recipe(name, method, value)
@@ -307,4 +296,7 @@ def evaluate_claims(result: Rows) -> Verdicts:
 
 
 FEW = {"steps": (16,), "views": (4,), "normalization": ("rows",), "encoders": ("one a view",), "objective": ADDED[1:2]}
-SIZES = {"smoke": Size(benchmark.SIZES["smoke"], seeds=2, values=FEW), "small": Size(benchmark.SIZES["small"], seeds=3)}
+SIZES = {
+    "smoke": Size(benchmark.SIZES["smoke"], seeds=2, methods=tuple(FEW), values=FEW),
+    "small": Size(benchmark.SIZES["small"], seeds=3),
+}

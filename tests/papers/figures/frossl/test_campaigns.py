@@ -72,7 +72,7 @@ def lines_of(table):
 
 
 def test_each_method_has_its_published_recipe():
-    cells = c.plan(GPU_SIZE, data="here", seeds=2)([])
+    cells = c.plan(replace(GPU_SIZE, seeds=2), data="here")([])
     assert [cell.settings["method"] for cell in cells[: 2 * len(LONG) : 2]] == list(LONG)
     assert len(cells) == 2 * len(CONTENDERS)
     assert {(cell.recipe.epochs, cell.settings["method"] in LONG) for cell in cells} == {(200, True), (100, False)}
