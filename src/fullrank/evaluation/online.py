@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from fullrank.evaluation.outcomes import MANY_CLASSES
+from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,12 @@ class OnlineScore:
     accuracy: float
     top5: float | None
     images: int
+
+    @classmethod
+    def of(cls, logits: Float[Tensor, "n K"], labels: Int64[Tensor, " n"]) -> "OnlineScore":
+        """Return the accuracies of logits; labels are −1 for images without one."""
+        top5 = accuracy(logits, labels, top=5) if logits.shape[1] > MANY_CLASSES else None
+        return cls(accuracy(logits, labels), top5, int((labels >= 0).sum()))
 
 
 class OnlineProbe(nn.Module):
@@ -118,18 +124,10 @@ class OnlineProbe(nn.Module):
         Args:
             batches: features (n, D) and labels (n,), −1 for none.
         """
-        images = first = among_five = 0
         self.eval()
-        for features, labels in batches:
-            labelled = labels >= 0
-            with torch.autocast(features.device.type, enabled=False):
-                best = self(features[labelled]).topk(min(5, len(self.b))).indices
-            hits = best == labels[labelled, None]
-            images += len(hits)
-            first += int(hits[:, 0].sum())
-            among_five += int(hits.sum())
-        assert images, "no feature has a label"
-        return OnlineScore(first / images, among_five / images if len(self.b) > MANY_CLASSES else None, images)
+        with torch.autocast(self.W.device.type, enabled=False):
+            logits, labels = map(torch.cat, zip(*((self(X), y) for X, y in batches), strict=True))
+        return OnlineScore.of(logits, labels)
 
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
         """Return the share of the labelled features that are classified correctly, with the running statistics."""

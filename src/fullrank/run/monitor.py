@@ -13,7 +13,6 @@ from torch import Tensor
 from fullrank.distributed import sample_axis
 from fullrank.evaluation import encoder_spectrum, linear_probe, standardize
 from fullrank.evaluation.online import OnlineScore
-from fullrank.evaluation.outcomes import MANY_CLASSES, accuracy
 from fullrank.images import Device, Images, MemoryImages, Preprocess
 from fullrank.methods import Method, at_least_float32
 from fullrank.models.features import eval_mode, preprocessed_batches
@@ -143,9 +142,7 @@ def score_probe(run: TrainingRun) -> OnlineScore:
             map(torch.cat, zip(*_representations(run, images), strict=True)) for images in run.data.scored
         )
     X, X_test = standardize(X, X_test)
-    logits = linear_probe(X, y, X_test, seed=run.recipe.seed).logits
-    top5 = accuracy(logits, y_test, top=5) if max(y.max(), y_test.max()) >= MANY_CLASSES else None
-    return OnlineScore(accuracy(logits, y_test), top5, len(y_test))
+    return OnlineScore.of(linear_probe(X, y, X_test, seed=run.recipe.seed).logits, y_test)
 
 
 def _representations(run: TrainingRun, images: Images | MemoryImages) -> Iterator[tuple[Tensor, Tensor]]:
