@@ -20,6 +20,7 @@ TINY += ("--data.subset", 256, "--batch_size", 64)
         (["digits", "--epochs", 1, 2, "--choose", "epochs", "--probes", "fractions"], "put another probe first"),
         (["digits", "--cell", 7], "--cell 7 is neither a number from 0 to 0"),
         (["digitz", "--seeds", 2], "did you mean 'digits'"),
+        (["digits", "--seeds"], "expected their number"),
     ],
 )
 def test_a_wrong_command_is_one_line_and_writes_nothing(refused, tmp_path, monkeypatch, arguments, message):
@@ -32,6 +33,8 @@ def test_cells_run_as_jobs_and_a_later_call_compares_what_validation_chose(fullr
     monkeypatch.chdir(tmp_path)
     command = ["sweep", "digits", "--optimizer.lr", 1e-3, 1e-2, "--choose", "optimizer.lr", *TINY, "--probes", "knn"]
     command += ["--cluster", "debug", "--out", "out"]
+    seeds = fullrank("sweep", "digits", *TINY, "--seeds", 2, "--no-trust", "--list")[1]
+    assert [line.rpartition(" ")[2] for line in seeds.splitlines()] == ["seed0", "seed1"]
     status, out, _ = fullrank(*command, "--list")
     assert status == 0
     lines = [line.split("\t") for line in out.splitlines()]

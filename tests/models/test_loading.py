@@ -76,6 +76,7 @@ def test_features_of_images_are_those_of_the_backbone(run, digits):
     with torch.inference_mode():
         torch.testing.assert_close(features, model.backbone(model.preprocess.normalize(pixels)))
     assert not features.requires_grad
+    torch.nn.Linear(16, 2)(features).sum().backward()  # a head of the user
 
 
 def test_features_accept_one_image_paths_arrays_and_tensors(run, photos):

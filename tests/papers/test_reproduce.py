@@ -116,7 +116,8 @@ def comparable(settings):
     nested = {"comparison": comparable(settings["comparison"])} if "comparison" in settings else {}
     decisive = ("name", "objective", "hyper", "epochs", "batch_size")
     recipe = {"recipe": {key: settings["recipe"][key] for key in decisive}} if "recipe" in settings else {}
-    return settings | nested | recipe
+    chosen = dict.fromkeys(("seeds", "methods")) if "methods" in settings else {}  # --seeds and --only
+    return settings | nested | recipe | chosen
 
 
 def test_every_committed_result_matches_its_figure_and_draws():
@@ -229,6 +230,7 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
 
     shutil.rmtree("runs")
     assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
+    assert command(*options, "--cell", "vicreg-seed0")[0] == 0
     assert command(*options)[0] == 0
     assert json.loads(path.read_text())["rows"] == json.loads(before)["rows"]  # taken from the stored result
     assert not Path("runs").exists()

@@ -156,10 +156,10 @@ def test_views_without_variance_are_reported_at_the_first_row(metric, word):
 
 
 def test_equal_views_are_reported_at_the_first_row_that_has_their_correlation():
-    rows = [deviating_row(0, intraclass_correlation=None), deviating_row(10, intraclass_correlation=1 - 1e-15)]
+    rows = [deviating_row(0, intraclass_correlation=None), deviating_row(10, intraclass_correlation=1 - 1e-7)]
     (alarm,) = collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END)
     assert (alarm.step, alarm.alarm, alarm.where, alarm.cause) == (10, "equal views", "views", "no augmentation")
-    rows[1] = deviating_row(10, intraclass_correlation=0.999)
+    rows[1] = deviating_row(10, intraclass_correlation=1 - 2e-6)
     assert collapse_detector.detect_collapse(rows, burn_in_end=BURN_IN_END) == []
 
 

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> None:
     changes = {name: values[0] for name, values in plain.items() if len(values) == 1}
     probes = () if options.evaluate.probes == ("none",) else options.evaluate.probes
     console = stderr()
-    seeds = options.seeds if len(options.seeds) > 1 else options.seeds[0]
+    seeds = options.seeds[0] if len(options.seeds) == 1 else options.seeds
     given = {"seeds": seeds, "choose": options.choose, "evaluate": replace(options.evaluate, probes=probes)}
     code = [word for words in flags.values() for word in words if ":" in word]
     given |= {"out": options.out, "trust": options.trust or code, "console": console}

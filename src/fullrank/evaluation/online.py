@@ -26,8 +26,10 @@ class OnlineScore:
     @classmethod
     def of(cls, logits: Float[Tensor, "n K"], labels: Int64[Tensor, " n"]) -> "OnlineScore":
         """Return the accuracies of logits; labels are −1 for images without one."""
+        images = int((labels >= 0).sum())
+        assert images, "no feature has a label"
         top5 = accuracy(logits, labels, top=5) if logits.shape[1] > MANY_CLASSES else None
-        return cls(accuracy(logits, labels), top5, int((labels >= 0).sum()))
+        return cls(accuracy(logits, labels), top5, images)
 
 
 class OnlineProbe(nn.Module):
@@ -125,9 +127,11 @@ class OnlineProbe(nn.Module):
             batches: features (n, D) and labels (n,), −1 for none.
         """
         self.eval()
-        with torch.autocast(self.W.device.type, enabled=False):
-            logits, labels = map(torch.cat, zip(*((self(X), y) for X, y in batches), strict=True))
-        return OnlineScore.of(logits, labels)
+        found = []
+        for features, labels in batches:
+            with torch.autocast(features.device.type, enabled=False):
+                found.append((self(features).cpu(), labels.cpu()))
+        return OnlineScore.of(*map(torch.cat, zip(*found, strict=True)))
 
     def accuracy(self, features: Float[Tensor, "n D"], labels: Int64[Tensor, " n"]) -> float:
         """Return the share of the labelled features that are classified correctly, with the running statistics."""

@@ -88,12 +88,13 @@ class Target:
         shares = self.positive.mean(0)
         return float(shares.max() if self.labels.ndim == 1 else shares.mean())
 
-    def name(self, k: int) -> str:
+    def class_name(self, k: int) -> str:
+        """Return the name of class k, or its number if it has none."""
         return self.classes[k] if k < len(self.classes) else str(k)
 
     def by_name(self, values: Iterable[Any]) -> dict[str, Any]:
         """Return the values of the classes that are present, by their names."""
-        return dict(zip(map(self.name, self.present), values, strict=True))
+        return dict(zip(map(self.class_name, self.present), values, strict=True))
 
 
 class Outcome(NamedTuple):
@@ -185,7 +186,7 @@ def score_predictions(
             confusion = np.zeros((classes, classes), int)
             np.add.at(confusion, (target.labels, last.logits.argmax(1).cpu().numpy()), 1)
             details["confusion"] = tuple(map(tuple, confusion.tolist()))
-            details["positives"] = {target.name(k): n for k, n in enumerate(confusion.sum(1).tolist())}
+            details["positives"] = {target.class_name(k): n for k, n in enumerate(confusion.sum(1).tolist())}
     outcomes = []
     for metric in found[0]:
         parts = [each[metric] for each in found if metric in each]

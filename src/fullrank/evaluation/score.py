@@ -68,7 +68,8 @@ class Score(Measured):
         note: What a reader of the value must know, such as a limited learning rate.
         per_class: Class → the share of its test images that are classified correctly (recall), or its average
             precision; of the main metric only.
-        positives: Class → the number of test images that have it; beside a confusion matrix, of all its classes.
+        positives: Class → the number of test images that have it. With a confusion matrix it has every class of the
+            matrix, in its order.
         confusion: Number of test images by true class (row) and predicted class (column); () for more than 30 classes.
     """
 

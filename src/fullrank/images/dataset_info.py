@@ -169,7 +169,7 @@ def channel_statistics(
     them in `decoding.errors`.
 
     Raises:
-        UserError: too many images of the sample cannot be read.
+        UserError: too many images of the sample cannot be read, or all of them.
 
     >>> from fullrank.images import load_images, open_images
     >>> mean, std = channel_statistics(load_images(open_images("digits")["all"], channels=1))

@@ -111,15 +111,13 @@ def open_stream(
         if (name := getattr(reading, flag)) is not None:
             raise UserError(f"data.{flag} is {name}, but a stream has none; use --data.storage disk, or leave it out")
     scheme, rest = parse_uri(source)
+    local_files = partial(find_files, follow_links=reading.follow_links)
     roots = (os.devnull,)  # no file may be read
     if scheme == "hf":
         splits: Any = load_from_hub(rest, streaming=True)
     elif is_remote(source):
         splits = open_remote(source, reading)
-    elif scheme in ("", "parquet") and (found := find_files(rest, scheme, follow_links=reading.follow_links)).kind in (
-        "parquet",
-        "tar",
-    ):
+    elif scheme in ("", "parquet") and (found := local_files(rest, scheme)).kind in ("parquet", "tar"):
         roots = (os.path.realpath(found.root),)
         rows = rows_of_splits([split_of_file(file) for file in found.files])
         files = {name: [str(found.root / found.files[k]) for k in indices] for name, indices in rows.items()}

@@ -71,7 +71,7 @@ VIEWS = Cause(
     "the images have no contrast, or a transform removes it",
     "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
 )
-SAME = Cause(
+NO_AUGMENTATION = Cause(
     "no augmentation",
     "the augmentation changes nothing, or each image has one view that is used twice",
     "look at views.png; turn on augmentations (--views.0.crop.scale, jitter, noise), and check custom_transforms",
@@ -156,7 +156,7 @@ class CollapseDetector:
 
     def evaluate_views(self, row: SpectrumRow) -> Iterator[AlarmRow]:
         """Yield an alarm if all images have the same view, if each view has a single colour, or if the views of each
-        image are equal; also during burn-in.
+        image have the same representation; also during burn-in.
         """
         for metric, deviation, what, over in (
             ("image_deviation", row.image_deviation, "all images give the same view", "images"),
@@ -170,8 +170,9 @@ class CollapseDetector:
                 return
         correlation, most = row.intraclass_correlation, MAX_VIEW_CORRELATION
         if correlation is not None and correlation > most:
-            text = f"all views of an image are equal (intraclass correlation {correlation:.6f}, expected below {most})"
-            yield _alarm(row, "views", Finding("equal views", "intraclass_correlation", correlation, most, text), SAME)
+            text = f"the views of an image have the same representation (intraclass correlation {correlation:.6f})"
+            found = Finding("equal views", "intraclass_correlation", correlation, most, text)
+            yield _alarm(row, "views", found, NO_AUGMENTATION)
 
     def evaluate_variance(
         self, row: TrainRow | SpectrumRow, variance: Mapping[str, float | None], images: str

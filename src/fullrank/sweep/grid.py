@@ -190,7 +190,7 @@ def seeds_of(values: int | Sequence[int]) -> tuple[int, ...]:
     """
     seeds = tuple(range(min(values, 10_000))) if isinstance(values, int) else tuple(values)
     if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 - 1 for seed in seeds):
-        raise UserError(f"seeds is {values}, expected their number, or several seeds such as 0 5 7")
+        raise UserError(f"seeds is {values}, expected their number from 1 on, or different seeds such as 0 5 7")
     return seeds
 
 

@@ -179,7 +179,8 @@ def list_cells(plan: Plan, folder: Path, command: str, stored: Sequence[Row] = (
     """Print the cells, each with its number, state, and the command that runs it, separated by tabs.
 
     The states are done, diverged, unfinished (running, stopped or failed: there is a run directory without a row),
-    occupied (the folder holds another recipe, other images or something else) and to run.
+    occupied (the folder holds another recipe, other images or something else) and to run. `stored` are rows as in
+    `run_sweep`.
     """
     rows, cells = collect_rows(plan, folder, stored=stored)
     states = {row.cell: row.state for row in rows}

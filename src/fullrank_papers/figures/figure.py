@@ -11,10 +11,11 @@ paper's values), `plot(rows)`, and `evaluate_claims(rows)`, which returns the ve
 in JSON: numbers, strings, lists and dicts; None stands for "never happens". They come from one of
 
 - `compute(settings, data=…, seed=…)`, which returns the rows;
-- `plan(settings, data=…, seeds=…, only=…)`, a campaign: the plan of `fullrank.sweep.run_sweep`, a function of the rows
-  so far that returns all cells known so far. `plot` and `evaluate_claims` then take {"rows": the rows of the runs as
-  JSON, "cells": the number of cells}, also when only some of the cells are done. `METHODS` are the names that `only`
-  may contain, and `markdown(rows)`, if there is one, returns the table as Markdown.
+- `plan(settings, data=…)`, or with `transfer=…`, a campaign, whose settings have `seeds` and `methods`: the plan of
+  `fullrank.sweep.run_sweep`, a function of the rows so far that returns all cells known so far. `plot` and
+  `evaluate_claims` then take {"rows": the rows of the runs as JSON, "cells": the number of cells}, also when only some
+  of the cells are done. `METHODS` are the names that `methods` may contain, and `markdown(rows)`, if there is one,
+  returns the table as Markdown.
 """
 
 import importlib

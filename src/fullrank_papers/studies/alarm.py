@@ -219,6 +219,7 @@ def judge(path: Path, reference: Path, *, is_healthy: bool) -> dict[str, Any]:
         "few_shot": scores.get("backbone"),
         "gain_share": share and round(share, 3),
         "degraded": not is_healthy and (share is None or share < MIN_GAIN_SHARE),
+        "most_correlated_views": max((row.intraclass_correlation or -1.0 for row in metrics.spectrum), default=None),
         "extremes": extremes([row for row in metrics.spectrum if row.step >= burn_in_end_of_log(metrics, run.recipe)]),
         "alarms": [
             {"share": round(each.step / total, 3), "alarm": each.alarm, "where": each.where, "cause": each.cause}
@@ -228,9 +229,9 @@ def judge(path: Path, reference: Path, *, is_healthy: bool) -> dict[str, Any]:
 
 
 def extremes(rows: list[SpectrumRow]) -> dict[str, Any]:
-    """Return the values closest to each threshold after burn-in."""
+    """Return the values closest to each threshold of these rows."""
     correlations = [row.intraclass_correlation for row in rows if row.intraclass_correlation is not None]
-    result: dict[str, Any] = {"intraclass_correlation": [f(correlations, default=None) for f in (min, max)]}
+    result: dict[str, Any] = {"intraclass_correlation": min(correlations, default=None)}
     for where in ("backbone", "projector") if rows else ():
         metrics = [getattr(row, where) for row in rows]
         ranks = [m.effective_rank for m in metrics]

@@ -118,8 +118,8 @@ def projected_gradient_step(
     """Return both layers after a gradient step and a projection to the nearest matrix with orthonormal columns, (W −
     ηG)(…)^{−½}.
 
-    To first order in η the outputs follow the flow "polar". (A QR factorisation follows none of the flows: its result
-    depends on the basis.)
+    To first order in η the outputs follow the polar flow of `output_vector_field`. (A QR factorisation follows none of
+    the flows: its result depends on the basis.)
 
     W1 and W2 have orthonormal columns, and η is the learning rate.
 

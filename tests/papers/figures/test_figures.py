@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -223,3 +224,16 @@ def test_the_rank_that_falls_by_a_tenth_after_a_quarter_of_the_run_decides():
         "falls: z, two layers, 0.1": False,
         "falls: r, none, 0.1": False,
     }
+
+
+def test_a_lead_without_a_common_share_of_the_limit_is_undecided():
+    figure = load_figure("frossl/sharpness")
+    rows = {"runs": []}
+    for objective, curvature in (("frossl", [1.0, 1.0]), ("simclr", [1e9, 1.0])):  # of seed 0 no share is common
+        for rate, (seed, start) in product((0.1, 1.0), enumerate(curvature)):
+            accuracy = [20.0 + (objective == "frossl") + 0.1 * seed] * (figure.POINTS + 1)
+            rows["runs"].append(
+                {"objective": objective, "rate": rate, "seed": seed, "accuracy": accuracy, "λ_max": [start, 1.0]}
+            )
+    found = figure.evaluate_claims(rows)
+    assert (found["rate: simclr"].holds, found["share: simclr"].holds) == (True, None)

@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from fullrank import load
+from fullrank.errors import UserError
 from fullrank.evaluation.features import Network
 from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.sweep import Cell, EvaluationPlan, run_cell
@@ -61,6 +62,13 @@ def short(monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_run_that_failed_for_another_reason_is_not_counted(short, tmp_path):
+    recipe = short("vicreg", 0)
+    with pytest.raises(UserError, match="nowhere"):
+        alarm.train(tmp_path / "run", replace(recipe, data=replace(recipe.data, source=str(tmp_path / "nowhere"))))
+    assert not (tmp_path / "run" / "few-shot.json").exists()
+
+
 def test_the_alarm_of_a_run_that_became_nan_is_counted(short, tmp_path):
     _, changes = alarm.INDUCED_FAILURES["NaN"]
     alarm.train(tmp_path / "healthy", short("vicreg", 0))

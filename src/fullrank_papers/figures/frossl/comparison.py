@@ -46,7 +46,7 @@ class Size:
 
 
 def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -> Plan:
-    """Return the plan of the runs; the arguments are those of `CampaignRuns`."""
+    """Return the plan of the runs; `transfer` names other labelled images."""
     evaluate = EvaluationPlan(probes=size.probes, transfer=tuple(transfer))
     recipes = [(name, make_recipe(size, name, seed, data)) for name in size.methods for seed in range(size.seeds)]
     cells = [Cell(cell_name(size, name, recipe), recipe, {"method": name}, evaluate) for name, recipe in recipes]

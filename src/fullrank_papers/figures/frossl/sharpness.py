@@ -208,8 +208,10 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     }
     for name in found:
         for at in ("rate", "share", "best") if name != "frossl" else ():
-            ahead = leads(found["frossl"], found[name], at)
-            verdicts[f"{at}: {name}"] = check_higher(ahead, [0.0] * len(ahead), scale=1.0, label=LABELS[name])
+            ahead = [x for x in leads(found["frossl"], found[name], at) if not math.isnan(x)]
+            none = verdict("no share that both have", None, label=LABELS[name])
+            lead = check_higher(ahead, [0.0] * len(ahead), scale=1.0, label=LABELS[name]) if ahead else none
+            verdicts[f"{at}: {name}"] = lead
     return verdicts
 
 

@@ -108,6 +108,7 @@ def test_leads_are_dunnetts_intervals_and_decide_the_claims():
         return found["late: 0"].holds
 
     assert holds(rows, len(rows)) is False  # equivalent to others
+    assert holds([each for each in rows if each.settings["method"] == "frossl"], 12) is None  # nothing to be ahead of
     assert holds(runs(0.1), len(rows)) is True
     assert holds(runs(0.1), len(rows) + 1) is None  # a run is missing
     assert holds(runs(-0.1), len(rows)) is False
