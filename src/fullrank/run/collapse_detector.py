@@ -155,23 +155,18 @@ class CollapseDetector:
             yield _alarm(row, "loss", found, self.large_steps())
 
     def evaluate_views(self, row: SpectrumRow) -> Iterator[AlarmRow]:
-        """Yield an alarm if all images have the same view, if each view has a single colour, or if the views of each
-        image have the same representation; also during burn-in.
-        """
+        """Yield an alarm for constant views, and for views of an image with one representation; also during burn-in."""
         for metric, deviation, what, over in (
             ("image_deviation", row.image_deviation, "all images give the same view", "images"),
             ("pixel_deviation", row.pixel_deviation, "each view has a single colour", "pixels"),
         ):
             if deviation is not None and deviation < MIN_DEVIATION:
-                text = (
-                    f"{what} (standard deviation {deviation:.1g} over the {over}), expected {MIN_DEVIATION:g} or more"
-                )
+                text = f"{what} (deviation {deviation:.1g} over the {over}), expected {MIN_DEVIATION:g} or more"
                 yield _alarm(row, "views", Finding("constant views", metric, deviation, MIN_DEVIATION, text), VIEWS)
                 return
-        correlation, most = row.intraclass_correlation, MAX_VIEW_CORRELATION
-        if correlation is not None and correlation > most:
+        if (correlation := row.intraclass_correlation or 0.0) > MAX_VIEW_CORRELATION:
             text = f"the views of an image have the same representation (intraclass correlation {correlation:.6f})"
-            found = Finding("equal views", "intraclass_correlation", correlation, most, text)
+            found = Finding("equal views", "intraclass_correlation", correlation, MAX_VIEW_CORRELATION, text)
             yield _alarm(row, "views", found, NO_AUGMENTATION)
 
     def evaluate_variance(
