@@ -4,7 +4,7 @@ import json
 import shutil
 import signal
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +28,7 @@ METHODS = ("frossl", "vicreg")
 class Size:
     recipe: object = None
     seeds: int = 1
-    methods: tuple = METHODS
+    methods: list = field(default_factory=lambda: list(METHODS))
 
 
 def plan(size, *, data=None):
