@@ -1,13 +1,14 @@
 """The table of docs/own-loop.md: the losses of lightly that have our value and gradient, and those that
 differ."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 pytest.importorskip("lightly")
-from lightly.loss import FroSSLLoss
+from lightly import loss as lightly
 
 from benchmarks.contenders import IN_LIGHTLY, gradients, inputs, losses
 from fullrank.nn import Loss
@@ -33,9 +34,18 @@ def both(name):
         yield loss(**tensors).detach(), torch.cat([g.flatten() for g in gradients(losses(name, tensors)[who], tensors)])
 
 
-def test_the_table_has_every_loss_of_lightly():
+def test_the_table_has_every_objective_whose_counterpart_in_lightly_is_compared():
     assert {*EQUAL, *DIFFERENT} == {*IN_LIGHTLY}
     assert all(f"| `{name}` |" in PAGE for name in IN_LIGHTLY)
+
+
+def test_the_page_names_every_loss_of_lightly():
+    page = PAGE.lower().replace(" ", "")
+    names = [name for name in dir(lightly) if name.endswith("Loss")]
+    families = [name.removesuffix("Loss").replace("Patch", "").lower() for name in names]
+    known = {"detconb": "detcon", "detcons": "detcon", "pmsncustom": "pmsn", "ibotplusplus": "ibot"}
+    known |= {"kernelalignment": "patchkernelalignment"}
+    assert not [name for name in families if known.get(name, name) not in page]
 
 
 @pytest.mark.parametrize("name", EQUAL)
@@ -55,6 +65,14 @@ def test_the_gradient_differs_as_the_table_says(name):
 
 def test_the_loss_of_lightlys_frossl_is_ours_without_centring_up_to_a_constant():
     z0, z1 = torch.randn(2, 24, 8, dtype=torch.float64, requires_grad=True)
-    ours, theirs = Loss("frossl", center=False)(z0, z1), FroSSLLoss()([z0, z1])
+    ours, theirs = Loss("frossl", center=False)(z0, z1), lightly.FroSSLLoss()([z0, z1])
     gradients = (torch.stack(torch.autograd.grad(loss, (z0, z1))) for loss in (ours, theirs))
     torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+
+
+def test_the_nuclear_norm_and_the_distance_to_the_nearest_neighbour_are_those_of_lightly():
+    Z = torch.nn.functional.normalize(torch.randn(2, 24, 8, dtype=torch.float64), dim=-1)
+    theirs = lightly.MMCRLoss(lmda=0.0)(*Z[:, :, None])
+    assert Loss("mmcr")(Z).item() == pytest.approx(theirs.item() / math.sqrt(24 * 8), rel=1e-9)
+    theirs = sum(lightly.KoLeoLoss()(z) for z in Z) / 2
+    assert Loss("simmer", invariance=0.0)(Z).item() == pytest.approx(theirs.item(), abs=1e-6)
