@@ -25,7 +25,7 @@ from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 
 # Number of eigenvalues in the table.
 LEADING = 10
-# Indices of the eigenvalues in the table over training; Skean et al. 2024 show the 14th.
+# Indices of the eigenvalues in the table over training; Skean et al. 2023 show the 14th.
 SHOWN = (1, 4, 14, 64)
 # Steps in the table over training, and eigenvalues in a figure.
 ROWS, LINES = 8, 24

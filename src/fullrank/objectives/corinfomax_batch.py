@@ -31,7 +31,7 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
     Returns:
         The terms "entropy" and "invariance".
 
-    Source: Skean et al. 2024, FroSSL, eq. 7, after Ozsoy et al. 2022, Self-Supervised Learning with an Information
+    Source: Skean et al. 2023, FroSSL, eq. 7, after Ozsoy et al. 2022, Self-Supervised Learning with an Information
     Maximization Criterion. (Its cost is lower than the paper states: no eigendecomposition is needed, and not always
     D³.)
 

@@ -66,10 +66,9 @@ def frossl(
     Raises:
         UserError: `normalize` has another value.
 
-    Source: Skean et al. 2024, FroSSL: Frobenius Norm Minimization for Efficient Multiview Self-Supervised Learning
-    (ECCV), eq. 6, with columns of unit norm, the only reading that agrees with its Section 3.2; the authors' code has
-    the same gradients. Tables and accuracies cited in this library are those of the preprint, Skean et al. 2023,
-    FroSSL: Frobenius Norm Minimization for Self-Supervised Learning.
+    Source: Skean et al. 2023, FroSSL: Frobenius Norm Minimization for Self-Supervised Learning (the preprint of the
+    paper of ECCV 2024, whose equations and tables this library cites), eq. 6, with columns of unit norm, the only
+    reading that agrees with its Section 3.2; the authors' code has the same gradients.
 
     Two equal views with uncorrelated columns of equal norm are an optimum, V log D:
 

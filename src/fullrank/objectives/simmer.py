@@ -32,7 +32,7 @@ def simmer(Z: Float[Tensor, "V N D"], *, invariance: float = 1.0, entropy: float
     Returns:
         The terms "invariance" and "entropy".
 
-    Source: after the description in Skean et al. 2024, FroSSL, Section 4, of Yang et al. 2022, SimMER: Simple
+    Source: after the description in Skean et al. 2023, FroSSL, Section 4, of Yang et al. 2022, SimMER: Simple
     Maximization of Entropy and Rank for Self-supervised Representation Learning; details of the original may differ.
 
     Two opposite samples have the largest distance of L2-normalised rows, 2:

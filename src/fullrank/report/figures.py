@@ -32,7 +32,7 @@ MAX_POINTS_OF_CURVE = 2_000
 MAX_POSITIONS, MAX_EIGENVALUES, MAX_NUMBERS = 60, 1024, 60_000
 # Eigenvalues below 10^−DECADES of the largest are rounding errors.
 DECADES = 10
-# Eigenvalues shown over training; the 14th is the last in the figures of Skean et al. 2024. Several runs show every
+# Eigenvalues shown over training; the 14th is the last in the figures of Skean et al. 2023. Several runs show every
 # fourth.
 EIGENVALUE_INDICES = (1, 2, 4, 8, 14, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 

@@ -85,7 +85,7 @@ def entropy(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Floa
     """Return the Shannon entropy − Σ p log p, p = λ/Σλ, in nats: log D for equal eigenvalues, 0 for a single nonzero
     eigenvalue.
 
-    With k, both sums are over the first k eigenvalues (Skean et al. 2024, Sec. 5.2).
+    With k, both sums are over the first k eigenvalues (Skean et al. 2023, Sec. 5.2).
 
     Raises:
         UserError: k is not between 1 and D.
@@ -130,7 +130,7 @@ def collision_entropy(C: Float[Tensor, "*T m m"]) -> Float[Tensor, "*T"]:
     For embeddings with D columns of unit norm, log ‖ZᵀZ‖_F² = 2 log D − entropy: the variance term of FroSSL is this
     entropy. ZᵀZ and ZZᵀ give the same value.
 
-    Source: Skean et al. 2024, Section 3.1; Giraldo et al. 2014 define the matrix-based entropy.
+    Source: Skean et al. 2023, Section 3.1; Giraldo et al. 2014 define the matrix-based entropy.
 
     >>> collision_entropy(torch.diag(torch.tensor([2.0, 2.0, 0.0]))).exp()
     tensor(2.)
@@ -239,7 +239,7 @@ def stable_rank(eigenvalues: Float[Tensor, "*T D"]) -> Float[Tensor, "*T"]:
 
 
 def condition_number(eigenvalues: Float[Tensor, "*T D"], *, k: int | None = None) -> Float[Tensor, "*T"]:
-    """Return the condition number λ₁/λ_k of the first k directions, by default all D (Skean et al. 2024, Sec. 5.2: k =
+    """Return the condition number λ₁/λ_k of the first k directions, by default all D (Skean et al. 2023, Sec. 5.2: k =
     14).
 
     The condition number is infinite if λ_k = 0.

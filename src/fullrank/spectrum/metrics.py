@@ -153,7 +153,7 @@ METRICS = {
     "condition_number_14": Metric(
         name="condition number at 14",
         function=lambda spectrum: spectrum.condition_number(min(14, spectrum.D)),
-        formula="λ₁/λ₁₄, or λ₁/λ_D if D < 14 (Skean et al. 2024)",
+        formula="λ₁/λ₁₄, or λ₁/λ_D if D < 14 (Skean et al. 2023)",
         reference_values="1, ∞",
         better="lower",
         caveat="ignores all dimensions after the 14th",

@@ -44,7 +44,7 @@ LABELS: dict[Kind, tuple[str, str]] = {
 }
 MARKS = {True: "✓", False: "✗", None: "?"}
 # What is wrong: a printed sign or factor; the scale of a quantity; the claim, on a set of measure zero; the claim.
-SEVERITIES = ("misprint", "normalisation", "measure zero", "fails in one setting", "fails in general")
+SEVERITIES = ("misprint", "normalisation", "measure zero", "fails in general")
 
 
 @dataclass(frozen=True)

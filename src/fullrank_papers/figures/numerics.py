@@ -8,7 +8,6 @@ the claim, does not hold if none of the interval does, and is otherwise inconclu
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -49,9 +48,9 @@ def log_slope(x: Sequence[float | int], y: Sequence[float | int]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def median_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call, after two rounds of warm-up. Each round calls all in a new random order,
-    so that all meet the same state of the caches, and the same speed of a machine that drifts.
+def time_rounds(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each call in each round, after two rounds of warm-up. Each round calls all in a new random
+    order, so that all meet the same state of the caches, and the same speed of a machine that drifts.
     """
     seconds: dict[str, list[float]] = {name: [] for name in works}
     order = Random(0)
@@ -60,7 +59,7 @@ def median_times(works: Mapping[str, Callable[[], object]], rounds: int) -> dict
             start = now()
             works[name]()
             seconds[name].append(now() - start)
-    return {name: median(values[2:]) for name, values in seconds.items()}
+    return {name: values[2:] for name, values in seconds.items()}
 
 
 def now() -> float:

@@ -64,7 +64,7 @@ def frossl_linear(Z: Float[Tensor, "2 N D"]) -> Terms:
     Returns:
         The terms "variance" and "invariance".
 
-    Source: Skean et al. 2024, FroSSL, eq. 8.
+    Source: Skean et al. 2023, FroSSL, eq. 8.
 
     >>> frossl_linear(torch.eye(3).expand(2, 3, 3))
     {'variance': tensor(0.), 'invariance': tensor(0.)}

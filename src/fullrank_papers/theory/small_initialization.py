@@ -31,7 +31,7 @@ def frossl_growth_matrix(G: Float[Tensor, "2 2 M M"], *, shared: bool = False) -
     If one basis diagonalises all blocks and λ = γ, its eigenvalues are λ_j(1 ± ρ_j), with v_j of equal or opposite sign
     in the networks. A shared network has the sum of the blocks, (M, M) instead of (2M, 2M).
 
-    Source: Skean et al. 2024, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and
+    Source: Skean et al. 2023, FroSSL, proposition D.2, which refers to Simon et al. 2023; they have one network and
     Barlow Twins' loss.
 
     >>> torch.linalg.eigvalsh(frossl_growth_matrix(torch.tensor([[[[2.0]], [[1.0]]], [[[1.0]], [[2.0]]]])))
@@ -111,7 +111,7 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
     Raises:
         UserError: fewer than D modes grow, or W is zero.
 
-    Source: not in the papers; Skean et al. 2024, FroSSL, proposition D.2 states only that small weights behave as
+    Source: not in the papers; Skean et al. 2023, FroSSL, proposition D.2 states only that small weights behave as
     aligned ones.
 
     >>> W, G = 1e-3 * torch.eye(2).expand(2, 2, 2), torch.diag(torch.tensor([1.0, 2.0])).expand(2, 2, 2, 2)

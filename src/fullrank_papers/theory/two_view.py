@@ -21,7 +21,7 @@ from fullrank_papers.theory.flow import record
 def moments(X: Float[Tensor, "2 N M"]) -> Float[Tensor, "2 2 M M"]:
     """Return G_vw = X_vᵀX_w of N samples X of two views, sums over the samples. The rows are not centred.
 
-    Source: Skean et al. 2024, FroSSL, section 5.1.
+    Source: Skean et al. 2023, FroSSL, section 5.1.
 
     >>> moments(torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]]))[0, 1]
     tensor([[0., 2.],
@@ -39,7 +39,7 @@ def frossl_loss(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) -> Float
     """Return FroSSL's loss from moments, Σ_v ‖W_vG_vvW_vᵀ − I‖_F² + Σ_v tr W_vG_vvW_vᵀ − 2 tr W₁G₁₂W₂ᵀ: `frossl_linear`
     of Z_v = X_vW_vᵀ.
 
-    Source: Skean et al. 2024, FroSSL, eq. 8.
+    Source: Skean et al. 2023, FroSSL, eq. 8.
 
     >>> frossl_loss(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2))
     tensor(0.)
@@ -72,7 +72,7 @@ def frossl_vector_field(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2 _ _"]) 
 
     and the sum of both if the weights are shared.
 
-    Source: Skean et al. 2024, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the
+    Source: Skean et al. 2023, FroSSL, eq. 12 and 13 and appendix D, corrected: the paper omits the minus of the
     descent, which changes the signs of the linear terms; with its equations every W would decay to 0.
 
     >>> frossl_vector_field(torch.eye(2)[None], torch.eye(2).expand(2, 2, 2, 2)).abs().max()
@@ -123,7 +123,7 @@ def frossl_optimum(
     Raises:
         UserError: more dimensions than the rank of G₁₁ or G₂₂.
 
-    Source: Skean et al. 2024, FroSSL, section 5.1, corrected: it is canonical correlation analysis, for any variances.
+    Source: Skean et al. 2023, FroSSL, section 5.1, corrected: it is canonical correlation analysis, for any variances.
 
     >>> W, rho = frossl_optimum(torch.eye(3).expand(2, 2, 3, 3), dimensions=2)
     >>> rho
@@ -219,7 +219,7 @@ def gradient_descent(
     Raises:
         UserError: gradient descent diverged.
 
-    Source: Skean et al. 2024, FroSSL, figure 2.
+    Source: Skean et al. 2023, FroSSL, figure 2.
 
     >>> G = torch.eye(2, dtype=torch.float64).expand(2, 2, 2, 2)
     >>> W = 0.1 * torch.eye(2, dtype=torch.float64)[None]

@@ -24,7 +24,7 @@ from fullrank_papers.theory.two_view import TwoViewLoss
 class LogisticModes:
     """K balanced aligned singular values s₁ = s₂ = s with logistic squares: y = s², y′ = rate · y (1 − y/limit).
 
-    Source: Skean et al. 2024, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0
+    Source: Skean et al. 2023, FroSSL, eq. 18, corrected: the printed formula solves another equation, and decays to 0
     if λ = γ.
 
     Attributes:
@@ -73,7 +73,7 @@ def frossl_modes(lam: Float[Tensor, " K"], kappa: Float[Tensor, " K"], *, shared
 
     κ is in (−λ, λ]; other values are impossible for two views, or no mode grows.
 
-    Source: Skean et al. 2024, FroSSL, proposition D.1, corrected: it needs one U for both networks, and κ = λ means no
+    Source: Skean et al. 2023, FroSSL, proposition D.1, corrected: it needs one U for both networks, and κ = λ means no
     noise.
 
     >>> frossl_modes(torch.ones(1), torch.ones(1)).limit
@@ -210,7 +210,7 @@ def frossl_barlow_step_ratio(
     Raises:
         UserError: s₀ is not below the fixed points.
 
-    Source: not in the papers; Skean et al. 2024, FroSSL, section 5.1 compares at equal learning rate.
+    Source: not in the papers; Skean et al. 2023, FroSSL, section 5.1 compares at equal learning rate.
 
     >>> frossl_barlow_step_ratio(torch.ones(1), torch.ones(1), share=1e-4)
     tensor([1.5000])

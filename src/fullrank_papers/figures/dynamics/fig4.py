@@ -10,7 +10,7 @@ networks can only learn the principal components again.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fullrank.errors import UserError
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
-from fullrank_papers.figures.numerics import log_slope, median_times, normal, ratios
+from fullrank_papers.figures.numerics import log_slope, normal, ratios, time_rounds
 from fullrank_papers.figures.pixels import load_pixels
 from fullrank_papers.plot_style import subplots
 from fullrank_papers.theory.contrastive_pairs import eigenbasis, pair_matrix
@@ -83,7 +83,7 @@ def step_times(
 ) -> dict[str, list[float]]:
     """Return the microseconds of each step of `make_steps` at each width."""
     calls = {f"{name} {width}": call for width in widths for name, call in make_steps(C, width, generator).items()}
-    seconds = median_times(calls, repeats)
+    seconds = {name: median(times) for name, times in time_rounds(calls, repeats).items()}
     return {name: [1e6 * seconds[f"{name} {width}"] for width in widths] for name in STEPS}
 
 

@@ -48,7 +48,7 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
 }
 # Methods of other figures, drawn in the same way.
 LATER: Mapping[str, tuple[str, str, float | None]] = {
-    "simmer": ("simmer", "", None),
+    "simmer": ("simmer", "hyper.invariance", 1.0),
     "lejepa": ("lejepa", "hyper.trade_off", 0.05),
 }
 LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}

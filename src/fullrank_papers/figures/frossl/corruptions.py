@@ -26,7 +26,10 @@ from fullrank_papers.figures.numerics import check_higher
 from fullrank_papers.figures.trained import Training, train
 from fullrank_papers.plot_style import plot_dots, subplots
 
-METHODS = ("frossl", "simmer", "ivne", "corinfomax", "vicreg", "barlow_twins", "simclr", "byol")
+METHODS = (
+    *("frossl", "simmer", "ivne", "corinfomax", "vicreg"),
+    *("barlow_twins", "simclr", "moco", "byol", "wmse"),
+)
 
 
 def add_noise(pixels: Tensor) -> Tensor:
@@ -109,7 +112,7 @@ def plot(rows: Rows) -> MplFigure:
     axes[0].set_xlabel("accuracy above chance that corruptions leave, % (dots: seeds, bars: means)")
     for k, (name, runs) in enumerate(rows.items()):
         means = {each: 100 * fmean(run["accuracy"][each] for run in runs) for each in runs[0]["accuracy"]}
-        axes[1].plot(list(means.values()), list(means), "os^D<>vp"[k], color=f"C{k}", label=labels[name])
+        axes[1].plot(list(means.values()), list(means), "os^D<>vpX*"[k], color=f"C{k}", label=labels[name])
     axes[1].set(xlabel="accuracy, %")
     axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

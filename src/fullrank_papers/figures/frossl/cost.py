@@ -2,21 +2,24 @@
 
 The paper gives O(N D²) for the Frobenius norm and O(D³) for CorInfoMax's log-determinant, and says that I-VNE+'s
 eigendecomposition can slow down training as the batch grows. The objectives alternate in one process, because the speed
-of a machine drifts; ratios of medians are then stable where times are not.
+of a machine drifts; the ratios of a round are then stable where times are not.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fullrank.evaluation.paired import paired_difference
 from fullrank.objectives import corinfomax, frossl, ivne, total
 from fullrank.objectives.algebra import unit
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
-from fullrank_papers.figures.numerics import log_slope, median_times, ratios
+from fullrank_papers.figures.numerics import holds_for_all, log_slope, time_rounds
 from fullrank_papers.plot_style import subplots
 
 LABELS = {"frossl": "FroSSL", "corinfomax": "CorInfoMax", "ivne": "I-VNE+"}
@@ -45,12 +48,12 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
     return rows
 
 
-def time_losses(Z: Float[Tensor, "2 N D"], *, rounds: int) -> dict[str, float]:
-    """Return the median seconds of each loss with its gradient."""
+def time_losses(Z: Float[Tensor, "2 N D"], *, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each loss with its gradient, in each round."""
     D = Z.shape[-1]
     R, mu = torch.eye(D, device=Z.device).repeat(2, 1, 1), torch.zeros(2, D, device=Z.device)
     arguments = {"frossl": (frossl, Z), "corinfomax": (corinfomax, unit(Z, dim=-1), R, mu), "ivne": (ivne, Z)}
-    return median_times({name: partial(gradient, *each) for name, each in arguments.items()}, rounds)
+    return time_rounds({name: partial(gradient, *each) for name, each in arguments.items()}, rounds)
 
 
 def gradient(objective: Callable, Z: Tensor, *state: Tensor) -> Tensor:
@@ -64,7 +67,7 @@ def plot(rows: Rows) -> MplFigure:
     for axis, letter in zip(axes, "ND", strict=True):
         row, other = rows[letter], "D" if letter == "N" else "N"
         for marker, (name, label) in zip("osv", LABELS.items(), strict=True):
-            milliseconds = [1000 * seconds for seconds in row["seconds"][name]]
+            milliseconds = [1000 * median(seconds) for seconds in row["seconds"][name]]
             axis.loglog(row[letter], milliseconds, f"{marker}-", markersize=4, label=label)
         axis.set(xlabel=letter, title=f"{other} = {row[other][0]}, {rows['device']}, {rows['threads']} threads")
     axes[0].set_ylabel("milliseconds of loss and gradient, median")
@@ -73,27 +76,34 @@ def plot(rows: Rows) -> MplFigure:
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
-    def compared(axis: str, name: str) -> tuple[list[float], str]:
-        """Return the time of an objective as a multiple of FroSSL's, at each value of N or D, and its text."""
-        found = ratios(rows[axis]["seconds"][name], rows[axis]["seconds"]["frossl"])
-        times, values = ", ".join(f"{ratio:.1f}" for ratio in found), ", ".join(map(str, rows[axis][axis]))
+    def compared(axis: str, name: str) -> tuple[list[list[float]], str]:
+        """Return the logarithms of the time of an objective over FroSSL's, at each value of N or D and in each round,
+        and a text with the medians.
+        """
+        pairs = zip(rows[axis]["seconds"][name], rows[axis]["seconds"]["frossl"], strict=True)
+        found = [[math.log(a / b) for a, b in zip(*each, strict=True)] for each in pairs]
+        times, values = ", ".join(f"{math.exp(median(x)):.2f}" for x in found), ", ".join(map(str, rows[axis][axis]))
         return found, f"FroSSL's time times {times} at {axis} = {values}"
 
+    def above(a: list[float], b: list[float] | None = None) -> bool | None:
+        return paired_difference(a, b or [0.0] * len(a)).exceeds(0.0)
+
     (corinfomax, text), (ivne, ivne_text) = compared("D", "corinfomax"), compared("N", "ivne")
-    slopes = {name: log_slope(rows["D"]["D"], seconds) for name, seconds in rows["D"]["seconds"].items()}
+    medians = {name: [median(times) for times in seconds] for name, seconds in rows["D"]["seconds"].items()}
+    slopes = {name: log_slope(rows["D"]["D"], times) for name, times in medians.items()}
     return {
         "corinfomax": verdict(
             f"{text}; times grow as D^{slopes['frossl']:.1f} and D^{slopes['corinfomax']:.1f}",
-            all(ratio > 1 for ratio in corinfomax) and corinfomax[-1] > corinfomax[0],
+            holds_for_all([*map(above, corinfomax), above(corinfomax[-1], corinfomax[0])]),
         ),
-        "ivne": verdict(ivne_text, ivne[-1] > 1 and ivne[-1] > ivne[0]),
+        "ivne": verdict(ivne_text, holds_for_all([above(ivne[-1]), above(ivne[-1], ivne[0])])),
     }
 
 
 SMALL, LARGE = (64, 128, 256, 512, 1024), (128, 256, 512, 1024, 2048, 4096)
 SIZES = {
     "smoke": Size(samples=(16, 64), dimension=32, dimensions=(16, 64), batch=32, rounds=3),
-    "small": Size(samples=SMALL, dimension=256, dimensions=SMALL, batch=256, rounds=7),
+    "small": Size(samples=SMALL, dimension=256, dimensions=SMALL, batch=256, rounds=30),
     "gpu": Size(samples=LARGE, dimension=1024, dimensions=LARGE, batch=256, rounds=20),
     "paper": Size(samples=LARGE[:4], dimension=1024, dimensions=LARGE[:5], batch=256, rounds=20),
 }

@@ -123,9 +123,7 @@ VARIANTS: dict[str, Variant] = {
     "logarithms": Variant("logarithms", ("no",), lambda r, _: without_logarithms(r), "yes"),
     "encoders": Variant("encoders", ("one a view",), lambda r, _: resolve(r, {"method.shared": False}), "one"),
     "objective": Variant("objective", ADDED, with_simclr, "FroSSL"),
-    "epsilon": Variant(
-        f"ε at N = D = {N}", (1e-8, 1e-6, 1e-4, 1e-2, 1.0), with_epsilon, 1e-6, ("corinfomax",), changed=True
-    ),
+    "epsilon": Variant(f"ε at N = D = {N}", (1e-8, 1e-6, 1e-4), with_epsilon, 1e-6, ("corinfomax",), changed=True),
 }
 METHODS = tuple(VARIANTS)
 
