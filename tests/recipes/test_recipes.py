@@ -51,6 +51,8 @@ PUBLICATIONS = {  # optimizer, learning rate, weight decay, whether of all param
     "cifar10-mmcr": (("adam", 1e-3, 1e-6, True), (512, 128), [(40, 32, 0.08, 0.4, 0, 0)], {"nuclear_norm": 32}),
     "cifar10-frossl-lightly": (("sgd", 0.24, 5e-4, True), (2048, 2048), [(2, 32, 0.08, 0.4, 0, 0)],
                                {"invariance": 1.0, "center": False}),
+    "cifar10-nnclr-lightly": (("sgd", 0.24, 5e-4, True), (2048, 256), [(2, 32, 0.08, 0.4, 0, 0)],
+                              {"temperature": 0.5, "predictor": 4096, "queue": 4096}),
     "stl10-wmse-fork": (("lars", 0.1, 1e-4, True), (1024, 128), [(2, 96, 0.08, 0.8, 0, 0)], {"slice_size": 256}),
     "imagenet": (("sgd", 1e-2, 5e-4, True), (2048, 2048, 1024), [(2, 224, 0.08, 0.8, 0.5, 0)], {"invariance": 1}),
     # 0.45 for 256 images, and a batch of 2 × 64 × 16

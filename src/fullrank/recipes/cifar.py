@@ -130,6 +130,9 @@ WITH_STATISTICS = {
     "simclr-lightly": method(LIGHTLY_SGD, mlp(512, 128, output_batchnorm=True), "lightly", LIGHTLY, temperature=0.5),
     "moco-lightly": method(LIGHTLY_SGD, mlp(512, 128, batchnorm=False), "lightly", LIGHTLY, temperature=0.1,
                            queue=8192, momentum=(0.99, 0.99)),
+    # Its contrast has other negatives: the predictions and the neighbours of both views.
+    "nnclr-lightly": method(LIGHTLY_SGD, mlp(2048, 256, output_batchnorm=True), "lightly", LIGHTLY, temperature=0.5,
+                            predictor=4096, queue=4096),
     # 0.06 for any batch
     "simsiam-lightly": method(sgd(0.03, 5e-4), mlp(2048, 2048, output_batchnorm=True), "simsiam", LIGHTLY,
                               predictor=512),
