@@ -178,6 +178,22 @@ def test_a_transform_of_torchvision_sees_each_view_and_draws_the_same_numbers_fo
         make(EVERYTHING, custom_transforms=(each_view(v2.ToPILImage()),))(images, params)
 
 
+def test_a_transform_of_albumentations_draws_the_same_numbers_for_any_share_of_the_batch():
+    dropout = pytest.importorskip("albumentations").CoarseDropout(p=1.0, fill=0.0)
+
+    def drop(view):
+        dropout.set_random_seed(torch.randint(2**31, ()).item())
+        return torch.as_tensor(dropout(image=view.permute(1, 2, 0).numpy())["image"]).permute(2, 0, 1)
+
+    views = make(EVERYTHING, custom_transforms=(each_view(drop),))
+    images, params = pictures(), views.make_params(0, 0, 12)
+    (whole,) = views(images, params)
+    black = whole == -torch.tensor(MEAN).view(3, 1, 1) / 0.25
+    assert len({tuple(each.flatten().tolist()) for each in black.all(2).flatten(0, 1)}) == 24  # another hole each
+    parts = [views(images[part], params.select_samples(part))[0] for part in (slice(0, 5), slice(5, 12))]
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+
+
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (50, 90)])
 def test_crops_of_single_images_give_the_same_views(height, width):
     images = pictures(height=height, width=width)
