@@ -65,6 +65,52 @@ def test_lightning(tmp_path, accumulated, length):
     assert "backbone/effective_rank" in next(tmp_path.glob("**/metrics.csv")).read_text()
 
 
+@pytest.mark.filterwarnings("ignore")  # of lightly and lightning
+@pytest.mark.parametrize("collapses", [False, True])
+def test_a_collapse_in_a_training_of_lightly_that_lightlys_metric_calls_healthy(tmp_path, collapses):
+    lightly = pytest.importorskip("lightly.loss")
+    from lightly.data import LightlyDataset
+    from lightly.models.modules.heads import VICRegProjectionHead
+    from lightly.transforms.multi_view_transform import MultiViewTransform
+    from lightly.utils.debug import std_of_l2_normalized
+    from sklearn.datasets import load_digits
+
+    class VICReg(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())
+            self.projection_head = VICRegProjectionHead(64, 64, 16, num_layers=2)
+            self.criterion = lightly.VICRegLoss(nu_param=0.0 if collapses else 1.0)
+
+        def training_step(self, batch, _):
+            (x0, x1), _, _ = batch
+            return self.criterion(self.projection_head(self.backbone(x0)), self.projection_head(self.backbone(x1)))
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+    class Digits:
+        def __len__(self):
+            return len(digits)
+
+        def __getitem__(self, k):
+            return self.transform(digits[k]), 0
+
+    torch.manual_seed(0)
+    digits = torch.tensor(load_digits().images[:1024], dtype=torch.float32) / 16
+    noise = lambda x: x + 0.3 * torch.randn_like(x)  # noqa: E731
+    pairs = LightlyDataset.from_torch_dataset(Digits(), transform=MultiViewTransform([noise, noise]))
+    held_out = DataLoader(digits, batch_size=256)
+    callback = CollapseCallback(held_out, "backbone", "projection_head")
+    module = VICReg()
+    trainer(tmp_path, callbacks=[callback], max_epochs=40).fit(module, DataLoader(pairs, 128, shuffle=True))
+    with torch.no_grad():
+        Z = module.eval().projection_head(module.backbone(digits))
+    assert std_of_l2_normalized(Z).item() > 0.8 / 16**0.5  # 1/√D: healthy, by its documentation
+    assert {alarm.alarm for alarm in callback.monitor.alarms} == ({"dimensional collapse"} if collapses else set())
+    assert (Spectrum.from_embeddings(Z).effective_rank() < 3) == collapses
+
+
 @pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning")  # of lightning
 def test_lightning_without_an_end_or_a_submodule_is_an_error_with_a_remedy(tmp_path):
     batches, held_out = DataLoader([(torch.randn(3, 2, 2),) * 2] * N, batch_size=N), [torch.randn(N, 3, 2, 2)]

@@ -14,6 +14,11 @@ SETTINGS = {
     "tico": {"D": D},
     "corinfomax": {"D": D},
     "spectral_contrastive": {},
+    "dino": {"K": D},
+    "nnclr": {"D": D, "size": 32},
+    "lejepa": {"slices": 16},
+    "visreg": {"slices": 16},
+    "rdmreg": {"slices": 16},
 }
 
 
