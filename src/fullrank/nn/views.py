@@ -28,7 +28,7 @@ class Views:
     Args:
         configs: one or more `ViewConfig`.
         channels: number of channels of the images.
-        numbers: `mean`, `std` of each channel, by default ImageNet's; other keywords of `MultiViewTransform`.
+        options: `mean` and `std` of each channel, by default ImageNet's; `custom_transforms`.
 
     Raises:
         UserError: a colour operation does not support this number of channels, or `mean` or `std` has the wrong length.
@@ -38,8 +38,8 @@ class Views:
     [torch.Size([4, 3, 8, 8]), torch.Size([4, 3, 8, 8])]
     """
 
-    def __init__(self, configs: ViewConfig | Sequence[ViewConfig], *, channels: int = 3, **numbers: Any) -> None:
-        self.transform = MultiViewTransform(configs, channels=channels, **(IMAGENET | numbers))
+    def __init__(self, configs: ViewConfig | Sequence[ViewConfig], *, channels: int = 3, **options: Any) -> None:
+        self.transform = MultiViewTransform(configs, channels=channels, **(IMAGENET | options))
 
     def __call__(self, images: Any) -> list[Tensor]:
         """Return the views, those of the largest size first: of a batch each is (n, C, s, s), of one image (C, s, s).
