@@ -32,7 +32,7 @@ from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 from fullrank.spectrum.moments import check_embeddings
 
 EVALUATIONS = 50  # by default, over the training
-LossValue = float | Tensor | Mapping[str, float | Tensor]
+LossLike = float | Tensor | Mapping[str, float | Tensor]
 MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
 ADVICE = "lower the learning rate, lengthen the warm-up, or compute in float32"
 
@@ -148,12 +148,7 @@ class CollapseMonitor:
         self._spectra = SpectrumFile(out / "spectrum.npz", after=start or -1)
 
     def step(
-        self,
-        loss: LossValue | None = None,
-        R: Tensor | None = None,
-        Z: Tensor | None = None,
-        *,
-        lr: float | None = None,
+        self, loss: LossLike | None = None, R: Tensor | None = None, Z: Tensor | None = None, *, lr: float | None = None
     ) -> list[AlarmRow]:
         """Count an optimizer step, and return the alarms that it raises for the first time.
 
@@ -185,7 +180,7 @@ class CollapseMonitor:
             self._evaluate(R)
         return self.alarms[before:]
 
-    def log_loss(self, loss: LossValue, *, lr: float | None = None) -> None:
+    def log_loss(self, loss: LossLike, *, lr: float | None = None) -> None:
         """Log the loss of the last step, or its terms by name; `step` does it every `log_every` steps."""
         named = loss if isinstance(loss, Mapping) else {"loss": loss}
         numbers = all_gather_object([float(x.detach() if isinstance(x, Tensor) else x) for x in named.values()])
