@@ -204,6 +204,39 @@ def test_shards_are_streamed_from_an_address_and_an_epoch_has_every_image_once(t
         ]
 
 
+@pytest.mark.filterwarnings("ignore")  # of botocore
+def test_unequal_shards_are_streamed_from_an_object_store_and_an_epoch_has_every_image_once(
+    tmp_path, monkeypatch, processes
+):
+    s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    server, numbers = moto.ThreadedMotoServer("127.0.0.1", port=0), iter(range(12))
+    server.start()
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+        store = s3fs.S3FileSystem(skip_instance_cache=True)
+        s3fs.S3FileSystem.clear_instance_cache()
+        store.mkdir("bucket")
+        for shard, size in enumerate((6, 1, 3, 2)):
+            members = [member for k in islice(numbers, size) for member in sample(k, "0")]
+            file = write_tar(tmp_path / f"train-{shard}.tar", members)
+            store.put(str(file), f"bucket/set/{file.name}")
+        stream = open_stream("s3://bucket/set")
+        for processes in (1, 2, 3):
+            found = []
+            for rank in range(processes):
+                epoch = []
+                for image in stream.iterate(seed=0, rank=rank, world_size=processes):
+                    if image.name in epoch:  # the next epoch of this process
+                        break
+                    epoch.append(image.name)
+                found += epoch
+            assert sorted(found) == [f"{k:04}.png" for k in range(12)]
+    finally:
+        server.stop()
+
+
 def test_parquet_files_are_streamed_from_an_address(parquet, server):
     for name in ("train-0.parquet", "train-1.parquet"):
         parquet(name, n=6)
