@@ -205,9 +205,7 @@ def test_shards_are_streamed_from_an_address_and_an_epoch_has_every_image_once(t
 
 
 @pytest.mark.filterwarnings("ignore")  # of botocore
-def test_unequal_shards_are_streamed_from_an_object_store_and_an_epoch_has_every_image_once(
-    tmp_path, monkeypatch, processes
-):
+def test_unequal_shards_are_streamed_from_an_object_store_and_an_epoch_has_every_image_once(tmp_path, monkeypatch):
     s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -223,15 +221,10 @@ def test_unequal_shards_are_streamed_from_an_object_store_and_an_epoch_has_every
             file = write_tar(tmp_path / f"train-{shard}.tar", members)
             store.put(str(file), f"bucket/set/{file.name}")
         stream = open_stream("s3://bucket/set")
+        monkeypatch.setattr("fullrank.images.streams.count", lambda: (0,))  # one epoch
         for processes in (1, 2, 3):
-            found = []
-            for rank in range(processes):
-                epoch = []
-                for image in stream.iterate(seed=0, rank=rank, world_size=processes):
-                    if image.name in epoch:  # the next epoch of this process
-                        break
-                    epoch.append(image.name)
-                found += epoch
+            shares = [stream.iterate(seed=0, rank=rank, world_size=processes) for rank in range(processes)]
+            found = [image.name for share in shares for image in share]
             assert sorted(found) == [f"{k:04}.png" for k in range(12)]
     finally:
         server.stop()
