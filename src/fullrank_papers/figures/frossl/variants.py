@@ -225,8 +225,18 @@ def markdown(result: Rows) -> str:
 
 def plot(result: Rows) -> MplFigure:
     rows = c.read_rows(result)
-    figure, axes = subplots(2, 3, width=11.0, height=6.0)
-    for axis, name in zip(axes.flat, ("epochs", "steps", "views", "dimension", "weight"), strict=False):
+    names = {row.settings["variant"] for row in rows}
+    curves = [name for name in ("epochs", "steps", "views", "dimension", "weight") if name in names]
+    dots = []
+    for name in ("normalization", "logarithms", "encoders", "objective"):
+        for value, by_seed in read_points(rows, name, "frossl")[0].items():
+            dots.append((f"{VARIANTS[name].label}: {value}", [100 * x for x in numbers_of(by_seed, late).values()]))
+    panels = max(len(curves) + bool(dots), 1)
+    lines, columns = math.ceil(panels / 3), min(panels, 3)
+    figure, axes = subplots(lines, columns, width=3.7 * columns, height=3.0 * lines)
+    for axis in axes.flat[panels:]:
+        axis.set_visible(False)
+    for axis, name in zip(axes.flat, curves, strict=False):
         for method in VARIANTS[name].methods:
             points = {
                 value: list(numbers_of(by_seed, late).values())
@@ -240,12 +250,9 @@ def plot(result: Rows) -> MplFigure:
             values := [x for x in VARIANTS[name].values if isinstance(x, int | float)], [f"{x:g}" for x in values]
         )
         axis.legend(fontsize=7)
-    dots = []
-    for name in ("normalization", "logarithms", "encoders", "objective"):
-        for value, by_seed in read_points(rows, name, "frossl")[0].items():
-            dots.append((f"{VARIANTS[name].label}: {value}", [100 * x for x in numbers_of(by_seed, late).values()]))
-    plot_dots(axes[1, 2], dots)
-    axes[1, 2].set_xlabel("mean of linear probe and kNN, %")
+    if dots:
+        plot_dots(axes.flat[panels - 1], dots)
+        axes.flat[panels - 1].set_xlabel("mean of linear probe and kNN, %")
     return figure
 
 
@@ -284,12 +291,14 @@ def evaluate_claims(result: Rows) -> Verdicts:
     rows, found = c.read_rows(result), {}
     for claim, (name, method, *bounds) in CLAIMS.items():
         differences = gaps(rows, name, method)
+        if not differences:
+            continue
         said = [lies_between(gap, *bounds) for gap in differences.values()]
-        holds = holds_for_all(said) if said and len(rows) >= result["cells"] else None
+        holds = holds_for_all(said) if len(rows) >= result["cells"] else None
         if claim == "epsilon" and holds is not None:  # it is critical if another value is not equally good
             holds = not holds
         texts = [f"{value}: {format_gap(gap) or 'diverged'}" for value, gap in differences.items()]
-        found[claim] = verdict("; ".join(texts) or "no runs", holds, margin=100 * MARGIN)
+        found[claim] = verdict("; ".join(texts), holds, margin=100 * MARGIN)
     return found
 
 
