@@ -16,9 +16,10 @@ from torch import nn
 import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation import Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
+from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.score import FILE, read_evaluations
 from fullrank.evaluation.task import accuracy_during_training
-from fullrank.images import Device, open_images
+from fullrank.images import Device, as_images, load_images, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
 from fullrank.models.model_images import LabelledSplits
@@ -262,6 +263,16 @@ def test_a_network_trained_with_the_labels_alone_is_an_alternative(run):
     assert alone.settings["epochs"] == 1
     (against,) = [(c.probe, c.against, c.reference) for c in found.comparisons]
     assert against == ("knn", "supervised baseline", alone.value)
+
+
+def test_the_supervised_network_sees_the_pixels_of_the_probes(few, preprocess, monkeypatch):
+    seen = []
+    monkeypatch.setattr(SupervisedTraining, "run", lambda self, network, **_: seen.append(self.train.pixels) or 1 / 0)
+    for resize in (None, 16):
+        with pytest.raises(ZeroDivisionError):
+            score(*few, preprocess, supervised=True, resize=resize, **KNN)
+    assert torch.equal(seen[0], few[0].pixels)
+    assert torch.equal(seen[1], load_images(as_images(few[0]), channels=1, size=16).pixels[:, :, 4:12, 4:12])
 
 
 def test_a_run_that_began_with_given_weights_is_compared_with_them(run, small, train):

@@ -148,7 +148,8 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     networks = networks_of(model, others, task, choices)
     sets, outcomes = score_networks(networks, task, replace(choices, probes=used))
     if choices.supervised:
-        training = SupervisedTraining.of(task, with_depth(model, task.splits.train), choices.protocols.supervised)
+        same = replace(model, preprocess=preprocess_of(model, task, choices))
+        training = SupervisedTraining.of(task, same, choices.protocols.supervised)
         task.notify(f"{SUPERVISED}: {training.protocol.epochs} epochs")
         _, prediction = training.run(model.untrained(), seed=choices.seed, notify=task.notify)
         settings = settings_of(training.protocol)
@@ -164,24 +165,26 @@ def score_model(model: Model, others: Sequence[Model], task: Task, choices: Scor
     return replace(found, left_out=(*found.left_out, *left_out), verdict=sentence)
 
 
+def preprocess_of(model: Model, task: Task, choices: Scoring) -> Preprocess:
+    """Return the preprocessing of a model, at the bit depth of the images and with the `resize` of the choices."""
+    preprocess = with_depth(model, task.splits.train).preprocess
+    if choices.resize is not None and choices.resize < preprocess.size:
+        least = f"expected at least {preprocess.size}, the side of the network's images"
+        raise UserError(f"resize is {choices.resize}, {least}")
+    return preprocess if choices.resize is None else replace(preprocess, resize=choices.resize)
+
+
 def networks_of(model: Model, others: Sequence[Model], task: Task, choices: Scoring) -> Iterator[Network]:
     """Yield the backbone and what it is compared with: initial weights, other models, raw pixels, the untrained
     network.
     """
-
-    def preprocess_of(model: Model) -> Preprocess:
-        preprocess = with_depth(model, task.splits.train).preprocess
-        if choices.resize is not None and choices.resize < preprocess.size:
-            least = f"expected at least {preprocess.size}, the side of the network's images"
-            raise UserError(f"resize is {choices.resize}, {least}")
-        return preprocess if choices.resize is None else replace(preprocess, resize=choices.resize)
-
-    preprocess, suffix = preprocess_of(model), "" if choices.dimensions == ":" else f"[{choices.dimensions}]"
+    preprocess = preprocess_of(model, task, choices)
+    suffix = "" if choices.dimensions == ":" else f"[{choices.dimensions}]"
     yield Network(f"backbone{suffix}", model.backbone, preprocess, choices.selected)
     if choices.baselines and model.init is not None:
         yield Network(f"initial weights{suffix}", model.initial(), preprocess, choices.selected)
     for other in others:
-        yield Network(other.name, other.backbone, preprocess_of(other))
+        yield Network(other.name, other.backbone, preprocess_of(other, task, choices))
     if choices.baselines:
         yield raw_pixels(preprocess)
         generator = torch.Generator().manual_seed(choices.seed)
