@@ -66,9 +66,9 @@ def frossl(
     Raises:
         UserError: `normalize` has another value.
 
-    Source: Skean et al. 2023, FroSSL: Frobenius Norm Minimization for Self-Supervised Learning (the preprint of the
-    paper of ECCV 2024, whose equations and tables this library cites), eq. 6, with columns of unit norm, the only
-    reading that agrees with its Section 3.2; the authors' code has the same gradients.
+    Source: Skean et al. 2023, FroSSL: Frobenius Norm Minimization for Self-Supervised Learning, eq. 6, with columns of
+    unit norm, for which the constant of Appendix E.1 is correct; the authors' code has the same gradients. The library
+    cites equations and tables of this preprint, not of the paper of ECCV 2024.
 
     Two equal views with uncorrelated columns of equal norm are an optimum, V log D:
 

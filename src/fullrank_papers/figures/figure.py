@@ -7,8 +7,9 @@ with a `size`, that of the paper's runs, is inconclusive at other sizes, and a c
 `severity` of a claim that does not hold is one of `SEVERITIES`.
 
 The module has `SIZES` (name → settings: smoke takes seconds and needs no data, small are the stored results, paper the
-paper's values), `plot(rows)`, and `evaluate_claims(rows)`, which returns the verdict on each claim. Rows are values as
-in JSON: numbers, strings, lists and dicts; None stands for "never happens". They come from one of
+paper's values), `plot(rows)`, and `evaluate_claims(rows)`, which returns the verdict on each claim that they
+concern. Rows are values as in JSON: numbers, strings, lists and dicts; None stands for "never happens". They come from
+one of
 
 - `compute(settings, data=…, seed=…)`, which returns the rows;
 - `plan(settings, data=…)`, or with `transfer=…`, a campaign, whose settings have `seeds` and `methods`: the plan of
@@ -136,7 +137,7 @@ def summarize_claims(claims: Sequence[Claim]) -> str:
     return "; ".join(parts)
 
 
-# Skean et al. 2023 and 2024, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
+# Skean et al. 2023, Simon et al. 2023, Esser et al. 2023, Jing et al. 2022.
 PAPERS = ("frossl", "stepwise", "dynamics", "directclr")
 FIGURES: dict[str, dict[str, Any]] = {
     f"{paper}/{figure}": texts

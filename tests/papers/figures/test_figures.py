@@ -90,7 +90,7 @@ CHANGES = [
         "rule: frossl",
         ("runs",),
         lambda runs: [
-            row | {"share": row["share"] / 9 ** (row["factor"] == 1 and row["dimension"] == 32)} for row in runs
+            row | {"share": row["share"] * (9 if row["factor"] == 1 and row["dimension"] == 32 else 1)} for row in runs
         ],
     ),
     ("frossl/sharpness", "edge", ("runs", 3, "λ_max", -1), lambda x: 10 * x),
@@ -108,6 +108,21 @@ def test_other_rows_refute_the_claim(name, claim, keys, change, smoke_rows):
     inner[last] = change(inner[last])
     assert verdicts(name, smoke_rows(name))[claim] is True
     assert verdicts(name, rows)[claim] is False
+
+
+@pytest.mark.parametrize(
+    ("times", "holds"), [([1.9, 2.0, 2.1], True), ([0.5, 0.6, 0.5], False), ([0.8, 1.0, 1.3], None)]
+)
+def test_the_cost_is_decided_by_the_interval_over_the_rounds(times, holds):
+    others = [times, [4 * x for x in times]]
+    seconds = {"frossl": [[1.0] * 3] * 2, "corinfomax": others, "ivne": others}
+    rows = {axis: {axis: [16, 64], "seconds": seconds} for axis in "ND"}
+    assert verdicts("frossl/cost", rows)["corinfomax"] is holds
+
+
+def test_the_same_share_at_every_size_needs_no_weight(smoke_rows):
+    runs = [row | {"share": 0.5 + 0.01 * row["seed"]} for row in smoke_rows("frossl/balance")["runs"]]
+    assert verdicts("frossl/balance", {"runs": runs})["one_weight"] is True
 
 
 def test_a_median_that_its_interval_does_not_separate_is_inconclusive(smoke_rows):

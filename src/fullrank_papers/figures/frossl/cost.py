@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 
 import torch
 from jaxtyping import Float
@@ -78,11 +78,11 @@ def plot(rows: Rows) -> MplFigure:
 def evaluate_claims(rows: Rows) -> Verdicts:
     def compared(axis: str, name: str) -> tuple[list[list[float]], str]:
         """Return the logarithms of the time of an objective over FroSSL's, at each value of N or D and in each round,
-        and a text with the medians.
+        and a text with the geometric means.
         """
         pairs = zip(rows[axis]["seconds"][name], rows[axis]["seconds"]["frossl"], strict=True)
         found = [[math.log(a / b) for a, b in zip(*each, strict=True)] for each in pairs]
-        times, values = ", ".join(f"{math.exp(median(x)):.2f}" for x in found), ", ".join(map(str, rows[axis][axis]))
+        times, values = ", ".join(f"{math.exp(fmean(x)):.2f}" for x in found), ", ".join(map(str, rows[axis][axis]))
         return found, f"FroSSL's time times {times} at {axis} = {values}"
 
     def above(a: list[float], b: list[float] | None = None) -> bool | None:

@@ -17,7 +17,7 @@ from statistics import fmean as mean
 import torch
 from torch import Tensor, nn
 
-from fullrank.evaluation.paired import PairedDifference, paired_by_seed
+from fullrank.evaluation.paired import PairedDifference, paired_difference
 from fullrank.objectives import frossl
 from fullrank.spectrum.functional import participation_ratio
 from fullrank_papers.figures import networks
@@ -172,26 +172,25 @@ def summarize(rows: Rows, part: str, *, log: bool) -> dict[float, tuple[float, f
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     linear, network = ({log: summarize(rows, part, log=log) for log in NAMES} for part in ("linear", "network"))
-    gaps = {weight: gap_of_ratios(rows, weight) for weight in network[True] if weight > 1}
+    gaps = {weight: lost_dimensions(rows, weight) for weight in network[True] if weight > 1}
     error = max(abs(a - b) / b for by_weight in linear.values() for a, b in by_weight.values())
     off = {k: max(abs(a / b - 1) for a, b in (each[k] for each in network.values())) for k in network[True]}
     near = max(x for weight, x in off.items() if weight <= 2)
-    text = ", ".join(f"{gap.format()} at {weight:g} times" for weight, gap in gaps.items())
-    fewer = [None if (more := gap.exceeds(0.0)) is None else not more for gap in gaps.values()]
+    text = ", ".join(
+        f"{network[True][k][0]:.1f} and {network[False][k][0]:.1f} at {k:g} times ({gap.format()})"
+        for k, gap in gaps.items()
+    )
     return {
-        "fewer": verdict(text, holds_for_all(fewer)),
+        "fewer": verdict(text, holds_for_all(gap.exceeds(0.0) for gap in gaps.values())),
         "optimum": verdict(f"{100 * error:.1f} %", error < 0.05),
         "network": verdict(f"{100 * near:.0f} %; at all weights {100 * max(off.values()):.0f} %", near < 0.05),
     }
 
 
-def gap_of_ratios(rows: Rows, weight: float) -> PairedDifference:
-    """Return the participation ratio with logarithms minus that without, paired by seed."""
+def lost_dimensions(rows: Rows, weight: float) -> PairedDifference:
+    """Return the participation ratio without logarithms minus that with them, paired by seed."""
     runs = [row for row in rows["network"] if row["weight"] == weight]
-    by_seed = ({row["seed"]: row["ratio"] for row in runs if row["log"] == log} for log in (True, False))
-    gap = paired_by_seed(*by_seed)
-    assert gap
-    return gap
+    return paired_difference(*([row["ratio"] for row in runs if row["log"] == log] for log in (False, True)))
 
 
 SIZES = {

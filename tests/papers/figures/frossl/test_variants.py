@@ -116,6 +116,7 @@ def test_nothing_is_decided_before_all_runs_are_done_and_a_changed_variant_has_i
 def test_variants_are_drawn_with_and_without_rows():
     for rows in ({"rows": [], "cells": 0}, result()):
         variants.plot(rows).canvas.draw()
+    assert variants.evaluate_claims({"rows": [], "cells": 0}) == {}
     values = {
         (c.settings["variant"], c.settings["method"], c.settings["value"]) for c in CELLS if c.settings["variant"]
     }
