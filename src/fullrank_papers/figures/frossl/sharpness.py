@@ -203,11 +203,13 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         pstdev(math.log10(x.best_rate() / (x.limit() if in_share else 1.0)) for x in found.values())
         for in_share in (False, True)
     )
-    correlation: Any = spearmanr([x.limit() for x in found.values()], [x.best_rate() for x in found.values()])
-    order = f"ρ = {correlation.statistic:.2f} of rate and limit"
+    order = ""
+    if rate:  # the rates differ
+        correlation: Any = spearmanr([x.limit() for x in found.values()], [x.best_rate() for x in found.values()])
+        order = f"; ρ = {correlation.statistic:.2f} of rate and limit"
     verdicts = {
         "edge": verdict(f"{100 * inside:.0f} % of {len(edge)} runs", inside > 0.9),
-        "chosen": verdict(f"factors of {10**share:.1f} and {10**rate:.1f}; {order}", share < rate),
+        "chosen": verdict(f"factors of {10**share:.1f} and {10**rate:.1f}{order}", share < rate),
     }
     for name in found:
         for at in ("rate", "share", "best") if name != "frossl" else ():
