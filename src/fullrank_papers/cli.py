@@ -227,7 +227,7 @@ def print_claims(claims: Sequence[Claim], name: str, console: Console) -> None:
 
 def list_figures(console: Console) -> None:
     """Print every figure with its claim and the verdicts of the committed result."""
-    table = Table("figure", "the paper's main claim", "verdicts at size small", "time", box=None, padding=(0, 2, 0, 0))
+    table = Table("figure", "claim or question", "verdicts at size small", "time", box=None, padding=(0, 2, 0, 0))
     table.columns[0].no_wrap = table.columns[3].no_wrap = True
     for name, texts in FIGURES.items():
         result = load_committed(name)

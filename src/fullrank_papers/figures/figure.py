@@ -1,6 +1,6 @@
 """A reproduced figure: a module that computes its numbers, draws them, and judges the paper's claims.
 
-Its texts are in the paper's `claims.toml`: the title (number and paper), the main claim, the data set to give as `data`
+Its texts are in the paper's `claims.toml`: the title (number and paper), the main claim or a question, the data set to give as `data`
 (`images`; without it, the figure uses no images), and each claim with the kind, the statement and what is expected.
 These may name in braces the `rows`, constants of the module (`figure.NAME`), and the values of the verdict. A claim
 with a `size`, that of the paper's runs, is inconclusive at other sizes, and a comparison says what the runs show. The
