@@ -148,6 +148,7 @@ def reproduce_campaign(runs: CampaignRuns, flags: CampaignFlags, out: Path, *, o
     """
     given = {"--size": (runs.size,), "--data": (runs.data,), "--seeds": (runs.seeds,), "--runs": (runs.runs,)}
     given |= {"--only": flags.only, "--transfer": flags.transfer}
+    given |= {"--out": (out if out != Path("reproduced") else None,)}
     words = [str(word) for flag, values in given.items() if any(values) for word in (flag, *values)]
     command, rows = shlex.join(["fullrank", "reproduce", runs.name, *words]), []
     if not overwrite and (path := result_path(out, runs.name, runs.size)).exists():

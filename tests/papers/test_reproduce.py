@@ -31,7 +31,7 @@ class Size:
     methods: list = field(default_factory=lambda: list(METHODS))
 
 
-def plan(size, *, data=None):
+def plan(size, *, data=None, transfer=()):
     def cell(name, seed):
         recipe = replace(with_objective(size.recipe, name), seed=seed)
         return Cell(f"{name}-seed{seed}", recipe, {"method": name}, EvaluationPlan(probes=("knn",)))
@@ -226,10 +226,11 @@ def test_a_campaign_runs_what_is_missing_and_draws_what_is_done(toys, command, t
     status, out, err = command(*options, "--only", "vicreg")  # two runs are not replaced by one
     assert (status, "| 1 |" in out, path.read_text()) == (0, True, before)
     assert "has 2 runs, more than these 1, and was kept" in err
-    assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
+    listed = "1 done fullrank reproduce toys/table --size smoke --out out --cell vicreg-seed0"
+    assert listed in command(*options, "--list")[1]
 
     shutil.rmtree("runs")
-    assert "1 done fullrank reproduce toys/table --size smoke --cell vicreg-seed0" in command(*options, "--list")[1]
+    assert listed in command(*options, "--list")[1]
     assert command(*options, "--cell", "vicreg-seed0")[0] == 0
     assert command(*options)[0] == 0
     assert json.loads(path.read_text())["rows"] == json.loads(before)["rows"]  # taken from the stored result

@@ -1,10 +1,10 @@
 """A reproduced figure: a module that computes its numbers, draws them, and judges the paper's claims.
 
-Its texts are in the paper's `claims.toml`: the title (number and paper), the main claim or a question, the data set to give as `data`
-(`images`; without it, the figure uses no images), and each claim with the kind, the statement and what is expected.
-These may name in braces the `rows`, constants of the module (`figure.NAME`), and the values of the verdict. A claim
-with a `size`, that of the paper's runs, is inconclusive at other sizes, and a comparison says what the runs show. The
-`severity` of a claim that does not hold is one of `SEVERITIES`.
+Its texts are in the paper's `claims.toml`: the title (number and paper), the main claim or a question, the data set to
+give as `data` (`images`; without it, the figure uses no images), and each claim with the kind, the statement and what
+is expected. These may name in braces the `rows`, constants of the module (`figure.NAME`), and the values of the
+verdict. A claim with a `size`, that of the paper's runs, is inconclusive at other sizes, and a comparison says what the
+runs show. The `severity` of a claim that does not hold is one of `SEVERITIES`.
 
 The module has `SIZES` (name → settings: smoke takes seconds and needs no data, small are the stored results, paper the
 paper's values), `plot(rows)`, and `evaluate_claims(rows)`, which returns the verdict on each claim that they
@@ -12,7 +12,7 @@ concern. Rows are values as in JSON: numbers, strings, lists and dicts; None sta
 one of
 
 - `compute(settings, data=…, seed=…)`, which returns the rows;
-- `plan(settings, data=…)`, or with `transfer=…`, a campaign, whose settings have `seeds` and `methods`: the plan of
+- `plan(settings, data=…, transfer=…)`, a campaign, whose settings have `seeds` and `methods`: the plan of
   `fullrank.sweep.run_sweep`, a function of the rows so far that returns all cells known so far. `plot` and
   `evaluate_claims` then take {"rows": the rows of the runs as JSON, "cells": the number of cells}, also when only some
   of the cells are done. `METHODS` are the names that `methods` may contain, and `markdown(rows)`, if there is one,

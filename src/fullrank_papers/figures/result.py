@@ -55,7 +55,7 @@ class Result:
     def draw(self) -> MplFigure:
         """Return the drawing, with the claims as its caption, and the number of runs if some are missing."""
         lines = [claim.line() for claim in self.claims]
-        if is_campaign(self.name) and " of " in self.runs:
+        if is_campaign(self.name) and len(self.rows["rows"]) < self.rows["cells"]:
             lines.insert(0, f"Partial: {self.runs}.")
         return draw_with_caption(self.name, self.rows, lines)
 
@@ -64,7 +64,7 @@ class Result:
         return result_path(folder, self.name, self.size).with_suffix(suffix)
 
     def save_drawing(self, folder: Path) -> list[Path]:
-        """Write FOLDER/PAPER/FIGURE-SIZE.svg and .png, replacing existing files, and return the two paths.
+        """Write FOLDER/PAPER/FIGURE-SIZE.svg, .pdf and .png, replacing existing files, and return their paths.
 
         Raises:
             UserError: the folder cannot be written.
@@ -114,7 +114,7 @@ def reproduce(name: str, *, size: str = "small", data: str | None = None, seed: 
 
     Args:
         name: PAPER/FIGURE, one of `FIGURES`.
-        size: smoke (seconds), small (minutes; up to half an hour if networks are trained), paper (the paper's values,
+        size: smoke (seconds), small (minutes; more than an hour if networks are trained), paper (the paper's values,
             if it gives them).
         data: source URI of the images, for figures that use images; the default is that of the size's recipe, or else
             the embedded digits.
@@ -214,8 +214,7 @@ class CampaignRuns:
         Raises:
             UserError: a field is wrong.
         """
-        more = {"transfer": tuple(self.transfer)} if self.transfer else {}
-        return load_figure(self.name).plan(self.settings, data=self.data, **more)
+        return load_figure(self.name).plan(self.settings, data=self.data, transfer=tuple(self.transfer))
 
     @property
     def folder(self) -> Path:

@@ -26,9 +26,8 @@ from fullrank import load, pretrain
 from fullrank.errors import UserError
 from fullrank.evaluation import accuracy, extract_features, few_shot, standardize
 from fullrank.images import train_and_test
-from fullrank.methods import ProjectorConfig
 from fullrank.objectives import OBJECTIVES
-from fullrank.recipes import RECIPES, Recipe, to_dict, with_objective
+from fullrank.recipes import RECIPES, Recipe, to_dict, with_fields, with_objective
 from fullrank.run import Run, read_json, write_json
 from fullrank.run.collapse_detector import collapsed_share, compute_burn_in_end, detect_collapse
 from fullrank.run.rows import AlarmRow, Row, SpectrumRow
@@ -72,32 +71,19 @@ def healthy(objective: str, seed: int) -> Recipe:
     if objective in ("directclr", "directclr_paper"):
         return replace(recipe, hyper=recipe.hyper | {"d0": 64})  # half of the backbone's 128 dimensions
     if objective in SLOW:
-        return learning_rate(1e-3)(recipe)  # with the recipe's 5e-3, SimSiam loses a third to two thirds of its gain
+        return setting(optimizer__lr=1e-3)(
+            recipe
+        )  # with the recipe's 5e-3, SimSiam loses a third to two thirds of its gain
     return recipe
 
 
-def hyper(**values: Any) -> Change:
-    return lambda recipe: replace(recipe, hyper=recipe.hyper | values)
+def setting(**values: Any) -> Change:
+    """Return the change of some fields of a recipe, whose names have `__` for the dot."""
+    return lambda recipe: with_fields(recipe, {name.replace("__", "."): value for name, value in values.items()})
 
 
 def times_ten(name: str) -> Change:
     return lambda recipe: replace(recipe, hyper=recipe.hyper | {name: 10 * recipe.hyper[name]})
-
-
-def weight_decay(value: float) -> Change:
-    return lambda recipe: replace(recipe, optimizer=replace(recipe.optimizer, weight_decay=value))
-
-
-def learning_rate(lr: float, name: str = "adamw") -> Change:
-    return lambda recipe: replace(recipe, optimizer=replace(recipe.optimizer, lr=lr, name=name))
-
-
-def without_projector(recipe: Recipe) -> Recipe:
-    return replace(recipe, projector=ProjectorConfig(widths=()))
-
-
-def narrow_projector(recipe: Recipe) -> Recipe:
-    return replace(recipe, projector=replace(recipe.projector, widths=(512, 2)))
 
 
 def without_augmentation(recipe: Recipe) -> Recipe:
@@ -115,38 +101,41 @@ def strong_augmentation(recipe: Recipe) -> Recipe:
 
 MAIN: tuple[str, ...] = ("frossl", "simclr", "vicreg", "barlow_twins")
 SLOW: tuple[str, ...] = ("simsiam", "byol")
-SLOW_RATES: dict[str, Change] = dict.fromkeys(SLOW, learning_rate(5e-3))
+SLOW_RATES: dict[str, Change] = dict.fromkeys(SLOW, setting(optimizer__lr=5e-3))
 # Kind of failure → the right causes, and the change of the recipe by objective.
 Failures = dict[str, tuple[set[str], dict[str, Change]]]
 INDUCED_FAILURES: Failures = {
     "learning rate too high": (
         {"large steps"},  # a hundred times the recipe's learning rate; of SimSiam and BYOL, the recipe's own
-        dict.fromkeys(MAIN, learning_rate(0.5)) | SLOW_RATES,
+        dict.fromkeys(MAIN, setting(optimizer__lr=0.5)) | SLOW_RATES,
     ),
     "augmentation too strong": ({"augmentation"}, dict.fromkeys(MAIN, strong_augmentation)),
     "invariance only": (
         {"missing term", "dominant term: invariance"},
         {
-            "vicreg": hyper(variance=0.0, covariance=0.0),
-            "barlow_twins": hyper(redundancy=0.0),
-            "ivne": hyper(entropy=0.0),
-            "simmer": hyper(entropy=0.0),
-            "tico": hyper(covariance=0.0),
-            "frossl": hyper(invariance=1e4),
-            "corinfomax": hyper(invariance=1e6),
+            "vicreg": setting(hyper__variance=0.0, hyper__covariance=0.0),
+            "barlow_twins": setting(hyper__redundancy=0.0),
+            "ivne": setting(hyper__entropy=0.0),
+            "simmer": setting(hyper__entropy=0.0),
+            "tico": setting(hyper__covariance=0.0),
+            "frossl": setting(hyper__invariance=1e4),
+            "corinfomax": setting(hyper__invariance=1e6),
         },
     ),
-    "log removed": ({"dominant term: variance"}, {"frossl": hyper(log=False)}),
-    "no projector": ({"no projector", "large steps, no projector"}, dict.fromkeys((*MAIN, *SLOW), without_projector)),
-    "NaN": ({"large steps"}, {"vicreg": learning_rate(1e6, "sgd")}),
+    "log removed": ({"dominant term: variance"}, {"frossl": setting(hyper__log=False)}),
+    "no projector": (
+        {"no projector", "large steps, no projector"},
+        dict.fromkeys((*MAIN, *SLOW), setting(projector__widths=())),
+    ),
+    "NaN": ({"large steps"}, {"vicreg": setting(optimizer__lr=1e6, optimizer__name="sgd")}),
 }
 OTHER_FAILURES: Failures = {
-    "weight decay 10": (set(), dict.fromkeys(MAIN, weight_decay(10.0))),
-    "projector of two dimensions": (set(), dict.fromkeys(MAIN, narrow_projector)),
+    "weight decay 10": (set(), dict.fromkeys(MAIN, setting(optimizer__weight_decay=10.0))),
+    "projector of two dimensions": (set(), dict.fromkeys(MAIN, setting(projector__widths=(512, 2)))),
     "no augmentation": (set(), dict.fromkeys(MAIN, without_augmentation)),
 }
 MILD: Failures = {
-    "ten times the learning rate": (set(), dict.fromkeys(MAIN, learning_rate(0.05))),
+    "ten times the learning rate": (set(), dict.fromkeys(MAIN, setting(optimizer__lr=0.05))),
     "ten times a weight or the temperature": (
         set(),
         {

@@ -26,10 +26,12 @@ from scipy.stats import bootstrap, spearmanr
 
 from fullrank.evaluation import accuracy, extract_features, few_shot, linear_probe, standardize
 from fullrank.evaluation.choice import graph_stability
-from fullrank.images import MemoryImages, Reading, load_images, train_and_test
+from fullrank.images import MemoryImages, as_images, load_images
 from fullrank.models import Model, load_run
+from fullrank.recipes import DataConfig
 from fullrank.recipes.assembling import build_transform
 from fullrank.spectrum import METRICS, Spectrum, alignment, compute_metrics, intraclass_correlation, lidar, uniformity
+from fullrank.sweep.cell import split
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank_papers import studies
 
@@ -64,9 +66,8 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
     recipe, projector = model.recipe, model.projector
     assert recipe is not None  # of a run
     assert projector is not None
-    data = recipe.data
-    where = source or data.source, data.reading, recipe.split_seed, data.subset, data.channels
-    images, test_images = read_images(*where)
+    data = replace(recipe.data, source=source or recipe.data.source)
+    images, test_images = read_images(data, recipe.split_seed)
     train, test = (extract_features(model.backbone, each, model.preprocess) for each in (images, test_images))
     X, X_test = standardize(train.X, test.X)
     few = [accuracy(each.logits, test.labels) for each in few_shot(X, train.labels, X_test)]
@@ -83,12 +84,11 @@ def measure_run(model: Model, views: tuple[ViewConfig, ...], source: str | None)
 
 
 @functools.cache
-def read_images(
-    source: str, reading: Reading, seed: int, subset: int, channels: int
-) -> tuple[MemoryImages, MemoryImages]:
-    """Return the training and the held-out images of a source in memory, read once for all runs."""
-    splits = train_and_test(source, reading, seed=seed, subset=subset)
-    return load_images(splits.train, channels=channels), load_images(splits.test, channels=channels)
+def read_images(data: DataConfig, seed: int) -> tuple[MemoryImages, MemoryImages]:
+    """Return the training and the held-out images of a run in memory, read once for all runs."""
+    splits = split(data, seed)
+    train, test = (load_images(as_images(each), channels=data.channels) for each in (splits.train, splits.test))
+    return train, test
 
 
 @torch.inference_mode()

@@ -26,15 +26,13 @@ FORCES = {
 """Objective → the term that spreads the embeddings, and the term that aligns the views."""
 
 
-def gaussian_views(
-    V: int, N: int, D: int, *, rank: int, correlation: float, seed: int = 0
-) -> Float[Tensor, "{V} {N} {D}"]:
+def gaussian_views(V: int, N: int, D: int, *, rank: int, correlation: float) -> Float[Tensor, "{V} {N} {D}"]:
     """Return V views of N Gaussian embeddings: √ρ s + √(1 − ρ) n_v, with s and n_v mixtures of `rank` sources.
 
     With the rank far below N, as in training, the correlations of the D features belong to the distribution. With rank
     D, they are the noise of N samples.
     """
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     mix = torch.eye(D) if rank == D else torch.randn(rank, D, generator=g) / math.sqrt(rank)
     s, *n = (torch.randn(N, rank, generator=g).double() @ mix.double() for _ in range(V + 1))
     return torch.stack([math.sqrt(correlation) * s + math.sqrt(1 - correlation) * each for each in n])

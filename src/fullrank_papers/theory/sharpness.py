@@ -36,6 +36,6 @@ def sharpness(loss: Tensor, weights: Sequence[Tensor], *, tolerance: float = 1e-
     start = np.random.default_rng(0).standard_normal(sum(sizes))
     hessian: Any = LinearOperator((len(start), len(start)), matvec=product, dtype=start.dtype)  # pyright: ignore
     if not (first := product(start)).any() or not np.isfinite(first).all():
-        return float(first.sum())  # 0 or NaN
+        return 0.0 if np.isfinite(first).all() else np.nan
     found: Any = eigsh(hessian, k=1, which="LA", tol=tolerance, v0=start, return_eigenvectors=False)  # pyright: ignore
     return float(found[0])

@@ -124,12 +124,8 @@ def frossl_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
         return len(W) * mu / (2 * (A * (variances @ A)).sum(1).square().sum(0))
 
     def learned_moments(limit: Tensor, a: Tensor) -> Tensor:
-        Ga = variances @ a  # (2, M, 1)
-        return (
-            2
-            * limit
-            * torch.stack([torch.stack([Ga[0] @ Ga[0].mT, 0 * G[0, 1]]), torch.stack([0 * G[0, 1], Ga[1] @ Ga[1].mT])])
-        )
+        Ga = (variances @ a)[..., 0]  # (2, M)
+        return 2 * limit * torch.einsum("vw,vm,wn->vwmn", torch.eye(2).to(G), Ga, Ga)
 
     return _saddle_to_saddle(W, G, frossl_growth_matrix, compute_limit, learned_moments)
 
@@ -155,8 +151,7 @@ def barlow_small_initialization(W: Float[Tensor, "B D M"], G: Float[Tensor, "2 2
         return 2 / (len(W) * mu)
 
     def learned_moments(limit: Tensor, a: Tensor) -> Tensor:
-        C = a[0] @ a[1].mT / limit
-        return torch.stack([torch.stack([0 * C, C]), torch.stack([C.mT, 0 * C])])
+        return torch.einsum("vw,vm,wn->vwmn", 1 - torch.eye(2).to(G), a[..., 0], a[..., 0]) / limit
 
     return _saddle_to_saddle(W, G, barlow_growth_matrix, compute_limit, learned_moments)
 
@@ -214,16 +209,12 @@ def _turn_blocks(
     t = ((compute_limit(mu, A) / Y.square().sum(0)).log() / (4 * mu)).clamp(min=0).min()
     for block in _blocks(2 * t * mu, A, variances):
         growth = 2 * t * (mu[block] - mu[block.start])
-        U, S, Vh = torch.linalg.svd(Y[:, block] * growth.exp(), full_matrices=False)
-        R = (
-            torch.linalg.qr(Vh.mT, mode="complete")[0] if len(Vh) < Vh.shape[1] else Vh.mT
-        )  # the rest of the block has no weights
-        R[:, : len(Vh)] = Vh.mT
+        U, S, Vh = torch.linalg.svd(Y[:, block] * growth.exp())
+        R, k = Vh.mT, len(S)  # from column k on, the block has no weights
         turned = R.square().mT @ mu[block]
-        S = torch.cat([S, S.new_zeros(len(R) - len(S))]) * (2 * t * (mu[block.start] - turned)).exp()
         A[..., block], mu[block] = A[..., block] @ R, turned
         Y[:, block] = 0
-        Y[:, block.start : block.start + U.shape[1]] = U * S[: U.shape[1]]
+        Y[:, block.start : block.start + k] = U[:, :k] * S * (2 * t * (mu[block.start] - turned[:k])).exp()
     return mu, A, Y
 
 

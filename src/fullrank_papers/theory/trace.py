@@ -296,8 +296,6 @@ def integrate_outputs(
     t: Float[Tensor, " T"],
     *,
     flow: str = "horizontal",
-    rtol: float = 1e-10,
-    atol: float = 1e-12,
 ) -> Float[Tensor, "T d z"]:
     """Integrate q′ = `output_vector_field`, q(0) = q₀, with `flow.solve_ode`, and return the outputs at the times t.
 
@@ -316,12 +314,12 @@ def integrate_outputs(
     """
     start = _lift(q0)
     if len(start) == len(q0) + q0.shape[1]:  # all singular values are below 1
-        return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t, rtol=rtol, atol=atol)
+        return solve_ode(partial(output_vector_field, eigenvalues=eigenvalues, flow=flow), q0, t)
 
     def velocity(Y: Tensor) -> Tensor:
         return _lifted_vector_field(polar_factor(Y), eigenvalues, flow=flow)
 
-    return polar_factor(solve_ode(velocity, start, t, rtol=rtol, atol=atol))[:, : len(q0)]
+    return polar_factor(solve_ode(velocity, start, t))[:, : len(q0)]
 
 
 def _lift(q: Float[Tensor, "d z"]) -> Float[Tensor, "r z"]:

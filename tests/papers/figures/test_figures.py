@@ -248,6 +248,15 @@ def test_the_rank_that_falls_by_a_tenth_after_a_quarter_of_the_run_decides():
     }
 
 
+def test_a_lead_at_equal_share_changes_its_sign_if_the_two_are_exchanged():
+    figure, early = load_figure("frossl/sharpness"), torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(0))
+    rates, limits = torch.logspace(-4, 2, 7).numpy(), torch.tensor([[0.1, 0.2, 0.5], [0.3, 0.3, 0.1]]).numpy()
+    one, other = (figure.Curves(rates, limit, x.numpy(), x.numpy()) for limit, x in zip(limits, early, strict=True))
+    for at in ("rate", "share", "best"):
+        assert figure.leads(one, other, at) == pytest.approx([-lead for lead in figure.leads(other, one, at)])
+    assert figure.leads(one, other, "rate") == pytest.approx((early[0] - early[1]).mean(1).tolist())
+
+
 def test_a_lead_without_a_common_share_of_the_limit_is_undecided():
     figure = load_figure("frossl/sharpness")
     rows = {"runs": []}

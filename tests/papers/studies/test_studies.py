@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
@@ -15,6 +16,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation.features import Network
 from fullrank.evaluation.protocol import SupervisedProtocol
 from fullrank.sweep import Cell, EvaluationPlan, run_cell
+from fullrank.sweep.cell import split
 from fullrank_papers import studies
 from fullrank_papers.figures.frossl.sizes import TINY
 from fullrank_papers.studies import alarm, photos, references, selection, spectra
@@ -50,6 +52,15 @@ def test_clear_pairs_are_counted_within_an_objective_with_the_sign_of_each_measu
     counts = selection.count_clear_pairs(runs)
     assert counts["backbone: RankMe"] == {"right": 2.5, "pairs": 3}
     assert counts["backbone: alignment"] == {"right": 1.0, "pairs": 2}
+
+
+def test_the_images_of_a_run_are_those_of_its_subset_seed_and_validation():
+    data = replace(TINY.data, subset=100, subset_seed=3, validation=0.2)
+    expected, found = split(data, 0), selection.read_images(data, 0)
+    for ours, images in zip(found, (expected.train, expected.test), strict=True):
+        assert torch.equal(ours.labels, torch.as_tensor(images.labels))
+    other, _ = selection.read_images(replace(data, subset_seed=0), 0)
+    assert not torch.equal(other.pixels, found[0].pixels)
 
 
 @pytest.fixture
@@ -90,11 +101,11 @@ def test_photos_without_labels_are_a_folder_and_a_table(monkeypatch, tmp_path):
     monkeypatch.setattr(photos, "LABELLED", 20)
     monkeypatch.setattr(photos, "TEST", 10)
     rng, digits = np.random.default_rng(0), tmp_path / "data"
-    for split, name in product(("train", "test"), ("a", "b")):
-        (digits / split / name).mkdir(parents=True)
+    for part, name in product(("train", "test"), ("a", "b")):
+        (digits / part / name).mkdir(parents=True)
         for k in range(30):
             pixels = rng.integers(256, size=(8, 8), dtype=np.uint8)
-            Image.fromarray(pixels).save(digits / split / name / f"{k}.png")
+            Image.fromarray(pixels).save(digits / part / name / f"{k}.png")
     photos.write_photos(str(digits), 0, tmp_path)
     assert len(list((tmp_path / "photos").iterdir())) == 30
     lines = (tmp_path / "labels.csv").read_text().splitlines()

@@ -76,7 +76,11 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         f"falls: {place}, {name}, {rate}": check_higher(
             [LEAST * rank for rank in at(runs, place, START)],
             at(runs, place, 1.0),
-            **{"unit": "", "scale": 1.0, "place": place, "label": LABELS[name], "rate": rate},
+            unit="",
+            scale=1.0,
+            place=place,
+            label=LABELS[name],
+            rate=rate,
         )
         for name, by_rate in rows.items()
         for rate, runs in by_rate.items()

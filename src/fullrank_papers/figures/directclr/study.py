@@ -11,6 +11,7 @@ fingerprint and is used again.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -105,19 +106,12 @@ def with_projector(recipe: Recipe, name: str) -> Recipe:
     (128,)
     """
     P = recipe.projector
-    match name:
-        case "two layers":
-            return recipe
-        case "linear":
-            projector = replace(P, widths=P.widths[-1:], bias=False, output_batchnorm=False)
-        case "none":
-            projector = replace(P, widths=())
-        case "DirectCLR":
-            hyper = {"d0": P.d0, "temperature": recipe.hyper["temperature"]}
-            return replace(with_objective(recipe, "directclr"), hyper=hyper)
-        case kind:
-            projector = replace(P, kind=kind)
-    return replace(recipe, projector=projector)
+    if name == "DirectCLR":
+        hyper = {"d0": P.d0, "temperature": recipe.hyper["temperature"]}
+        return replace(with_objective(recipe, "directclr"), hyper=hyper)
+    linear = {"widths": P.widths[-1:], "bias": False, "output_batchnorm": False}
+    changes: dict[str, dict[str, Any]] = {"two layers": {}, "none": {"widths": ()}, "linear": linear}
+    return replace(recipe, projector=replace(P, **changes.get(name, {"kind": name})))
 
 
 def with_d0(recipe: Recipe, d0: int) -> Recipe:

@@ -40,11 +40,9 @@ class Size:
     steps: int = 1200  # number of steps of (11) and of (12)
 
 
-def convergence_step(loss: Float[Tensor, " T"], end: Tensor, *, fraction: float = 0.99) -> float:
-    """Return the (interpolated) step at which the loss has covered this fraction of the way from its start to its
-    minimum.
-    """
-    target = loss[0] + fraction * (end - loss[0])
+def convergence_step(loss: Float[Tensor, " T"], end: Tensor) -> float:
+    """Return the (interpolated) step at which the loss has covered 99 % of the way from its start to its minimum."""
+    target = loss[0] + 0.99 * (end - loss[0])
     k = int((loss <= target).nonzero()[0])
     return k - ((target - loss[k]) / (loss[k - 1] - loss[k])).item()
 

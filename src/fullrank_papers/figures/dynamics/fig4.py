@@ -18,6 +18,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fullrank.errors import UserError
+from fullrank.evaluation.paired import PairedDifference, paired_difference
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdicts, verdict
 from fullrank_papers.figures.numerics import log_slope, normal, ratios, time_rounds
 from fullrank_papers.figures.pixels import load_pixels
@@ -198,29 +199,28 @@ def deviation(values: list[float]) -> float:
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
-    def mean_gap(other: str) -> tuple[float, str]:
-        gaps = [100 * (score["flow"] - score[other]) for score in rows["scores"]]
-        return fmean(gaps), f"{fmean(gaps):+.2f} ± {deviation(gaps):.2f} points"
+    def gap(other: str) -> PairedDifference:
+        return paired_difference(*([100 * score[name] for score in rows["scores"]] for name in ("flow", other)))
 
     widths, times = rows["widths"], rows["microseconds"]
     wide = sum(width < 1000 for width in widths)  # widths are ascending
     slope_11, slope_12 = log_slope(widths[wide:], times["descent"][wide:]), log_slope(widths, times["flow"])
     speedups = ratios(times["descent"], times["flow"])
-    (to_sgd, sgd_text), (to_pca, pca_text), (to_start, _) = map(mean_gap, ("sgd", "pca", "start"))
+    to_sgd, to_pca, to_start = map(gap, ("sgd", "pca", "start"))
     speedup_text = ", ".join(f"{s:.1f} at {width}" for width, s in zip(widths, speedups, strict=True))
     return {
         "time_11": verdict(f"{slope_11:.2f} from h = 1000 on", 0.8 < slope_11 < 1.2),
         "time_12": verdict(f"{slope_12:+.3f}", abs(slope_12) < 0.05),
         "cheaper": verdict(speedup_text, min(speedups) > 1),
-        "accuracy": verdict(f"{sgd_text}, mean ± sd of {len(rows['scores'])} networks", abs(to_sgd) < 1),
+        "accuracy": verdict(to_sgd.format(" points"), to_sgd.is_within(1.0)),
         "pca_first": verdict("an error" if rows["error"] else "no error", bool(rows["error"])),
-        "pca": verdict(f"{pca_text}, untrained weights {-to_start:+.1f}", abs(to_pca) < 2),
+        "pca": verdict(f"{to_pca.format(' points')}; untrained weights {-to_start.mean:+.1f}", to_pca.is_within(2.0)),
     }
 
 
 SIZES = {
     "smoke": Size(
-        widths=(10, 1000, 2000), repeats=10, train=60, test=30, hidden=40, outputs=(1, 4), steps=120, seeds=1
+        widths=(10, 1000, 2000), repeats=10, train=60, test=30, hidden=40, outputs=(1, 4), steps=120, seeds=3
     ),
     "small": Size(),
     "paper": Size(repeats=1000, train=200, test=800, outputs=(1, 2, 4, 8, 16), steps=2000, seeds=10),

@@ -51,7 +51,7 @@ def float64(*values: int | float) -> Tensor:
 
 
 def integrate_plane(eigenvalues: Tensor, starts: Tensor, end: float = END_TIME) -> dict[str, Any]:
-    """Return paths from several starts, their limits by `limit`, and the largest distance between last point and
+    """Return paths from several starts, their limits by `output_limit`, and the largest distance between last point and
     limit.
     """
     t = end * torch.linspace(0, 1, POINTS, dtype=torch.float64) ** 2
@@ -61,10 +61,10 @@ def integrate_plane(eigenvalues: Tensor, starts: Tensor, end: float = END_TIME) 
     return {"paths": [path.mT.tolist() for path in paths], "limits": [x.tolist() for x in limits], "error": error}
 
 
-def sphere_growth_rate(eigenvalue: float, *, distance: float = 1e-6) -> float:
+def sphere_growth_rate(eigenvalue: float) -> float:
     """Return the rate at which 1 − |q| grows near the unit sphere, for a C with one eigenvalue, `eigenvalue` > 0."""
     t = float64(0, 0.5 / eigenvalue)
-    gap = 1 - trace.integrate_outputs(float64(1 - distance)[:, None], float64(eigenvalue), t).flatten()
+    gap = 1 - trace.integrate_outputs(float64(1 - 1e-6)[:, None], float64(eigenvalue), t).flatten()
     return ((gap[1] / gap[0]).log() / t[1]).item()
 
 

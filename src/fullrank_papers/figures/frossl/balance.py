@@ -134,15 +134,15 @@ def spreads(rows: Rows, objective: str) -> tuple[list[float], list[float]]:
     """Return the largest share divided by the smallest over N and D, at the published weight and at the balanced one,
     of each seed.
     """
-    published: dict[int, list[float]] = {}
-    ours: dict[int, list[float]] = {}
-    for row in rows["runs"]:
-        if row["objective"] == objective and row["factor"] == row["published"]:
-            published.setdefault(row["seed"], []).append(row["share"])
-        if row["objective"] == objective and row["factor"] == 1.0:
-            ours.setdefault(row["seed"], []).append(row["share"])
-    first, second = ([max(x) / min(x) for x in shares.values()] for shares in (published, ours))
-    return first, second
+    own = [row for row in rows["runs"] if row["objective"] == objective]
+
+    def spread(seed: int, balanced: bool) -> float:
+        at = (row for row in own if row["factor"] == (1.0 if balanced else row["published"]))
+        shares = [row["share"] for row in at if row["seed"] == seed]
+        return max(shares) / min(shares)
+
+    seeds = sorted({row["seed"] for row in own})
+    return [spread(seed, False) for seed in seeds], [spread(seed, True) for seed in seeds]
 
 
 def objectives_of(rows: Rows) -> list[str]:
@@ -159,13 +159,11 @@ def plot(rows: Rows) -> MplFigure:
             style = {"color": f"C{dimensions.index(D)}", "linestyle": ("-", "--", ":")[batches.index(N)]}
             for axis, unit in zip(axes[:, column], (published, 1.0), strict=True):
                 axis.loglog([x / unit for x in factors], shares, **style, label=f"N {N}, D {D}")
-        for axis in axes[:, column]:
+        axes[0, column].set(title=CONTENDERS[name].label)
+        weight = "exp(1/temperature)" if name == "simclr" else WEIGHTS[name]
+        for axis, unit in zip(axes[:, column], ("published", "balanced"), strict=True):
             axis.axvline(1.0, color="gray", linewidth=0.6)
-        axes[0, column].set(title=CONTENDERS[name].label, xlabel=f"{WEIGHTS[name]} / published")
-        axes[1, column].set(xlabel=f"{WEIGHTS[name]} / balanced")
-        if name == "simclr":
-            for axis, unit in zip(axes[:, column], ("published", "balanced"), strict=True):
-                axis.set(xlabel=f"exp(1/temperature) / {unit}")
+            axis.set(xlabel=f"{weight} / {unit}")
     for axis in axes[:, 0]:
         axis.set(ylabel="share of variance between views")
     axes[0, -1].legend(fontsize=6, loc="lower left")

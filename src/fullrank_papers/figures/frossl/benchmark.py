@@ -11,7 +11,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, v
 from fullrank_papers.figures.frossl import comparison as c
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
 from fullrank_papers.figures.frossl.contenders import CONTENDERS
-from fullrank_papers.figures.frossl.leads import Lead, Method, decide, describe_lead, simultaneous_leads
+from fullrank_papers.figures.frossl.leads import Lead, Variance, decide, describe_lead, simultaneous_leads
 from fullrank_papers.figures.frossl.sizes import TINY, narrow
 from fullrank_papers.figures.trained import short_run
 from fullrank_papers.plot_style import COLORS, label_ends, plot_dots, subplots
@@ -218,7 +217,7 @@ def leads(
     value: Callable[[Row], float | None],
     *,
     control: str = CONTROL,
-    method: Method = "pooled",
+    variance: Variance = "pooled",
 ) -> dict[str, Lead]:
     """Return FroSSL's lead over each other method on a data set (`simultaneous_leads`); a method of which a run
     diverged has none.
@@ -228,11 +227,11 @@ def leads(
         images: Number of the data set.
         value: Function of a run to the number that is compared.
         control: The method whose lead it is.
-        method: How the variance is estimated; pooled as in the plan.
+        variance: How it is estimated; pooled as in the plan.
     """
     diverged = {row.settings["method"] for row in rows if row.settings.get("images") == images and row.diverged}
     values = {name: x for name, x in samples(rows, images, value).items() if name not in diverged}
-    return simultaneous_leads(values, control, method)
+    return simultaneous_leads(values, control, variance)
 
 
 def markdown(rows: Rows) -> str:
@@ -266,7 +265,9 @@ def compared_table(rows: Sequence[Row], images: int, *, judged: bool = True) -> 
     data = runs[0].data
     others = sorted({key for row in runs for key in row.scores if key != data})
     columns: dict[str, Column] = {f"{end}, %": (value, 100.0) for end, value in ENDPOINTS.items()}
-    columns |= {**COLUMNS} | {f"linear on {other}, %": (partial(on_other, data=other), 100.0) for other in others}
+    columns |= {**COLUMNS} | {
+        f"linear on {other}, %": (lambda row, other=other: row.score("linear", other), 100.0) for other in others
+    }
     gaps = [leads(runs, images, value) for value in ENDPOINTS.values() if judged]
     found = {title: (samples(runs, images, value), scale) for title, (value, scale) in columns.items()}
     last = {name: statistics.fmean(numbers.values()) for name, numbers in found["late, %"][0].items()}
@@ -280,11 +281,6 @@ def compared_table(rows: Sequence[Row], images: int, *, judged: bool = True) -> 
         for name in sorted({*last, *lost}, key=lambda name: -last.get(name, 0.0))
     ]
     return markdown_table([data, *columns, *(f"FroSSL's lead, {end}" for end in ENDPOINTS if judged)], lines)
-
-
-def on_other(row: Row, data: str) -> float | None:
-    """Return the accuracy of the linear probe on another data set."""
-    return row.score("linear", data)
 
 
 def plot(rows: Rows) -> MplFigure:

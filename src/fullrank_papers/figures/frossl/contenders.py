@@ -15,36 +15,35 @@ Family = Literal[
 
 @dataclass(frozen=True)
 class Contender:
-    """A method: its name in tables, its family, and its objective."""
+    """A method: its name in tables, and its family."""
 
     label: str
     family: Family
-    objective: str
 
 
-# Name → method, in the order of the paper's tables with the methods that they lack in between. 'nologs' is FroSSL
+# Objective → method, in the order of the paper's tables with the methods that they lack in between. 'nologs' is FroSSL
 # without logarithms.
 CONTENDERS: dict[str, Contender] = {
-    "simclr": Contender("SimCLR", "sample-contrastive", "simclr"),
-    "swav": Contender("SwAV", "sample-contrastive", "swav"),
-    "moco": Contender("MoCo v2", "sample-contrastive", "moco"),
-    "spectral_contrastive": Contender("spectral contrastive", "sample-contrastive", "spectral_contrastive"),
-    "simsiam": Contender("SimSiam", "asymmetric", "simsiam"),
-    "byol": Contender("BYOL", "asymmetric", "byol"),
-    "dino": Contender("DINO", "asymmetric", "dino"),
-    "vicreg": Contender("VICReg", "dimension-contrastive", "vicreg"),
-    "barlow_twins": Contender("Barlow Twins", "dimension-contrastive", "barlow_twins"),
-    "wmse": Contender("W-MSE 2", "dimension-contrastive", "wmse"),
-    "corinfomax": Contender("CorInfoMax", "dimension-contrastive", "corinfomax"),
-    "corinfomax_batch": Contender("CorInfoMax (batch)", "dimension-contrastive", "corinfomax_batch"),
-    "tico": Contender("TiCo", "dimension-contrastive", "tico"),
-    "nologs": Contender("FroSSL (no logs)", "dimension-contrastive", "frossl"),
-    "frossl": Contender("FroSSL", "dimension-contrastive", "frossl"),
-    "ssl_hsic": Contender("SSL-HSIC", "kernel or entropy", "ssl_hsic"),
-    "ivne": Contender("I-VNE+", "kernel or entropy", "ivne"),
-    "simmer": Contender("SimMER", "kernel or entropy", "simmer"),
-    "directclr": Contender("DirectCLR", "without a projector", "directclr"),
-    "directclr_paper": Contender("DirectCLR (as printed)", "without a projector", "directclr_paper"),
+    "simclr": Contender("SimCLR", "sample-contrastive"),
+    "swav": Contender("SwAV", "sample-contrastive"),
+    "moco": Contender("MoCo v2", "sample-contrastive"),
+    "spectral_contrastive": Contender("spectral contrastive", "sample-contrastive"),
+    "simsiam": Contender("SimSiam", "asymmetric"),
+    "byol": Contender("BYOL", "asymmetric"),
+    "dino": Contender("DINO", "asymmetric"),
+    "vicreg": Contender("VICReg", "dimension-contrastive"),
+    "barlow_twins": Contender("Barlow Twins", "dimension-contrastive"),
+    "wmse": Contender("W-MSE 2", "dimension-contrastive"),
+    "corinfomax": Contender("CorInfoMax", "dimension-contrastive"),
+    "corinfomax_batch": Contender("CorInfoMax (batch)", "dimension-contrastive"),
+    "tico": Contender("TiCo", "dimension-contrastive"),
+    "nologs": Contender("FroSSL (no logs)", "dimension-contrastive"),
+    "frossl": Contender("FroSSL", "dimension-contrastive"),
+    "ssl_hsic": Contender("SSL-HSIC", "kernel or entropy"),
+    "ivne": Contender("I-VNE+", "kernel or entropy"),
+    "simmer": Contender("SimMER", "kernel or entropy"),
+    "directclr": Contender("DirectCLR", "without a projector"),
+    "directclr_paper": Contender("DirectCLR (as printed)", "without a projector"),
 }
 
 LABELS = {name: contender.label for name, contender in CONTENDERS.items()}
@@ -61,7 +60,7 @@ def own_recipe(recipe: Recipe, name: str, epochs: int) -> Recipe:
     """
     if recipe.name.endswith("-lightly"):
         return pick(recipe.name.replace("frossl", name), RECIPES, "recipe")
-    found = resolve(recipe, {"objective": CONTENDERS[name].objective})
+    found = resolve(recipe, {"objective": "frossl" if name == "nologs" else name})
     if name == "nologs":
         found = replace(without_logarithms(found), name=f"{found.name}-nologs")
     return resolve(found, {"epochs": epochs}) if epochs != found.epochs else found

@@ -78,15 +78,14 @@ def score_corrupted(run: Run) -> Rows:
     return {"accuracy": found, "left": share_left(found), "rate": run.recipe.optimizer.lr}
 
 
-def share_left(accuracy: Mapping[str, float]) -> float:
+def share_left(found: Mapping[str, float]) -> float:
     """Return the share of the accuracy above chance that the corruptions leave in the mean.
 
     >>> share_left({"chance": 0.25, "clean": 0.75} | dict.fromkeys(CORRUPTIONS, 0.5))
     0.5
     """
-    return fmean(
-        (accuracy[name] - accuracy["chance"]) / (accuracy["clean"] - accuracy["chance"]) for name in CORRUPTIONS
-    )
+    chance = found["chance"]
+    return fmean((found[name] - chance) / (found["clean"] - chance) for name in CORRUPTIONS)
 
 
 def accuracies(run: Run, corruptions: Mapping[str, Callable[[Tensor], Tensor]]) -> dict[str, float]:

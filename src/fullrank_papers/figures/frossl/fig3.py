@@ -249,17 +249,15 @@ def plot(rows: Rows) -> MplFigure:
         sweep.plot([float(lr) for lr in row["sweep"]], percentages, f"{marker}-", markersize=4, label=settings.label)
     for axis in axes[:, 0]:
         axis.set_ylabel("λ₁ (dark) to λ₁₄ (light),\nnormalised embeddings")
-    epochs = f", after {rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else ""
     sweep.set(xscale="log", xlabel="learning rate", ylabel="accuracy of a linear probe, %")
-    sweep.set_title(f"Sweep, first seed{epochs}")
+    sweep.set_title(f"Sweep, first seed, after {rows['sweep_epochs']:.3g} epochs")
     label_ends(sweep)
     return figure
 
 
 def evaluate_claims(rows: Rows) -> Verdicts:
     rates = {name: rows[name]["learning_rate"] for name in PAPERS}
-    swept = f"{rows['sweep_epochs']:.3g} epochs" if "sweep_epochs" in rows else f"{rows['frossl']['steps'][-1]} steps"
-    long = rows.get("sweep_epochs", 0) >= SWEEP_EPOCHS
+    epochs, reached = rows["sweep_epochs"], set(rates.values()) == {0.1}
     rates_text = ", ".join(f"{SETTINGS[name].label} {rate:g}" for name, rate in rates.items())
 
     def all_metrics(kind: str, names: Sequence[str]) -> Verdict:
@@ -275,7 +273,7 @@ def evaluate_claims(rows: Rows) -> Verdicts:
         return verdict(measured, is_best(rows, "normalized", key, PAPERS), description=METRICS[key])
 
     return {f"better: {key}": better(key) for key in METRICS} | {
-        "rates": verdict(f"{rates_text}, after {swept}", set(rates.values()) == {0.1} if long else None),
+        "rates": verdict(f"{rates_text}, after {epochs:.3g} epochs", reached if epochs >= SWEEP_EPOCHS else None),
         "recommended": all_metrics("normalized", RECOMMENDED),
         "raw": all_metrics("raw", PAPERS),
     }

@@ -8,30 +8,30 @@ import numpy as np
 from scipy.stats import dunnett, ttest_ind
 
 EQUIVALENT = 0.01  # differences within a point of accuracy are equivalence
-Method = Literal["pooled", "paired", "welch"]
+Variance = Literal["pooled", "paired", "welch"]
 Lead = tuple[float, float, float]  # mean, low, high
 
 
 def simultaneous_leads(
-    values: Mapping[str, Mapping[int, float]], control: str, method: Method = "pooled"
+    values: Mapping[str, Mapping[int, float]], control: str, variance: Variance = "pooled"
 ) -> dict[str, Lead]:
     """Return the lead of a method over each other one and its simultaneous 95 % interval.
 
     Args:
         values: Method → seed → a number of its run.
         control: The method whose lead it is.
-        method: pooled: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`). paired: the
+        variance: pooled: Dunnett 1955, with the variance pooled over the methods (`scipy.stats.dunnett`). paired: the
             same without the effects of the seeds, whose images all methods share. welch: each pair of methods with its
             own variances, by Bonferroni.
     """
     values = {name: numbers for name, numbers in values.items() if len(numbers) > 1}
     groups = {name: np.array(list(numbers.values())) for name, numbers in values.items()}
-    if method == "paired":
+    if variance == "paired":
         groups = _without_seeds(values)
     if control not in groups or len(groups) < 2:
         return {}
     own = groups.pop(control)
-    if method == "welch":
+    if variance == "welch":
         tests = [ttest_ind(own, other, equal_var=False) for other in groups.values()]
         bounds = [test.confidence_interval(1 - 0.05 / len(tests)) for test in tests]
     else:

@@ -78,22 +78,23 @@ def compute(size: Size, *, data: str | None, seed: int) -> Rows:
 def minimize(X: Tensor, weight: float, *, log: bool, size: Size, seed: int) -> Rows:
     """Return the spectrum at the lowest minimum that L-BFGS finds from three starts, and the theory's."""
     loss, G = make_loss(weight, log=log, dimensions=size.dimensions), two_view.moments(X)
-    (rho, directions), starts = correlations(G), []
-    for start in range(3):
+    rho, directions = correlations(G)
+
+    def descend(start: int) -> Tensor:
         A = torch.randn(size.dimensions, len(rho), generator=torch.Generator().manual_seed(seed + start)).to(G)
         A.requires_grad_()  # weights of the canonical directions, of variance 1
         search = torch.optim.LBFGS([A], max_iter=200, line_search_fn="strong_wolfe")
 
-        def closure(A: Tensor = A, search: torch.optim.Optimizer = search) -> Tensor:
+        def closure() -> Tensor:
             search.zero_grad()
             value = loss(A @ directions.mT, G)
             value.backward()
             return value
 
-        search.step(closure)
-        W = A.detach() @ directions.mT
-        starts.append((loss(W, G).item(), W))
-    W = min(starts, key=lambda each: each[0])[1]
+        search.step(closure)  # pyright: ignore[reportArgumentType]
+        return A.detach() @ directions.mT
+
+    W = min(map(descend, range(3)), key=lambda W: loss(W, G).item())
     m = spectrum(W, G, directions)
     predicted = optimal_spectrum(loss, rho, dimensions=size.dimensions)
     curves = {name: x[: size.dimensions].tolist() for name, x in (("rho", rho), ("m", m), ("predicted", predicted))}

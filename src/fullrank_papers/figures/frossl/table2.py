@@ -45,12 +45,6 @@ def paper_column(runs: Runs) -> str | None:
     return next((column for column in ("cifar100", "stl10", "cifar10") if any(column in name for name in names)), None)
 
 
-def paper_gap(column: str | None, name: str) -> float | None:
-    """Return FroSSL's lead over a method in the paper's column, in points; None if the paper has no number."""
-    ours, number = (PAPER.get(method, {}).get(column or "") for method in ("frossl", name))
-    return None if ours is None or number is None or name == "frossl" else ours - number
-
-
 def markdown(rows: Rows) -> str:
     """Return the table: method, paper, ours ± sd (n), FroSSL's lead with its interval and sign, and what else was
     measured.
@@ -111,5 +105,5 @@ def evaluate_claims(rows: Rows) -> Verdicts:
     competitive = c.check_leads(leads, shown, -COMPETITIVE)
     return {
         "competitive": verdict(*competitive, lead=PAPER["frossl"][column] - best),
-        "logs": verdict(noticeable, positive, lead=paper_gap(column, "nologs")),
+        "logs": verdict(noticeable, positive, lead=PAPER["frossl"][column] - PAPER["nologs"][column]),
     }

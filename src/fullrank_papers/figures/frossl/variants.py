@@ -204,9 +204,10 @@ def gaps(rows: Sequence[Row], name: str, method: str) -> dict[Value, PairedDiffe
     points, base = read_points(rows, name, method)
     known, found = numbers_of(points.pop(base, {}), late), {}
     for value, by_seed in points.items():
-        gap = paired_by_seed(numbers_of(by_seed, late), known)
-        if gap or any(row.diverged for row in by_seed.values()):
-            found[value] = None if any(row.diverged for row in by_seed.values()) else gap
+        diverged = any(row.diverged for row in by_seed.values())
+        gap = None if diverged else paired_by_seed(numbers_of(by_seed, late), known)
+        if gap or diverged:
+            found[value] = gap
     return found
 
 

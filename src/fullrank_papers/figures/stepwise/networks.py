@@ -105,9 +105,12 @@ def train(
         Z = Z if objective in FREE else Z / Z.square().mean().sqrt()
         return mode_powers(Z, gamma, modes).tolist()
 
-    first = torch.stack([network(view[: size.batch]) for view in crops[0]])
-    limit = stability_limit(gamma) if objective == "barlow_linear" else 2 / sharpness(total(loss(first)), weights)
-    rate = SHARE * limit if optimizer == "SGD" else ADAM_RATE
+    rate = ADAM_RATE
+    if optimizer == "SGD" and objective == "barlow_linear":
+        rate = SHARE * stability_limit(gamma)
+    elif optimizer == "SGD":
+        first = torch.stack([network(view[: size.batch]) for view in crops[0]])
+        rate = SHARE * 2 / sharpness(total(loss(first)), weights)
     kinds = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}
     steps, found = [0], [powers()]
     marks = {round(step) for step in np.geomspace(1, size.steps, RECORDS)}

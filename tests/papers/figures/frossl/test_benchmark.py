@@ -119,7 +119,7 @@ def test_pairing_takes_the_effect_of_the_seeds_out_and_welch_has_the_variances_o
     M, S = len(b.METHODS), 12
     table = 0.5 + g.normal(0, 0.05, S) + 0.01 * np.arange(M)[:, None] + g.normal(0, 0.004, (M, S))
     rows = [row(name, seed, 0.3, table[i, seed]) for i, name in enumerate(b.METHODS) for seed in range(S)]
-    pooled, paired, welch = (b.leads(rows, 0, b.late, method=how) for how in ("pooled", "paired", "welch"))
+    pooled, paired, welch = (b.leads(rows, 0, b.late, variance=how) for how in ("pooled", "paired", "welch"))
     residuals = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
     variances = {"pooled": table.var(1, ddof=1).mean(), "paired": (residuals**2).sum() / ((M - 1) * (S - 1))}
     widths = {how: high - low for how, (_, low, high) in (("pooled", pooled["simclr"]), ("paired", paired["simclr"]))}
@@ -139,7 +139,7 @@ def test_pairing_takes_the_effect_of_the_seeds_out_and_welch_has_the_variances_o
         row("byol", 99, 0.3, 0.5),
         row("byol", 98, 0.3, 0.5),
     ]
-    assert b.leads(alone, 0, b.late, method="paired") == {}  # no common seed
+    assert b.leads(alone, 0, b.late, variance="paired") == {}  # no common seed
 
 
 def test_the_early_endpoint_at_equal_steps_has_the_epochs_of_the_batch_size():
