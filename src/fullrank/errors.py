@@ -14,6 +14,15 @@ def silent(line: str) -> None:
     """Say nothing."""
 
 
+def utf8(name: str) -> str:
+    r"""Return the name of a file, which may be no UTF-8, with the other bytes as escape sequences.
+
+    >>> utf8("a\udcff.png")
+    'a\\udcff.png'
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def printable(text: str) -> str:
     r"""Return the text as one line, with each control character as its escape sequence: a file's name must not command
     the terminal.

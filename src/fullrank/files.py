@@ -84,8 +84,11 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def check_new(*paths: Path | None, overwrite: bool) -> None:
-    """Raise an error if a file exists and may not be replaced."""
+def check_new(*paths: Path | None, overwrite: bool, suffixes: tuple[str, ...] = ()) -> None:
+    """Raise an error if a file exists and may not be replaced, or ends in none of the suffixes."""
+    for path in paths if suffixes else ():
+        if path:
+            check_suffix(path, suffixes)
     if not overwrite and (taken := [path for path in paths if path and os.path.exists(path)]):
         remedy = "choose another file, or replace this one with --overwrite (overwrite=True in Python)"
         raise UserError(f"{taken[0]} exists already; {remedy}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -241,6 +242,17 @@ def test_models_are_compared_on_the_same_images_as_the_first(copy):
     for wrong in ([other, other], other):
         with pytest.raises(UserError):
             fullrank.evaluate(copy, against=wrong, **KNN)
+
+
+def test_another_run_that_held_out_other_images_is_named(copy, tmp_path):
+    shutil.copytree(copy, other := tmp_path / "other")
+    recipe = json.loads((other / "recipe.json").read_text())
+    (other / "recipe.json").write_text(json.dumps(recipe | {"seed": 7}))
+    lines: list[str] = []
+    verdict = fullrank.evaluate(copy, against=[other], probes=["knn"], store=False, notify=lines.append).verdict
+    assert f"{other} held out other images" in verdict
+    assert any("learned from some of the test images" in line for line in lines)
+    assert "held out other" not in fullrank.evaluate(copy, against=[f"{copy}@6"], probes=["knn"], store=False).verdict
 
 
 def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve(run):

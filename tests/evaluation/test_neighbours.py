@@ -1,5 +1,6 @@
 """`fullrank.neighbours`: each finding against a plain computation, or on images whose answer is known."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -116,8 +117,10 @@ def test_unreadable_images_are_left_out_and_rows_keep_their_files(digits, tmp_pa
     for i in range(12):
         Image.fromarray(digits.pixels[i, 0].numpy()).save(tmp_path / f"{i:02}.png")
     (tmp_path / "05.png").write_text("no image")
+    (tmp_path / "11.png").rename(tmp_path / os.fsdecode(b"\xff.png"))
     found = fullrank.neighbours(FLAT, str(tmp_path), k=3)
     assert (len(found), found.skipped) == (11, ("05.png",))
+    assert found.tables()["images"]["name"][-1].as_py() == "\\udcff.png"
     assert found.names[5] == "06.png"
     assert np.array_equal(found.picture(5), digits.pixels[6].numpy())
 

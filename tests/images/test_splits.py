@@ -95,3 +95,10 @@ def test_subsets_are_nested_and_do_not_depend_on_validation_images():
     assert set(names(less.test)) < set(names(with_validation.test))
     assert not set(names(less.test)) & set(names(less.train))
     assert sorted(names(less.test) + names(less.train)) == sorted(names(train_and_test("digits").train))
+
+
+def test_the_same_images_for_training_and_test_are_told():
+    assert (
+        "warning: the test images are the training images"
+        in train_and_test("digits", Reading(train="all", test="all")).statement
+    )

@@ -13,6 +13,8 @@ from fullrank.images import ImageDecodeError, Reading, open_images, open_stream
 from fullrank.images import parquet as parquet_module
 from fullrank.images.labels import read_labels
 
+PICTURE = datasets.Image(decode=False)
+
 
 def test_a_parquet_file_has_images_labels_and_classes(parquet):
     splits = open_images(parquet())
@@ -227,3 +229,17 @@ def test_lists_of_labels_are_several_labels_and_too_many_are_none():
     found = read_labels([["cat", "dog"], [], None, ["dog"]], "column 'tags'")
     assert (found.multi_labels.tolist(), found.classes) == ([[1, 1], [0, 0], [-1, -1], [0, 1]], ("cat", "dog"))
     assert "does not look like labels" in read_labels([[10**9]], "column 'tags'", names=("a",)).notes[0]
+
+
+@pytest.mark.parametrize("column", [None, "fold"])
+def test_a_column_of_splits_in_several_splits_loses_no_image(monkeypatch, column):
+    tables = {
+        name: datasets.Dataset.from_dict({"image": [b"x"] * 6, "fold": [0, 0, 0, 1, 1, k]}).cast_column(
+            "image", PICTURE
+        )
+        for k, name in enumerate(("train", "test"))
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: datasets.DatasetDict(tables))
+    splits = open_images("hf:x/y", Reading(split_column=column))
+    expected = {"test": 6, "train": 6} if column is None else {"0": 7, "1": 5}
+    assert {name: len(images) for name, images in splits.items()} == expected

@@ -130,3 +130,10 @@ def test_held_out_images_split_no_group():
     assert len(reduced.train) == 500
     assert not set(reduced.train.groups[reduced.train.groups >= 0]) & set(reduced.test.groups)
     assert 0.15 < len(reduced.test) / len(images) < 0.25
+
+
+def test_texts_of_truth_values_are_labels_and_integers_name_splits(csv):
+    lines = ["path,label,split", *(f"photos/{k}.png,{('true', 'false')[k % 2]},{k % 3}" for k in range(12))]
+    splits = open_images(csv(*lines))
+    assert {split: len(images) for split, images in splits.items()} == {"0": 4, "1": 4, "2": 4}
+    assert splits["0"].classes == ("false", "true")

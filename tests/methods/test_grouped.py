@@ -68,3 +68,11 @@ def test_grouped_has_the_signature_of_its_objective(name):
     assert hyperparameters(module) == hyperparameters(objective)
     assert required_views(module) == required_views(objective)
     assert inspect.signature(module) == inspect.signature(objective)
+
+
+def test_a_queue_that_may_be_missing_is_split_by_dimensions():
+    S, queue = torch.randn(2, N, 10), torch.randn(2, 8, 10)
+    found = grouped(OBJECTIVES["swav"], 2)(S, queue)
+    expected = [OBJECTIVES["swav"](S[..., rows], queue[..., rows]) for rows in parts(2, n=10)]
+    for name, term in found.items():
+        torch.testing.assert_close(term, sum(terms[name] for terms in expected))

@@ -1,8 +1,12 @@
 import pytest
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 
+from fullrank.methods import JointEmbedding, TrainingLength
 from fullrank.methods.heads import Prototypes
+from fullrank.objectives import swav
+from fullrank.training import fit
 
 
 @pytest.fixture
@@ -42,3 +46,14 @@ def test_frozen_prototypes_keep_their_directions_under_weight_decay(prototypes, 
         optimizer.step()
     assert not torch.equal(prototypes.weight.norm(dim=1), torch.ones(10))
     torch.testing.assert_close(nn.functional.normalize(prototypes.weight.detach()), before)
+
+
+def test_fit_keeps_the_optimizer_from_frozen_prototypes(prototypes):
+    method = JointEmbedding(nn.Flatten(), nn.Linear(12, 4), swav, head=prototypes)
+    method.training_length = TrainingLength(steps_per_epoch=2)
+    optimizer, before = torch.optim.Adam(method.parameters(), lr=0.1, weight_decay=0.1), prototypes.weight.clone()
+    fabric = Fabric(accelerator="cpu", devices=1)
+    method, optimizer = fabric.setup(method, optimizer)
+    batches = [([torch.randn(2, 8, 3, 2, 2)], torch.full((8,), -1))] * 4
+    moved = [not torch.equal(prototypes.weight, before) for _ in fit(fabric, method, optimizer, batches, lambda k: 0.1)]
+    assert moved == [False, False, False, True]

@@ -2,7 +2,9 @@ import math
 
 import pytest
 import torch
+from timm.layers.drop import DropBlock2d
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from fullrank.methods import BackboneConfig
 from fullrank.methods.backbones import build_backbone
@@ -58,3 +60,16 @@ def test_the_teacher_drops_nothing(name):
     teacher = EMA(student)
     assert torch.equal(teacher.train()(x), nn.Sequential(student).eval()(x))
     assert not torch.equal(student.train()(x), student(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: DropBlock2d(drop_prob=0.5, block_size=3), (4, 8, 8, 8)),
+        (lambda: StochasticDepth(0.5, "row"), (8, 3)),
+        (lambda: nn.TransformerEncoderLayer(8, 2, dim_feedforward=8, dropout=0.5, batch_first=True), (4, 6, 8)),
+    ],
+)
+def test_the_teacher_drops_nothing_in_layers_of_other_libraries(layer, shape):
+    teacher, x = EMA(layer()).train(), torch.randn(shape)
+    assert torch.equal(teacher(x), teacher(x))

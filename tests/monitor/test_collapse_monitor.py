@@ -66,6 +66,7 @@ def test_a_healthy_training_raises_no_alarm_and_a_planted_collapse_does(capsys):
     assert first.step > 150
     assert "images of the last steps, expected" in first.message
     assert "--" not in first.message + first.remedy  # no flags of `fullrank pretrain`
+    assert "views.png" not in first.remedy
     assert f"warning at step {first.step}" in " ".join(capsys.readouterr().err.split())
 
 

@@ -115,3 +115,8 @@ def test_zca_is_finite_at_a_collapse_and_keeps_nan(loss):
     assert loss(Z, whitening="zca").item() == 2
     assert not gradient(Z, whitening="zca").any()
     assert loss(math.nan * Z, whitening="zca").isnan()
+
+
+def test_with_an_epsilon_slices_may_be_smaller_than_the_dimension(loss, randn):
+    with pytest.raises(UserError, match=r"give hyper\.slice_size = 2 or 3 or 4$"):
+        loss(randn(2, 12, 20), slice_size=5, epsilon=0.1)

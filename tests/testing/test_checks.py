@@ -156,3 +156,11 @@ def test_the_number_of_views_fits_the_objective(loss, views):
 def test_a_signature_that_no_method_supplies_raises(loss, words):
     with pytest.raises(UserError, match=words):
         objective_case(loss)
+
+
+def test_a_loss_that_depends_on_the_epoch_is_checked():
+    def ramp(Z, *, epoch):
+        return {"loss": (1 + epoch) * Z.var(1).sum()}
+
+    assert failed(CHECKS["terms"], ramp) == {}
+    assert objective_case(ramp).views == 3

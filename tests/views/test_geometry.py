@@ -43,7 +43,7 @@ def test_crop_boxes_have_the_distribution_of_torchvision(reference):
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 9))
 def test_crop_boxes_lie_inside_the_image(height, width, seed):
-    views = [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0)))]
+    views = [ViewConfig(), ViewConfig(crop=CropConfig(scale=(0.9, 1.0), ratio=(30.0, 100.0)))]
     top, left, h, w = geometry.crop_boxes(make_params(2, 20, seed=seed, step=0), views, height, width).unbind(-1)
     assert min(h.min(), w.min()) >= 1
     assert min(top.min(), left.min()) >= 0

@@ -14,13 +14,16 @@ from rich.text import Text
 import fullrank
 from fullrank.cli.flags import Model
 from fullrank.errors import UserError, pick, printable
+from fullrank.evaluation import choice
 from fullrank.evaluation.neighbours import TABLES
 from fullrank.evaluation.protocol import FinetuneProtocol, Scoring
 from fullrank.evaluation.score import write_evaluations
+from fullrank.evaluation.spectrum import SUFFIXES
 from fullrank.files import check_new
 from fullrank.images.reading import USUAL, Device, Reading
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model as LoadedModel
+from fullrank.models.model_images import choose_splits
 from fullrank.recipes import RECIPES, to_dict
 from fullrank.recipes.catalog import list_recipes
 from fullrank.report import write_report
@@ -108,6 +111,9 @@ def evaluate(
     )  # names of splits and columns describe the images of the run or of --data
     own = [(data, reading)] if data is not None or loaded.recipe is not None or not transfer else []
     sets = own + [(source, anywhere) for source in transfer]
+    if labelled is None:
+        for source, how in sets[1:]:  # a source that does not exist is found before the first one is scored
+            choose_splits(loaded, source, how)
     evaluations = []
     for source, how in sets:
         options = {"against": against, "reading": how, "device": device, "store": out is None, **vars(scoring)}
@@ -138,6 +144,7 @@ def finetune(
     reading: ReadingFlags = USUAL,
     accelerator: str = "auto",
     workers: int = 0,
+    max_error_fraction: float = 0.1,
     network: NetworkFlags = NO_NETWORK,
 ) -> None:
     """Train all weights with labels, beside the same network from random weights: same recipe, several seeds, paired
@@ -159,9 +166,11 @@ def finetune(
         reading: how the images are read, with the names of their splits.
         accelerator: auto, cpu, cuda or mps.
         workers: number of processes that decode images.
+        max_error_fraction: largest share of unreadable images; more of them stop the work.
         network: the network of a file that another library wrote.
     """
-    loaded, device = load_model(model, network), Device(accelerator=accelerator, workers=workers)
+    loaded = load_model(model, network)
+    device = Device(accelerator=accelerator, workers=workers, max_error_fraction=max_error_fraction)
     options = {"out": out, "overwrite": overwrite, "reading": reading, "device": device, "notify": stderr().print}
     Console().print(fullrank.finetune(loaded, labelled, seeds=seeds, seed=seed, **options, **vars(protocol)))
     if loaded.path:
@@ -197,12 +206,12 @@ def choose(
         reading: how the images are read.
         device: where the networks run.
     """
-    check_new(*out, overwrite=overwrite)
+    check_new(*out, overwrite=overwrite, suffixes=choice.SUFFIXES)
     options = {"images": images, "split": split, "seed": seed, "reading": reading, "device": device}
-    choice = fullrank.choose(models, data, labelled=labelled, notify=stderr().print, **options)
-    Console().print(choice)
+    chosen = fullrank.choose(models, data, labelled=labelled, notify=stderr().print, **options)
+    Console().print(chosen)
     for path in out:
-        choice.save(path, overwrite=overwrite)
+        chosen.save(path, overwrite=overwrite)
 
 
 def spectrum(
@@ -234,7 +243,7 @@ def spectrum(
         device: where the networks run.
         network: the network of a file that another library wrote.
     """
-    check_new(out, overwrite=overwrite)
+    check_new(out, overwrite=overwrite, suffixes=SUFFIXES)
     loaded = load_model(model, network)
     spectra = fullrank.measure_spectrum(loaded, data, against=against, split=split, reading=reading, device=device)
     history = fullrank.Run(loaded.path).spectra if loaded.path and against is None else None

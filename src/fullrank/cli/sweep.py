@@ -32,8 +32,10 @@ from fullrank.cli.flags import flag_words, parse
 from fullrank.cli.main import usage
 from fullrank.config import config
 from fullrank.errors import UserError
+from fullrank.images.reading import USUAL
 from fullrank.recipes import Recipe, to_dict
 from fullrank.recipes.recipe import flatten
+from fullrank.recipes.rules import plain_fields
 from fullrank.run.terminal import stderr
 from fullrank.sweep import EvaluationPlan, Jobs, list_cells, require_success, sweep
 from fullrank.sweep.sweeping import sweep_plan
@@ -68,6 +70,8 @@ class SweepOptions:
 
 OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__, *Jobs.__dataclass_fields__}
 OWN |= {f"no_{name}" for name in OWN}
+# Fields that are None or a text.
+TEXTS = {f"data.reading.{name}" for name, value in vars(USUAL).items() if value is None}
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -97,7 +101,7 @@ def run(arguments: Sequence[str]) -> None:
     result = sweep(recipe, grid, jobs=jobs, only=options.cell, **given, **changes)
     if options.cell is None:
         Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(result)
-    require_success(result.rows, command)
+    require_success(result.rows, command if options.cell is None else shlex.join([command, "--cell", options.cell]))
 
 
 def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:
@@ -127,10 +131,15 @@ def value_of(name: str, text: str) -> Any:
 
     >>> [value_of("x", text) for text in ("1e-3", "True", "512,64", "frossl")], value_of("projector.widths", "64")
     ([0.001, True, [512, 64], 'frossl'], [64])
+    >>> value_of("data.train", "0")
+    '0'
     """
+    field = next(iter(plain_fields({name: text})))
+    usual = flatten(to_dict(Recipe())).get(field)
+    if isinstance(usual, str) or field in TEXTS:
+        return text
     value: Any = text
     for form in (f"[{text}]" if "," in text else text, text.lower(), text):  # the last one that is JSON
         with suppress(ValueError):
             value = json.loads(form)
-    is_list = isinstance(flatten(to_dict(Recipe())).get(name), list)
-    return [value] if is_list and not isinstance(value, list) else value
+    return [value] if isinstance(usual, list) and not isinstance(value, list) else value

@@ -22,6 +22,7 @@ from fullrank.files import atomic_write, check_suffix
 from fullrank.spectrum import Spectrum, intraclass_correlation
 from fullrank.spectrum.hypersphere import normalize_rows
 
+SUFFIXES = (".json", ".csv")  # of the files of `Choice.save`
 # Relative difference of two values that rounding can cause.
 ROUNDING = 1e-5
 
@@ -224,7 +225,7 @@ class Choice:
         """
         import pandas  # takes a second to import
 
-        suffix, rows = check_suffix(path, (".json", ".csv")), self.rows()
+        suffix, rows = check_suffix(path, SUFFIXES), self.rows()
         with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("w", newline="") as file:
             if suffix == ".csv":
                 return pandas.DataFrame(rows).to_csv(file, index=False, lineterminator="\n")

@@ -84,7 +84,7 @@ def choose(
     source, parts = open_parts(loaded[0], data, split, reading if data is labelled or labelled is None else None)
     task, scoring = None, Scoring(probes=("linear", "knn"), seed=seed)
     if labelled is not None:
-        task = open_task(loaded[0], labelled, scoring, reading, device, notify, multilabel=False)
+        task = open_task(loaded[0], labelled, scoring, reading, device, notify, others=loaded[1:], multilabel=False)
     chosen, errors = sample_parts(parts, images, seed=seed), DecodeErrors(max_error_fraction=device.max_error_fraction)
     loaded = [with_depth(model, *chosen.values()) for model in loaded]
     candidates = []

@@ -90,7 +90,7 @@ def evaluate(
     loaded, *others = load_different([model, *against])
     path = file_of(loaded, store=store and choices.selected == slice(None))
     source, elsewhere = (data, False) if labelled is None else (labelled, True)
-    task = open_task(loaded, source, choices, reading, device, notify, elsewhere=elsewhere)
+    task = open_task(loaded, source, choices, reading, device, notify, others=others, elsewhere=elsewhere)
     evaluation = score_model(loaded, others, replace(task, progress=progress), choices)
     if path:
         stored, replaced = add_evaluation(path, evaluation)

@@ -96,7 +96,7 @@ def finetune(
     if out is not None:
         check_folder(Path(out), (WEIGHTS, CONFIG, CARD, CLASSIFIER), overwrite=overwrite)
     loaded = load(model)
-    path, options = file_of(loaded, store=store), {"multilabel": False, "elsewhere": labelled is not None}
+    path, options = file_of(loaded, store=store), dict[str, Any](multilabel=False, elsewhere=labelled is not None)
     task = open_task(loaded, labelled, Scoring(seed=seed), reading, device, notify, **options)
     loaded = with_depth(loaded, task.splits.train)
     training = SupervisedTraining.of(task, loaded, given)
@@ -123,6 +123,8 @@ def finetune(
     read = len(training.train), len(training.test)
     evaluation = task.evaluation(loaded, outcomes, target, read, seed=seed, seeds=True)
     evaluation = replace(evaluation, finetuned=verdict(evaluation.comparisons) + task.caveat)
+    if path:
+        add_evaluation(path, evaluation)  # before OUT, which may turn out not to be writable
     if out is not None:
         network, head = first
         about: dict[str, Any] = dict.fromkeys(("projector", "recipe", "path", "step", "init"))
@@ -133,8 +135,6 @@ def finetune(
         write_hub_folder(tuned, out, overwrite=overwrite, notify=notify, classes=len(head.bias), extra=extra)
         what = f"the classifier of {len(head.bias)} classes on features of file:{Path(out) / WEIGHTS}"
         notify(f"{Path(out) / CLASSIFIER}: {what}")
-    if path:
-        add_evaluation(path, evaluation)
     return evaluation
 
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from fullrank.errors import UserError, printable
+from fullrank.errors import UserError, printable, utf8
 from fullrank.evaluation.nearest import nearest
 from fullrank.evaluation.score import percent
 from fullrank.evaluation.task import AnyImages, Notify, silent
@@ -155,7 +155,8 @@ class Neighbours:
         usual_label. duplicates: a row for each pair, with correlation and equal. queries, if there are any: a row for
         each query and neighbour.
         """
-        about: dict[str, Any] = {"name": self.names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
+        names = [*map(utf8, self.names)]
+        about: dict[str, Any] = {"name": names, "split": self.splits, "label": pa.array(self.labels, pa.string())}
         images = pa.table(about)
         pairs: dict[str, Any] = {}
         for side, place in (("first", 0), ("second", 1)):
@@ -165,7 +166,7 @@ class Neighbours:
         pairs["correlation"] = pa.array([pair.correlation for pair in self.duplicates], pa.float32())
         pairs["equal"] = pa.array([pair.equal for pair in self.duplicates], pa.bool_())
         about |= {"neighbours": list(self.indices), "similarities": list(self.similarities)}
-        about |= {"neighbour_names": [[self.names[i] for i in row] for row in self.indices]}
+        about |= {"neighbour_names": [[names[i] for i in row] for row in self.indices]}
         about["outlier_score"] = self.outlier_score
         about["label_agreement"] = pa.array(self.label_agreement, from_pandas=True)  # null for NaN
         about["usual_label"] = [self.usual_label(i)[0] for i in range(len(self))]
@@ -173,7 +174,11 @@ class Neighbours:
         if self.queries:
             asked, indices, similarities = self.queries
             rows, k = indices.ravel(), indices.shape[1]
-            answers = {"query": np.repeat(asked, k), "rank": np.tile(np.arange(1, k + 1), len(indices)), "row": rows}
+            answers = {
+                "query": np.repeat([*map(utf8, asked)], k),
+                "rank": np.tile(np.arange(1, k + 1), len(indices)),
+                "row": rows,
+            }
             answers |= {name: images.take(rows)[name] for name in images.column_names}
             tables["queries"] = pa.table(answers | {"similarity": similarities.ravel()})
         return tables

@@ -23,6 +23,7 @@ from fullrank.plot_style import color_scale, label_ends, styled, subplots
 from fullrank.spectrum import METRICS, Spectrum, StreamingSpectrum, compute_metrics, functional, saturation
 from fullrank.spectrum.metrics import BETTER, CENTRED, SAMPLES_PER_DIMENSION
 
+SUFFIXES = (".npz", ".json", ".png")  # of the file of `Spectra.save`
 # Number of eigenvalues in the table.
 LEADING = 10
 # Indices of the eigenvalues in the table over training; Skean et al. 2023 show the 14th.
@@ -85,8 +86,7 @@ class Spectra(dict[str, Spectrum]):
         Raises:
             UserError: the suffix is another one, or the file exists or cannot be written.
         """
-        writers = {".npz": self._write_npz, ".json": self._write_json, ".png": self._draw}
-        write = writers[check_suffix(path, tuple(writers))]
+        write = (self._write_npz, self._write_json, self._draw)[SUFFIXES.index(check_suffix(path, SUFFIXES))]
         with atomic_write(Path(path), overwrite=overwrite) as draft, draft.open("wb") as file:
             write(file)
 

@@ -18,6 +18,7 @@ from fullrank.evaluation.protocol import Scoring
 from fullrank.evaluation.score import FILE, Evaluation, read_evaluations
 from fullrank.files import read_jsonl
 from fullrank.images import AnyImages, DecodeErrors, Device, ImageDecodeError, Images, Reading, as_images, decode
+from fullrank.images.source_uri import absolute_source
 from fullrank.models import Model
 from fullrank.models.loading import find_checkpoint
 from fullrank.models.model_images import Data, LabelledSplits, choose_splits
@@ -90,11 +91,13 @@ def open_task(
     device: Device | None,
     notify: Notify,
     *,
+    others: Sequence[Model] = (),
     multilabel: bool = True,
     elsewhere: bool = False,
 ) -> Task:
     """Return the images for training and for scoring probes, after telling the user what they are; `elsewhere`: whether
-    they come from another place than those of pretraining, which may contain them.
+    they come from another place than those of pretraining, which may contain them. `others` are models that are scored
+    on the same images.
 
     Raises:
         UserError: the images do not exist, or lack labels.
@@ -104,10 +107,24 @@ def open_task(
     if reason := why_not_scorable(splits.train, splits.test, multilabel=multilabel):
         raise UserError(f"nothing can be scored: {reason}")
     shared, caveat = overlap(model, splits.test) if elsewhere else ("", "")
+    if favoured := [other.name for other in others if trained_on_held_out(other, splits, seed)]:
+        favour = f"{', '.join(favoured)} held out other images of this source, and learned from some of the test images"
+        notify(f"warning: {favour}")
+        caveat += f" Note: {favour}."
     statement = "; ".join(filter(None, (splits.statement, shared)))
     for line in filter(None, (unfinished(model), statement)):
         notify(line)
     return Task(replace(splits, statement=statement), device or Device(), notify, caveat=caveat)
+
+
+def trained_on_held_out(model: Model, splits: LabelledSplits, seed: int) -> bool:
+    """Return whether the test images are the fifth of a source that `seed` holds out, and a run with another seed had
+    the same source.
+    """
+    if model.recipe is None or model.recipe.split_seed == seed:
+        return False
+    source = getattr(splits.test, "source", "")
+    return source == getattr(splits.train, "source", "") == absolute_source(model.recipe.data.source)
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:

@@ -19,6 +19,7 @@ from fullrank.errors import UserError, explain_errors, pick, printable
 from fullrank.files import check_file
 from fullrank.images.folder import EXTENSIONS, walk
 from fullrank.images.labels import (
+    ALL,
     Labelled,
     by_split,
     named_source,
@@ -99,7 +100,7 @@ def choose_columns(columns: Features, source: str, reading: Reading) -> Columns:
         typed = [name for name, column in labels.items() if isinstance(_element(column), ClassLabel)]
         label = _first((*LABELS, *(typed if len(typed) == 1 else ()), *OTHER_LABELS), labels)
     if _has(columns[image], "string"):
-        split = _first((SPLIT,), [name for name, column in columns.items() if _has(column, "string")])
+        split = _first((SPLIT,), [name for name, column in columns.items() if _has(column, "string", "int", "uint")])
     label = None if reading.labels == "none" else label
     return Columns(image, label, reading.group_column, reading.split_column or split)
 
@@ -167,7 +168,7 @@ def table_splits(
             limits = {"roots": roots, "max_pixels": reading.max_pixels}
             images = Images(named_source(source, split), rows, **labels, groups=numbers[own], **limits)
             names = [None if cell is None else f"{cell}" for cell in _values(table, name)]
-            parts |= {split: images} if name is None else by_split(images, source, names)
+            parts |= {split: images} if name is None or len(tables) > 1 else by_split(images, source, names)
     return parts
 
 
@@ -219,7 +220,11 @@ def open_hub(source: str, name: str, reading: Reading) -> dict[str, Images]:
     """
     repository = name.partition(":")[0].replace("/", "--")
     roots = tuple(map(os.path.realpath, (f"{HF_HUB_CACHE}/datasets--{repository}", f"{CACHE}/downloads")))
-    return table_splits(source, load_from_hub(name), roots=roots, reading=reading)
+    tables = load_from_hub(name)
+    if reading.split_column is not None:  # the column names the splits, not the repository
+        with readable(source):
+            tables = {ALL: datasets.concatenate_datasets([*tables.values()])}
+    return table_splits(source, tables, roots=roots, reading=reading)
 
 
 def load_from_hub(name: str, **options: Any) -> Any:
@@ -286,7 +291,13 @@ def read_csv(path: str, *, texts: Sequence[str | None] = ()) -> Dataset:
         table = pc.read_csv(
             path,
             parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pc.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
+            convert_options=pc.ConvertOptions(
+                column_types=types,
+                null_values=[""],
+                strings_can_be_null=True,
+                true_values=[],  # "true" is a text, such as a label
+                false_values=[],
+            ),
         )
     names = table.column_names
     image = next((name for name in names if os.path.splitext(name)[1].lower() in EXTENSIONS), None)

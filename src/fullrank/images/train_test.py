@@ -82,7 +82,9 @@ def train_and_test(
             raise UserError(f"{test} has no images; give at least one, or name another split with --data.test")
         tested = "" if validation else f", test with {test} ({len(test)} images)"
         statement = f"train with {train} ({len(train)} images){tested}"
-    if shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):
+    if test_name == train_name:
+        unused += "; warning: the test images are the training images"
+    elif shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):
         unused += f"; warning: {shared} groups have images in both"
     options = {"validation": validation, "subset": subset, "seed": subset_seed}
     return reduce_training(Splits(train, test, statement + unused), **options)

@@ -4,7 +4,7 @@ Source: Jing et al. 2022, Understanding Dimensional Collapse in Contrastive Self
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn.utils.parametrizations import orthogonal
 from fullrank.errors import UserError
 from fullrank.methods.method import StepModule, TrainingLength
 from fullrank.objectives import Terms, find_state
+from fullrank.objectives.signature import axis_names
 
 # Extra seed that separates the random numbers of `permutation` from all others that depend on (seed, step).
 DIMENSIONS_KEY = 1
@@ -183,15 +184,15 @@ class Grouped(StepModule):
         D = tensors[0].shape[-1]
         if self.groups > D:
             raise UserError(f"projector.groups is {self.groups}, but there are {D} dimensions; choose 1 to {D} groups")
-        axis_names = [getattr(p.annotation, "dim_str", "").split() for p in self.__signature__.parameters.values()]
-        axes = [_axes_to_split(names, axis_names[0]) for names in axis_names]
+        named = [axis_names(parameter) for parameter in self.__signature__.parameters.values()]
+        axes = [_axes_to_split(names, named[0]) for names in named]
         groups = permutation(self.seed, self.step, D).to(tensors[0].device, non_blocking=True).tensor_split(self.groups)
         parts = [[_select(X, at, group) for X, at in zip(tensors, axes, strict=False)] for group in groups]
         results = [self.objective(*part, **keywords) for part in parts]
         return {name: torch.stack([terms[name] for terms in results]).sum() for name in results[0]}
 
 
-def _axes_to_split(names: list[str], first: list[str]) -> list[int]:
+def _axes_to_split(names: Sequence[str], first: Sequence[str]) -> list[int]:
     """Return the axes, counted from the last, that have the name of the last axis of the first tensor; without names,
     the last axis.
     """

@@ -39,7 +39,8 @@ class Prototypes(StepModule):
     """Cosines of embeddings with K prototypes, in float32 or float64 because they are divided by a small temperature.
 
     The prototypes are normalised in the forward pass, not after a step, so the loss does not depend on their length;
-    length and weight decay only change their effective learning rate.
+    length and weight decay only change their effective learning rate. In a loop of your own, call `before_step` to
+    freeze them.
 
     Args:
         dimensions: dimension D of the embeddings.
@@ -49,8 +50,6 @@ class Prototypes(StepModule):
     >>> Prototypes(4, 10)(torch.randn(8, 4)).shape
     torch.Size([8, 10])
     """
-
-    frozen = False
 
     def __init__(self, dimensions: int, number: int, *, freeze: float = 0.0) -> None:
         super().__init__()

@@ -33,7 +33,13 @@ class TrainingLength:
 
 
 class StepModule(nn.Module):
-    """Abstract: a module that depends on the training step. `Method.before_step` calls its `before_step`."""
+    """Abstract: a module that depends on the training step. `Method.before_step` calls its `before_step`.
+
+    Attributes:
+        frozen: Whether its parameters are not trained in this step; `fit` then keeps the optimizer from them.
+    """
+
+    frozen = False
 
     def before_step(self, step: int, training_length: TrainingLength) -> None:
         """Prepare for optimizer step `step` (from 0)."""
@@ -93,9 +99,9 @@ class StateBuffers(nn.Module):
 class Method(nn.Module):
     """Abstract: the networks and the state around an objective. A subclass implements `forward`.
 
-    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the projector's output (V, n,
-    D) for all views; and every other per-sample tensor that the objective takes. `state_tensors`, `optional_tensors`,
-    `before_step` and `after_step` are hooks with a default.
+    `forward` returns "R", the representations (V_0, n, D_b) of the full-size views; "Z", the embeddings (V, n,
+    D) of all views as the objective gets them; and every other per-sample tensor that the objective takes.
+    `state_tensors`, `optional_tensors`, `before_step` and `after_step` are hooks with a default.
 
     Attributes:
         training_length: Set by the training loop before the first step.
@@ -208,4 +214,4 @@ def at_least_float32(Z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     >>> [at_least_float32(torch.ones(2, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
     [torch.float32, torch.float64]
     """
-    return Z.float() if Z.dtype in (torch.float16, torch.bfloat16) else Z
+    return Z.float() if Z.dtype in HALF else Z

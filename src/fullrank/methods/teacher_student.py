@@ -16,8 +16,9 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from fullrank.methods.method import Method
 from fullrank.methods.projectors import IterNorm
 
-# Layers of timm that drop something at random → the attribute with their probability. Names, to import no timm.
+# Layers that drop something at random → the attribute with their probability. Names, to import no timm.
 DROPOUTS = {"DropPath": "drop_prob", "PatchDropout": "prob", "PatchDropoutWithIndices": "prob"}
+DROPOUTS |= {"DropBlock2d": "drop_prob", "StochasticDepth": "p", "MultiheadAttention": "dropout"}
 
 
 class EMA(nn.Module):

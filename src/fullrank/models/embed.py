@@ -1,6 +1,6 @@
 """Embed images: the features of all images of a source, in memory or in a file, or by a transformer of scikit-learn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from torch import Tensor
 
+from fullrank.errors import Notify, silent, utf8
 from fullrank.files import atomic_write, check_suffix
 from fullrank.images import DecodeErrors, Device, Images, MemoryImages, Reading
 from fullrank.images.memory import given_images
@@ -35,7 +36,7 @@ def embed(
     reading: Reading | None = None,
     device: Device = Device(),  # noqa: B008  frozen
     overwrite: bool = False,
-    notify: Callable[[str], Any] = lambda line: None,
+    notify: Notify = silent,
 ) -> Any:
     """Compute the features of all images of a source, one row for each readable image, in order.
 
@@ -140,7 +141,7 @@ def write_embeddings(
 def to_table(batch: MemoryImages, X: np.ndarray, classes: Sequence[str], *, wide: bool) -> pa.Table:
     """Return features as rows of a table: with a column of lists, or `wide` with a column for each dimension."""
     labels, several = batch.labels.cpu().numpy(), batch.multi_labels is not None
-    names = [name.encode("utf-8", "backslashreplace").decode() for name in batch.names]  # a name may be no UTF-8
+    names = [utf8(name) for name in batch.names]
     numbers = pa.array(batch.class_texts(), pa.string()) if several else pa.array(labels, mask=labels < 0)
     columns = {"name": pa.array(names, pa.string()), "label": numbers}
     if classes:

@@ -5,7 +5,7 @@ for the Hugging Face hub.
 import copy
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 
-from fullrank.errors import UserError, exception_line
+from fullrank.errors import Notify, UserError, exception_line, silent
 from fullrank.files import atomic_write, check_new, parse_json, read_jsonl, read_text
 from fullrank.methods.backbones import feature_dim
 from fullrank.models.loading import load, parse_model
@@ -32,7 +32,7 @@ def export(
     *,
     push_to_hub: str | None = None,
     overwrite: bool = False,
-    notify: Callable[[str], Any] = lambda line: None,
+    notify: Notify = silent,
 ) -> Path:
     """Write the backbone of a model to FILE.safetensors or FILE.onnx, or to a folder for the Hugging Face hub, and
     return the path.
@@ -128,7 +128,7 @@ def write_hub_folder(
     folder: Path | str,
     *,
     overwrite: bool = False,
-    notify: Callable[[str], Any] = lambda line: None,
+    notify: Notify = silent,
     classes: int = 0,
     extra: Mapping[str, bytes] = {},
 ) -> Path:

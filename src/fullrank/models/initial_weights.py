@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fullrank.config import from_json
-from fullrank.errors import UserError
+from fullrank.errors import Notify, UserError, silent
 from fullrank.images import Images
 from fullrank.methods import BackboneConfig
 from fullrank.models.loading import describes_network, load, parse_model
 from fullrank.models.model import Model, first_convolutions
 from fullrank.models.weights import Weights, convert_by_timm, hash_weights, is_counter, listing, not_fitting, shape_of
 from fullrank.recipes import Recipe, build_encoder, resolve
-from fullrank.recipes.resolve import Notify
 from fullrank.recipes.rules import Start, plain_fields
 
 # Arguments of a network that depend on the size of the views, which a recipe sets by itself.
@@ -58,7 +57,7 @@ def read_start(model: str | os.PathLike, fields: Mapping[str, Any] = MappingProx
 
 
 def resolve_with_init(
-    source: Recipe | Images | str | Path | None, overrides: Mapping[str, Any], notify: Notify = lambda line: None
+    source: Recipe | Images | str | Path | None, overrides: Mapping[str, Any], notify: Notify = silent
 ) -> Recipe:
     """Return the recipe that words describe, as `fullrank.recipes.resolve`, with the MODEL that `init` names among
     them.

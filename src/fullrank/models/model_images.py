@@ -127,6 +127,8 @@ def open_parts(
         if not chosen:
             raise UserError(f"split is '{split}', expected one of {', '.join(data) or 'the names of parts'}")
         return MEMORY, chosen
+    if reading and (reading.train or reading.test):
+        raise UserError("data.train and data.test name the splits of probes; choose images with --split (split=…)")
     source, config = resolve_source(model, data, reading)
     if not isinstance(source, Images | MemoryImages):
         return str(source), dict(open_images(source, config.reading, split=split))

@@ -239,7 +239,9 @@ class CollapseMonitor:
             self._raise(alarm)
 
     def _raise(self, alarm: AlarmRow) -> None:
-        alarm = replace(alarm, remedy=re.sub(r" \(--[^)]*\)", "", alarm.remedy))  # the flags of `fullrank pretrain`
+        remedy = re.sub(r" \(--[^)]*\)", "", alarm.remedy)  # the flags, files and settings of `fullrank pretrain`
+        remedy = remedy.replace("views.png", "your views").replace("custom_transforms", "your transforms")
+        alarm = replace(alarm, remedy=remedy)
         self.alarms.append(alarm)
         if self._writer:
             self._writer.write(alarm)

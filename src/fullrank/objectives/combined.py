@@ -48,7 +48,7 @@ class CombinedObjective:
 
     It has no hyperparameters, because its text has their values. Its terms have the names "byol prediction" and so on.
     A summand that does not count in an epoch has the weight 0, so that the parameters that only it uses keep a
-    gradient, as DistributedDataParallel requires.
+    gradient, as DistributedDataParallel requires. Adam's weight decay moves them then; that of AdamW hardly does.
 
     Attributes:
         summands: The objectives of the sum.

@@ -81,7 +81,7 @@ def required_views(objective: Callable[..., Any]) -> int | None:
     >>> required_views(frossl), required_views(vicreg)
     (None, 2)
     """
-    return 2 if any(_axes(parameter)[:1] == ("2",) for parameter in _positional(objective)) else None
+    return 2 if any(axis_names(parameter)[:1] == ("2",) for parameter in _positional(objective)) else None
 
 
 def _positional(objective: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -89,7 +89,7 @@ def _positional(objective: Callable[..., Any]) -> list[inspect.Parameter]:
     return [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def _axes(parameter: inspect.Parameter) -> tuple[str, ...]:
+def axis_names(parameter: inspect.Parameter) -> tuple[str, ...]:
     """Return the names of the axes in an annotation, also in `Float[Tensor, "N D"] | None`."""
     kinds = (parameter.annotation, *get_args(parameter.annotation))
     return next((tuple(kind.dim_str.split()) for kind in kinds if hasattr(kind, "dim_str")), ())
@@ -111,7 +111,7 @@ def checks_shapes(objective: F) -> F:
     fullrank.errors.UserError: vicreg: Z has the shape (3, 8, 4), expected (2, N, D), exactly 2 views; choose two views, or use frossl
     """  # noqa: E501
     name = getattr(objective, "__name__", "objective")
-    axes = {p.name: (_axes(p), p.default is None) for p in _positional(objective)}
+    axes = {p.name: (axis_names(p), p.default is None) for p in _positional(objective)}
     required = [(key, names) for key, (names, optional) in axes.items() if not optional]
     stacked = (f"torch.stack([{key.lower()}1, {key.lower()}2])" if len(names) == 3 else key for key, names in required)
     remedy = f"join the views of a batch in one tensor, for example {name}({', '.join(stacked)})"

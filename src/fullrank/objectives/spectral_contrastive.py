@@ -18,7 +18,7 @@ def spectral_contrastive(Z: Float[Tensor, "2 N D"]) -> Terms:
     This is an unbiased estimate of the population loss. The optimum of the population loss spans the leading
     eigenvectors of the graph that connects the views of a sample. Rows are not normalised: their length represents the
     eigenvalues. On a single batch, the loss has no lower bound, because the length of a sample orthogonal to all others
-    is not limited; the authors' code limits the length of rows. The cost is N·D·min(N, D): for N > 4/3 D, the sum comes
+    is not limited; the authors' code limits the length of rows. The cost is N·D·min(N, D): for N > D, the sum comes
     from the matrices (D, D), and no matrix (N, N) exists.
 
     Args:

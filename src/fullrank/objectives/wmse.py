@@ -58,10 +58,12 @@ def wmse(
     _, N, D = Z.shape
     n = N if slice_size is None else slice_size
     if n < 2 or N % n or (n <= D and epsilon == 0):
-        works = " or ".join([str(size) for size in range(D + 1, N + 1) if N % size == 0][:3])
+        least = 2 if epsilon else D + 1
+        works = " or ".join([str(size) for size in range(least, N + 1) if N % size == 0][:3])
         fewer = f"more than {D} samples, fewer than {N} dimensions, or hyper.epsilon = 0.01 with the whole batch"
         remedy = f"hyper.slice_size = {works}" if works else fewer
-        expected = f"expected slices of more than {D}, for a regular covariance, that divide the {N}"
+        regular = "" if epsilon else f" of more than {D}, for a regular covariance,"
+        expected = f"expected slices{regular} that divide the {N}"
         raise UserError(f"wmse: slices of {n} of {N} samples in {D} dimensions; {expected}; give {remedy}")
     W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon, whitening=whitening).flatten(1, 2)
     return {"invariance": 2 - 2 * pair_cosines(W, W).mean()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fullrank.errors import Notify, UserError, suggest
+from fullrank.errors import Notify, UserError, silent, suggest
 from fullrank.files import paths_beside
 from fullrank.images import DatasetInfo, Images, dataset_info, train_and_test
 from fullrank.methods import ProjectorConfig
@@ -44,7 +44,7 @@ def resolve(
     overrides: Mapping[str, Any],
     *,
     start: Start | None = None,
-    notify: Notify = lambda line: None,
+    notify: Notify = silent,
 ) -> Recipe:
     """Return the recipe that words describe.
 
@@ -138,7 +138,7 @@ def general_recipe(source: Any, given: Mapping[str, Any], start: Start | None) -
     return photos_recipe(str(source), info, gpu=torch.cuda.is_available(), size=size, backbone=backbone), info
 
 
-def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = lambda line: None) -> Recipe:
+def for_objective(recipe: Recipe, objective: str, builder: str = "", notify: Notify = silent) -> Recipe:
     """Return the published recipe of an objective on the data set of `recipe`, or else `with_objective`.
 
     What `recipe` changes of the fields `OF_THE_RUN`, such as the epochs, is kept.

@@ -16,7 +16,7 @@ from typing import Any
 
 from fullrank import objectives
 from fullrank.config import config, from_json
-from fullrank.errors import UserError, suggest
+from fullrank.errors import Notify, UserError, silent, suggest
 from fullrank.methods import Builder, method_builder
 from fullrank.objectives import Objective
 from fullrank.objectives.combined import CombinedObjective
@@ -82,7 +82,7 @@ def imported_function(name: str) -> Callable[..., Any]:
     raise UserError(f"'{name}' is code, which a recipe does not run; read it, then give {how}")
 
 
-def import_function(name: str, *, notify: Callable[[str], Any] = lambda line: None) -> Callable[..., Any]:
+def import_function(name: str, *, notify: Notify = silent) -> Callable[..., Any]:
     """Import `package.module:function`. Modules of the working directory are found if no installed module has their
     name.
 

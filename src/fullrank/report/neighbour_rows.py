@@ -11,7 +11,7 @@ from pydantic import Field
 from torchvision.transforms.v2.functional import to_pil_image
 
 from fullrank.config import Count, config
-from fullrank.errors import Notify, UserError
+from fullrank.errors import Notify, UserError, utf8
 from fullrank.evaluation.neighbours import Neighbours, neighbours
 from fullrank.files import write_json
 from fullrank.images import Device, as_images
@@ -95,7 +95,7 @@ def find_rows(model: Model, test: Any, *, source: str, device: Device | None = N
 
 def _tile(found: Neighbours, row: int, similarity: float | None) -> Tile:
     """Return a picture; of other channels than 1 or 3, the first is shown."""
-    name = found.names[row].encode("utf-8", "backslashreplace").decode()  # a file's name may be no UTF-8
+    name = utf8(found.names[row])
     pixels = to_8_bits(torch.from_numpy(found.picture(row)))
     image = to_pil_image(pixels if len(pixels) == 3 else pixels[:1])
     image.thumbnail((SIDE, SIDE))

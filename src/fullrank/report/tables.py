@@ -156,6 +156,7 @@ class Measure(NamedTuple):
 
 
 IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
+VIEWS = (*IMAGES, "objective")
 TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
 LOSS = (*TEST, "objective", "hyper", "method", "method_builder", "batch_size", "projector")
 HELD_OUT = "the objective on views of held-out images"
@@ -163,7 +164,7 @@ AGREEMENT = "share of the variance of the representations that is between images
 RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
 # fmt: off
 MEASURES = (
-    Measure("agreement of the views", "higher", _last("intraclass_correlation", percent), AGREEMENT, IMAGES),
+    Measure("agreement of the views", "higher", _last("intraclass_correlation", percent), AGREEMENT, VIEWS),
     Measure("held-out loss", "lower", _last("held_out_loss", "{:.4g}".format), HELD_OUT, IMAGES + LOSS),
     Measure("online accuracy", "higher", _online_accuracy, "a classifier that is trained beside, on labels", TEST),
     Measure("online accuracy, test images", "higher", partial(_score, "online"), "after --probe.epochs", TEST),
@@ -198,6 +199,8 @@ def comparison(runs: Sequence[RunSummary]) -> list[Table]:
                 rows[run.mark][f"{score.name}, {evaluation.data} ↑"] = score_text(score)[0]
     caption = "At the end of each run. ↑: higher is better, ↓: lower is better. "
     caption += "A higher effective rank does not mean better features."
+    if len({look_up(run.recipe, "seed") for run in runs}) > 1:
+        caption += " Without a test split, runs of different seeds hold out different images."
     return by_row("run", rows, caption + left_out)
 
 

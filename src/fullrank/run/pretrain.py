@@ -218,7 +218,8 @@ def pretrain(
                 logger.after_step(step)
                 reached = step.step
                 if reached < run.total and (signum := all_reduce_max(flag.signum)):
-                    logger.save_checkpoint(reached)
+                    if reached not in run.checkpoint_steps:
+                        logger.save_checkpoint(reached)
                     break
         barrier()  # a launcher may kill the other processes as soon as the first process has ended
     if signum:

@@ -16,8 +16,8 @@ class PowerLaw:
     """The fit λ_j ∝ j^−α over j = first … last.
 
     Attributes:
-        alpha: Minus the slope of log λ_j on log j; infinite if λ_first is the last positive eigenvalue of several, 0 if
-            λ_first is zero or the only eigenvalue.
+        alpha: Minus the slope of log λ_j on log j; infinite if the eigenvalues after λ_first are zero, 0 if λ_first is
+            zero or the last eigenvalue.
         r2: Share of the weighted variance of log λ_j that the line explains; well below 1 if the spectrum is not a
             power law.
         first: First index of the fit.

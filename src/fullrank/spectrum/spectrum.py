@@ -191,12 +191,12 @@ class StreamingSpectrum:
             UserError: Z is not floating-point (n, D), or has another D than earlier batches.
         """
         check_embeddings(Z)
-        self._embeddings.append(Z.detach().clone())  # Z may be overwritten, as in a CUDA graph
-        known = len(self._moments.mean) if self._moments is not None else self._embeddings[0].shape[1]
+        first = self._embeddings[0] if self._embeddings else Z
+        known = len(self._moments.mean) if self._moments is not None else first.shape[1]
         if Z.shape[1] != known:
-            self._embeddings.pop()
             differs = f"this batch has {Z.shape[1]} dimensions, but earlier ones have {known}"
             raise UserError(f"{differs}; embed all batches with one model")
+        self._embeddings.append(Z.detach().clone())  # Z may be overwritten, as in a CUDA graph
         if self._moments is not None or sum(map(len, self._embeddings)) >= Z.shape[1]:
             moments = Moments.from_batches(self._embeddings)
             self._moments, self._embeddings = self._moments.merge(moments) if self._moments else moments, []

@@ -118,7 +118,9 @@ def grid_plan(
     for name, recipe, values in zip(names, recipes, settings, strict=True):
         recipe = replace(_with_validation(recipe, recipe.data.validation or VALIDATION), seed=max(seeds) + 1)
         marked = {**values, STAGE: CHOICE, CHOSEN: chosen}
-        choices.append(Cell(f"choice-{name}", recipe, marked, EvaluationPlan(probes=evaluate.probes[:1])))
+        choices.append(
+            Cell(f"choice-{name}", recipe, marked, replace(evaluate, probes=evaluate.probes[:1], transfer=()))
+        )
 
     def plan(rows: Sequence[Row]) -> list[Cell]:
         tried = [row for row in rows if row.settings.get(STAGE) == CHOICE]

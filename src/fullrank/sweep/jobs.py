@@ -20,7 +20,7 @@ from rich.console import Console
 from submitit.core.utils import UncompletedJobError
 
 from fullrank.config import config
-from fullrank.errors import Interrupted, UserError
+from fullrank.errors import Interrupted, ProcessFailed, UserError
 from fullrank.run.precision import on_cuda
 from fullrank.run.signals import stop_on_signals
 from fullrank.run.terminal import Terminal, stderr
@@ -59,7 +59,7 @@ def attempt(cell: Cell, folder: Path, console: Console) -> str:
     """Run a cell, and return why it failed, or an empty text."""
     try:
         run_cell(cell, folder, console=console)
-    except UserError as error:
+    except (UserError, ProcessFailed) as error:
         return str(error)
     return ""
 

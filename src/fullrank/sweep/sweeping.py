@@ -152,9 +152,11 @@ def run_sweep(
             for cell, reason in run_cells(missing, folder, jobs):
                 row = None if reason else read_row(folder / cell.name)
                 rows[cell.name] = row or new_row(cell, status="failed", error=reason or "its job wrote no row")
-                console.print(f"[{len(rows)}/{len(cells)}] {cell.name}: {rows[cell.name].summary()}")
+                ended = sum(each.name in rows for each in cells)
+                console.print(f"[{ended}/{len(cells)}] {cell.name}: {rows[cell.name].summary()}")
         except Interrupted as stop:
-            done = f"{sum(row.is_final for row in rows.values())} of {len(cells)} runs are done"
+            final = sum(rows[cell.name].is_final for cell in cells if cell.name in rows)
+            done = f"{final} of {len(cells)} runs are done"
             remedy = f"the others go on with the same command ({folder})"
             raise Interrupted(stop.signum, f"{stop}: {done}, {remedy}") from None
 

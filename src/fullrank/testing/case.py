@@ -14,7 +14,7 @@ from fullrank.errors import UserError, suggest
 from fullrank.methods.builders import BY_TENSORS
 from fullrank.objectives import Objective, ObjectiveState, Terms, find_state, total
 from fullrank.objectives.algebra import unit
-from fullrank.objectives.signature import GENERATOR, hyperparameters, required_views, takes, tensor_names
+from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, required_views, takes, tensor_names
 from fullrank.seeding import seeded
 
 # Name → shape, and a function from embeddings (V, N, D) to the tensor. With the identity as prototypes, the cosines
@@ -163,9 +163,11 @@ class LossAndGradients(NamedTuple):
 
 
 def call(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Any:
-    """Return what the objective returns, with a new generator from `seed` if the objective draws random numbers."""
-    random = {GENERATOR: torch.Generator().manual_seed(seed)} if takes(case.objective, GENERATOR) else {}
-    return case.objective(**tensors, **random)
+    """Return what the objective returns at epoch 0, with a new generator from `seed` if it draws random numbers."""
+    given: dict[str, Any] = {EPOCH: 0.0} if takes(case.objective, EPOCH) else {}
+    if takes(case.objective, GENERATOR):
+        given[GENERATOR] = torch.Generator().manual_seed(seed)
+    return case.objective(**tensors, **given)
 
 
 def terms_of(case: ObjectiveCase, tensors: Mapping[str, Tensor], *, seed: int = 0) -> Terms:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
 from fullrank.errors import UserError
+from fullrank.methods.method import StepModule
 from fullrank.objectives import is_of_sums, total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
@@ -27,7 +28,7 @@ class Step:
         terms: The objective's weighted terms; their sum is the loss.
         lr: Learning rate of this step.
         R: Representations (V_0, N, D_b) of the full-size views.
-        embeddings: Z (V, N, D), the projector's output, and the other inputs of the objective.
+        embeddings: Z (V, N, D) as the objective gets it, and its other inputs.
         labels: Labels (N,) of the batch; −1 means no label.
     """
 
@@ -120,6 +121,9 @@ def fit(
         backward(loss)
         if clip_norm:  # after the processes have averaged their gradients
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
+        for module in unwrapped.modules():
+            if isinstance(module, StepModule) and module.frozen:
+                module.zero_grad()  # with gradients of zero, Adam would move parameters by their weight decay
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
         whole = embeddings | {n: gather(local[n].detach(), checked=True) for n in ("R", "Z") if n not in embeddings}

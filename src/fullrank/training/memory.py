@@ -33,7 +33,8 @@ def check_micro_batch(method: nn.Module, share: int, micro_batch: int, *, ghost:
     if not ghost:
         others = [child for name, child in method.named_children() if name not in ("projector", "teacher")]
         only_projector = hasattr(method, "projector") and not any(map(has_batchnorm, others))
-        exact = "--projector.no-batchnorm" if only_projector else "a network without BatchNorm"
+        layers = "--projector.no-batchnorm --projector.no-output-batchnorm --projector.output-iternorm 0"
+        exact = layers if only_projector else "a network without BatchNorm"
         raise UserError(
             f"machine.micro_batch {micro_batch} divides the batch into {pieces}, and BatchNorm would normalise each by "
             f"itself, which changes the gradient; accept it with --machine.ghost-batchnorm, or use {exact}"

@@ -49,9 +49,9 @@ def crop_boxes(
 def _central_box(ratio: tuple[float, float], height: int, width: int) -> tuple[int, int, int, int]:
     h, w = height, width
     if width / height < ratio[0]:
-        h = round(width / ratio[0])
+        h = max(round(width / ratio[0]), 1)
     elif width / height > ratio[1]:
-        w = round(height * ratio[1])
+        w = max(round(height * ratio[1]), 1)
     return (height - h) // 2, (width - w) // 2, h, w
 
 
