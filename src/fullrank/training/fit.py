@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
 from fullrank.errors import UserError
-from fullrank.methods.method import StepModule
 from fullrank.objectives import is_of_sums, total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
@@ -122,7 +121,7 @@ def fit(
         if clip_norm:  # after the processes have averaged their gradients
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
         for module in unwrapped.modules():
-            if isinstance(module, StepModule) and module.frozen:
+            if getattr(module, "frozen", False):  # a `StepModule`
                 module.zero_grad()  # with gradients of zero, Adam would move parameters by their weight decay
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
