@@ -148,7 +148,7 @@ class Size:
 
 
 def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -> Plan:
-    """Return the plan of the runs: the unchanged ones, whose names are those of the comparison, and the variants."""
+    """Return the plan of the runs: the unchanged ones and the variants."""
     source = data or size.comparison.recipe.data.source
     evaluate = EvaluationPlan(transfer=tuple(transfer))
     unchanged = {method for name in size.methods for method in VARIANTS[name].methods if not VARIANTS[name].changed}
@@ -163,7 +163,7 @@ def plan(size: Size, *, data: str | None = None, transfer: Sequence[str] = ()) -
         for seed in range(size.seeds):
             for method in sorted(unchanged):
                 recipe = replace(size.base(method), probe=benchmark.online_probe(size.base(method)))
-                found.append(cell(f"{method}-0", recipe, seed, method=method, variant=""))
+                found.append(cell(f"unchanged-{method}", recipe, seed, method=method, variant=""))
             for name in size.methods:
                 variant = VARIANTS[name]
                 for method in variant.methods:
@@ -247,9 +247,8 @@ def plot(result: Rows) -> MplFigure:
             axis.plot(list(means), list(means.values()), "o-", label=LABELS[method])
         axis.set(xscale="log", xlabel=VARIANTS[name].label, ylabel="mean of linear probe and kNN, %")
         axis.minorticks_off()
-        axis.set_xticks(
-            values := [x for x in VARIANTS[name].values if isinstance(x, int | float)], [f"{x:g}" for x in values]
-        )
+        values = sorted({x for method in VARIANTS[name].methods for x in read_points(rows, name, method)[0]})
+        axis.set_xticks(values, [f"{x:g}" for x in values])
         axis.legend(fontsize=7)
     if dots:
         plot_dots(axes.flat[panels - 1], dots)
