@@ -19,7 +19,7 @@ from fullrank.errors import UserError
 from fullrank.evaluation import Scoring, Task, calibrate_batchnorm, extract_features, knn, score_model
 from fullrank.evaluation.finetune import SupervisedTraining
 from fullrank.evaluation.score import FILE, read_evaluations
-from fullrank.evaluation.task import accuracy_during_training
+from fullrank.evaluation.task import accuracy_during_training, trained_on_held_out
 from fullrank.images import Device, as_images, load_images, open_images
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
@@ -253,6 +253,14 @@ def test_another_run_that_held_out_other_images_is_named(copy, tmp_path):
     assert f"{other} held out other images" in verdict
     assert any("learned from some of the test images" in line for line in lines)
     assert "held out other" not in fullrank.evaluate(copy, against=[f"{copy}@6"], probes=["knn"], store=False).verdict
+
+
+@pytest.mark.parametrize(("named", "seed", "expected"), [("", 7, True), ("[train]", 7, True), ("", 0, False)])
+def test_a_run_learned_from_the_held_out_fifth_of_another_seed(run, named, seed, expected):
+    images = replace(open_images("digits")["all"], source=f"digits{named}")
+    splits = LabelledSplits(images, images, "digits (held out)", "")
+    assert trained_on_held_out(fullrank.load(run.path), splits, seed) == expected
+    assert not trained_on_held_out(fullrank.load(run.path), replace(splits, test=replace(images, source="b")), 7)
 
 
 def test_labelled_images_from_another_place_count_their_overlap_and_give_a_curve(run):

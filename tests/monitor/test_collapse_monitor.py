@@ -66,7 +66,6 @@ def test_a_healthy_training_raises_no_alarm_and_a_planted_collapse_does(capsys):
     assert first.step > 150
     assert "images of the last steps, expected" in first.message
     assert "--" not in first.message + first.remedy  # no flags of `fullrank pretrain`
-    assert "views.png" not in first.remedy
     assert f"warning at step {first.step}" in " ".join(capsys.readouterr().err.split())
 
 
@@ -256,3 +255,14 @@ def test_processes_with_different_data_measure_what_one_measures(together, proce
     for process in together(WORKER, processes):
         for name, values in expected.items():
             torch.testing.assert_close(process[name], values, rtol=1e-10, atol=1e-12, msg=name)
+
+
+def test_remedies_name_no_files_and_settings_of_a_run():
+    monitor = CollapseMonitor(steps=20, every=5)
+    for _ in range(20):
+        R, Z = torch.randn(1, 64, 32).expand(2, 64, 32), torch.randn(1, 64, 16).expand(2, 64, 16)
+        monitor.step(torch.tensor(1.0), R, Z)
+    (alarm, *_) = monitor.alarms
+    assert "your views" in alarm.remedy
+    assert "your transforms" in alarm.remedy
+    assert not {"views.png", "custom_transforms"} & {*alarm.remedy.replace(";", "").replace(",", "").split()}

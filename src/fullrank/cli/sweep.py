@@ -101,7 +101,8 @@ def run(arguments: Sequence[str]) -> None:
     result = sweep(recipe, grid, jobs=jobs, only=options.cell, **given, **changes)
     if options.cell is None:
         Console(width=None if sys.stdout.isatty() else MAX_WIDTH).print(result)
-    require_success(result.rows, command if options.cell is None else shlex.join([command, "--cell", options.cell]))
+    tried = command if options.cell is None else f"{command} --cell {shlex.quote(options.cell)}"
+    require_success(result.rows, tried)
 
 
 def read_values(arguments: Sequence[str]) -> dict[str, list[str]]:

@@ -81,7 +81,10 @@ def choose(
     loaded, device = load_different(models), device or Device()
     if data is None and loaded[0].recipe is None:
         data = labelled
-    source, parts = open_parts(loaded[0], data, split, reading if data is labelled or labelled is None else None)
+    described = reading if data is labelled or labelled is None else None
+    if described and labelled is not None:
+        described = replace(described, train=None, test=None)  # the splits of the probes
+    source, parts = open_parts(loaded[0], data, split, described)
     task, scoring = None, Scoring(probes=("linear", "knn"), seed=seed)
     if labelled is not None:
         task = open_task(loaded[0], labelled, scoring, reading, device, notify, others=loaded[1:], multilabel=False)

@@ -123,8 +123,8 @@ def trained_on_held_out(model: Model, splits: LabelledSplits, seed: int) -> bool
     """
     if model.recipe is None or model.recipe.split_seed == seed:
         return False
-    source = getattr(splits.test, "source", "")
-    return source == getattr(splits.train, "source", "") == absolute_source(model.recipe.data.source)
+    source, own = getattr(splits.test, "source", ""), absolute_source(model.recipe.data.source)
+    return source == getattr(splits.train, "source", "") and source.partition("[")[0] == own
 
 
 def file_of(model: Model, *, store: bool) -> Path | None:

@@ -30,8 +30,8 @@ class Reading:
             one label, or a list of labels.
         group_column: The column of a table whose equal values belong together, such as patients or scenes: held-out
             images never split a group.
-        split_column: The column of a table that names the split of each image. None: the column 'split' of a table of
-            paths, if there is one.
+        split_column: The column of a table that names the split of each image, instead of the splits of the source.
+            None: the column 'split' of a table of paths without splits of its own, if there is one.
         follow_links: Follow symbolic links that lead out of a folder of images.
         max_pixels: Images with more pixels are not read: a small file can decompress to any number of pixels. The
             default is Pillow's limit.

@@ -82,8 +82,8 @@ def train_and_test(
             raise UserError(f"{test} has no images; give at least one, or name another split with --data.test")
         tested = "" if validation else f", test with {test} ({len(test)} images)"
         statement = f"train with {train} ({len(train)} images){tested}"
-    if test_name == train_name:
-        unused += "; warning: the test images are the training images"
+    if test_name == train_name and not validation:
+        unused += "; warning: the test images are the training images; name others with --data.test"
     elif shared := len(np.setdiff1d(np.intersect1d(train.groups, test.groups), -1)):
         unused += f"; warning: {shared} groups have images in both"
     options = {"validation": validation, "subset": subset, "seed": subset_seed}

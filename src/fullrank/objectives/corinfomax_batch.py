@@ -21,7 +21,8 @@ def corinfomax_batch(Z: Float[Tensor, "2 N D"], *, invariance: float = 1.0, epsi
 
     The determinant is unbounded in the scale of Z. The cost is N·D·min(N, D): log det(ε I_D + ZᵀZ) = (D − N) log ε +
     log det(ε I_N + ZZᵀ), and the smaller of the two is computed. In float32, the rounding error 10⁻⁶ tr(ZᵀZ) replaces ε
-    in the smaller determinant if it is larger: for long rows and nearly singular views, the value is then another one.
+    in the smaller determinant if it is larger: for long rows and nearly singular views, the value is then neither that
+    of ε nor that of the larger number.
 
     Args:
         Z: embeddings of exactly two views of N samples.

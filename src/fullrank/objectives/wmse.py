@@ -62,7 +62,7 @@ def wmse(
         works = " or ".join([str(size) for size in range(least, N + 1) if N % size == 0][:3])
         fewer = f"more than {D} samples, fewer than {N} dimensions, or hyper.epsilon = 0.01 with the whole batch"
         remedy = f"hyper.slice_size = {works}" if works else fewer
-        regular = "" if epsilon else f" of more than {D}, for a regular covariance,"
+        regular = " of at least 2" if epsilon else f" of more than {D}, for a regular covariance,"
         expected = f"expected slices{regular} that divide the {N}"
         raise UserError(f"wmse: slices of {n} of {N} samples in {D} dimensions; {expected}; give {remedy}")
     W = whitened(Z.unflatten(1, (-1, n)), epsilon=epsilon, whitening=whitening).flatten(1, 2)

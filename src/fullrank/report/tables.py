@@ -156,7 +156,7 @@ class Measure(NamedTuple):
 
 
 IMAGES = ("data.source", "data.reading.train", "views", "custom_transforms")
-VIEWS = (*IMAGES, "objective")
+AGREEING = (*IMAGES, "objective")  # the agreement of the views does not order objectives
 TEST = ("data.source", "data.reading.train", "data.reading.test", "data.validation")
 LOSS = (*TEST, "objective", "hyper", "method", "method_builder", "batch_size", "projector")
 HELD_OUT = "the objective on views of held-out images"
@@ -164,7 +164,7 @@ AGREEMENT = "share of the variance of the representations that is between images
 RANK = "number of directions in use; it finds collapse, but a higher rank does not mean better features"
 # fmt: off
 MEASURES = (
-    Measure("agreement of the views", "higher", _last("intraclass_correlation", percent), AGREEMENT, VIEWS),
+    Measure("agreement of the views", "higher", _last("intraclass_correlation", percent), AGREEMENT, AGREEING),
     Measure("held-out loss", "lower", _last("held_out_loss", "{:.4g}".format), HELD_OUT, IMAGES + LOSS),
     Measure("online accuracy", "higher", _online_accuracy, "a classifier that is trained beside, on labels", TEST),
     Measure("online accuracy, test images", "higher", partial(_score, "online"), "after --probe.epochs", TEST),
