@@ -103,7 +103,7 @@ def on_shards(
     from torch.distributed.tensor.experimental import implicit_replication
 
     shards, device = {}, next(iter(tensors.values())).device
-    mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)
+    mesh = DeviceMesh.from_group(dist.group.WORLD, device.type)  # pyright: ignore[reportArgumentType]  there is one
     for name, Z in tensors.items():
         part = Z.view_as(Z)  # a tensor of its own, for the hook
         if Z.requires_grad:

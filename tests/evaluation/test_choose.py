@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from scipy.stats import kendalltau
 from torch import nn
@@ -16,7 +17,7 @@ import fullrank
 from fullrank.errors import UserError
 from fullrank.evaluation.choice import MEASURES, graph_stability, margin
 from fullrank.evaluation.choose import embed_views, random_halves, sample_parts
-from fullrank.images import DecodeErrors, Device, MemoryImages, Preprocess
+from fullrank.images import DecodeErrors, Device, MemoryImages, Preprocess, Reading
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model
 
@@ -179,3 +180,13 @@ def test_groups_that_leave_a_half_without_images_are_refused(images):
     one_large = replace(images, groups=torch.tensor([0] * 380 + list(range(1, 21))))
     with pytest.raises(UserError, match="in few groups"):
         fullrank.choose([CHAOS, STABLE], one_large)
+
+
+def test_splits_of_labelled_images_are_those_of_the_probes(images, tmp_path):
+    for i, (pixels, label) in enumerate(zip(images.pixels, images.labels, strict=True)):
+        folder = tmp_path / ("train", "val")[i % 2] / images.classes[int(label)]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels[0].numpy()).save(folder / f"{i}.png")
+    reading = Reading(train="val", test="train")
+    found = fullrank.choose([CHAOS, STABLE], labelled=tmp_path, reading=reading, images=200)
+    assert "val" in found.labelled.data
