@@ -1,12 +1,15 @@
 """The monitor and the metric in the real libraries."""
 
 import json
+import runpy
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
+from process_group import in_float64
 from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
@@ -18,6 +21,7 @@ from fullrank.nn import Loss
 from fullrank.run import Run
 from fullrank.spectrum import METRICS, Spectrum
 
+WORKER = Path(__file__).with_name("adapter_worker.py")
 N, D = 16, 4
 
 
@@ -152,6 +156,22 @@ def test_the_trainer_of_hugging_face(tmp_path):
     logged = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     assert [row.loss for row in run.metrics.train] == pytest.approx(logged)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["name"] == "run"
+
+
+@pytest.mark.ddp
+@pytest.mark.filterwarnings("ignore")  # of lightning and transformers
+def test_on_two_processes_with_different_data_the_callbacks_measure_and_train_as_on_one(together):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    with in_float64():
+        expected = runpy.run_path(str(WORKER))["main"]()
+    first, second = together(WORKER)
+    for name, values in expected.items():
+        torch.testing.assert_close(first[name], values, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
+        if name.endswith("logged"):
+            assert second[name] == 0  # only the first process logs
+        elif not name.endswith("ranks"):
+            torch.testing.assert_close(second[name], values, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
 
 
 def test_the_metric_is_the_spectrum_of_all_batches():

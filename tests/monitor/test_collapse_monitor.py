@@ -263,6 +263,5 @@ def test_remedies_name_no_files_and_settings_of_a_run():
         R, Z = torch.randn(1, 64, 32).expand(2, 64, 32), torch.randn(1, 64, 16).expand(2, 64, 16)
         monitor.step(torch.tensor(1.0), R, Z)
     (alarm, *_) = monitor.alarms
-    assert "your views" in alarm.remedy
-    assert "your transforms" in alarm.remedy
-    assert not {"views.png", "custom_transforms"} & {*alarm.remedy.replace(";", "").replace(",", "").split()}
+    assert "look at the views;" in alarm.remedy
+    assert not any(word in alarm.remedy for word in ("views.png", "--", "("))

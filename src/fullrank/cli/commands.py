@@ -21,6 +21,7 @@ from fullrank.evaluation.score import write_evaluations
 from fullrank.evaluation.spectrum import SUFFIXES
 from fullrank.files import check_new
 from fullrank.images.reading import USUAL, Device, Reading
+from fullrank.images.source_uri import open_once
 from fullrank.methods import BackboneConfig
 from fullrank.models import Model as LoadedModel
 from fullrank.models.model_images import choose_splits
@@ -65,6 +66,7 @@ NetworkFlags = Annotated[Network, tyro.conf.arg(name="")]
 NO_NETWORK = Network()
 
 
+@open_once()
 def evaluate(
     model: Model,
     others: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL ...]")] = (),

@@ -70,6 +70,8 @@ class SweepOptions:
 
 OWN = {*SweepOptions.__dataclass_fields__, *EvaluationPlan.__dataclass_fields__, *Jobs.__dataclass_fields__}
 OWN |= {f"no_{name}" for name in OWN}
+# Field of a recipe → its default.
+DEFAULTS = flatten(to_dict(Recipe()))
 # Fields that are None or a text.
 TEXTS = {f"data.reading.{name}" for name, value in vars(USUAL).items() if value is None}
 
@@ -136,7 +138,7 @@ def value_of(name: str, text: str) -> Any:
     '0'
     """
     field = next(iter(plain_fields({name: text})))
-    usual = flatten(to_dict(Recipe())).get(field)
+    usual = DEFAULTS.get(field)
     if isinstance(usual, str) or field in TEXTS:
         return text
     value: Any = text

@@ -239,9 +239,8 @@ class CollapseMonitor:
             self._raise(alarm)
 
     def _raise(self, alarm: AlarmRow) -> None:
-        remedy = re.sub(r" \(--[^)]*\)", "", alarm.remedy)  # the flags, files and settings of `fullrank pretrain`
-        remedy = remedy.replace("views.png", "your views").replace("custom_transforms", "your transforms")
-        alarm = replace(alarm, remedy=remedy)
+        # In parentheses are flags and files of `fullrank pretrain`.
+        alarm = replace(alarm, remedy=re.sub(r" \((--|views\.png)[^)]*\)", "", alarm.remedy))
         self.alarms.append(alarm)
         if self._writer:
             self._writer.write(alarm)

@@ -69,17 +69,18 @@ AUGMENTATION = Cause(
 VIEWS = Cause(
     "views",
     "the images have no contrast, or a transform removes it",
-    "look at views.png; check the images, custom_transforms, and the settings of the views (--views)",
+    "look at the views (views.png); check the images, custom transforms, and the settings of the views (--views)",
 )
 NO_AUGMENTATION = Cause(
     "no augmentation",
     "the augmentation changes nothing, or each image has one view that is used twice",
-    "look at views.png; turn on augmentations (--views.0.crop.scale, jitter, noise), and check custom_transforms",
+    "look at the views (views.png); turn on augmentations (--views.0.crop.scale, jitter, noise), and check custom "
+    "transforms",
 )
 NETWORK = Cause(
     "network",
     "the network gives all images the same output; no earlier output differed between images",
-    "look at views.png; check the network (--backbone, --projector) and its initial weights",
+    "look at the views (views.png); check the network (--backbone, --projector) and its initial weights",
 )
 
 

@@ -23,8 +23,8 @@ from fullrank.training.config import ScheduleConfig
 from fullrank.views import JitterConfig
 from fullrank_papers.figures.figure import MplFigure, Rows, Verdict, Verdicts, verdict
 from fullrank_papers.figures.frossl import comparison as c
+from fullrank_papers.figures.frossl import contenders
 from fullrank_papers.figures.frossl.comparison import early_area, markdown_table, mean_and_deviation, read_rows
-from fullrank_papers.figures.frossl.contenders import CONTENDERS
 from fullrank_papers.figures.frossl.leads import Lead, Variance, decide, describe_lead, simultaneous_leads
 from fullrank_papers.figures.frossl.sizes import TINY, narrow
 from fullrank_papers.figures.trained import short_run
@@ -49,9 +49,15 @@ METHODS: Mapping[str, tuple[str, str, float | None]] = {
 LATER: Mapping[str, tuple[str, str, float | None]] = {
     "simmer": ("simmer", "hyper.invariance", 1.0),
     "lejepa": ("lejepa", "hyper.trade_off", 0.05),
+    "visreg": ("visreg", "hyper.trade_off", 0.9),
+    "rdmreg": ("rdmreg", "hyper.distribution", 125.0),
+    "moco_v3": ("moco_v3", "hyper.temperature", 0.2),
+    "vibcreg": ("vibcreg", "hyper.covariance", 200.0),
+    "mmcr": ("mmcr", "", None),
+    "emp_ssl": ("emp_ssl", "hyper.invariance", 200.0),
 }
-LABELS = {name: CONTENDERS[objective].label for name, (objective, _, _) in METHODS.items()}
-LABELS |= {"frossl": "FroSSL, drawn weight", "frossl-paper": "FroSSL, weight 1", "lejepa": "LeJEPA"}
+LABELS = {name: contenders.LABELS[objective] for name, (objective, _, _) in {**METHODS, **LATER}.items()}
+LABELS |= {"frossl": "FroSSL, drawn weight", "frossl-paper": "FroSSL, weight 1"}
 # The best draws of size small.
 DRAWS = {"frossl": 12, "frossl-paper": 12, "simclr": 13, "moco": 13, "byol": 6}
 DRAWS |= {"vicreg": 6, "barlow_twins": 13, "wmse": 2, "corinfomax": 12, "ivne": 12}
@@ -87,11 +93,13 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")
-    if key == "momentum" and centre:  # the share of the student in the teacher is drawn
+    if part:
+        settings[key] = factor * (centre or balanced_weights(recipe)[key])
+    if centre and 0.5 < centre < 1:  # a share: its rest is drawn, as that of the student in a teacher
         settings[key] = 1 - (1 - centre) * factor
+    if part == "method":
         recipe = replace(recipe, method=recipe.method | {key: (settings[key], 1.0)})
     elif part:
-        settings[key] = factor * (centre or balanced_weights(recipe)[key])
         recipe = replace(recipe, hyper=recipe.hyper | {key: settings[key]})
     return recipe, settings
 
@@ -99,15 +107,20 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
 def with_own_parts(recipe: Recipe) -> Recipe:
     """Return a recipe whose objective's own parts follow images, projector and batch.
 
-    MoCo's queue is the published one times the share of CIFAR-10's images, in whole batches; BYOL's predictor is as
-    wide as the projector's hidden layer; W-MSE whitens slices of at most a batch.
+    MoCo's queue is the published one times the share of CIFAR-10's images, in whole batches; a predictor is as wide as
+    the projector's hidden layer; W-MSE whitens slices of at most a batch; VIbCReg's projector ends in iterative
+    normalisation; the sketches have as many directions as LeJEPA's.
     """
     match recipe.objective:
         case "moco":
             batches = 32768 * recipe.data.subset // 50_000 // recipe.batch_size
             return replace(recipe, method={"queue": batches * recipe.batch_size})
-        case "byol":
+        case "byol" | "moco_v3":
             return replace(recipe, method={"predictor": recipe.projector.widths[0]})
+        case "vibcreg":
+            return replace(recipe, projector=replace(recipe.projector, output_iternorm=64))
+        case "visreg" | "rdmreg":
+            return replace(recipe, hyper={"slices": 1024})
         case "wmse":
             return replace(recipe, hyper={"slice_size": min(128, recipe.batch_size)})
     return recipe

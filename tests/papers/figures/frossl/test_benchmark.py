@@ -34,9 +34,11 @@ def test_every_method_has_the_same_draws_around_its_balanced_weight():
         assert max(rates) > 1e-1
         assert {recipe.batch_size for recipe in recipes} == set(b.BATCHES)
         key = field.partition(".")[2]
-        if key and key != "momentum":
+        if key:
             centres = [centre or balanced_weights(recipe)[key] for recipe in recipes]
             factors = [each[key] / c for each, c in zip(settings, centres, strict=True)]
+            if name in ("byol", "visreg"):  # of 1 − share
+                factors = [(1 - each[key]) / (1 - centre) for each in settings]
             assert 1 / 8 <= min(factors) < 1 / 3
             assert 3 < max(factors) <= 8
     assert {b.draw(size, "frossl-paper", k)[0].hyper["invariance"] for k in range(9)} == {1.0}
@@ -47,11 +49,13 @@ def test_every_method_has_the_same_draws_around_its_balanced_weight():
 
 def test_parts_that_only_one_method_has_follow_images_and_batch():
     for k in range(9):
-        moco, byol, wmse = (b.draw(b.SIZES["small"], name, k)[0] for name in ("moco", "byol", "wmse"))
+        names = ("moco", "byol", "wmse", "vibcreg")
+        moco, byol, wmse, vibcreg = (b.draw(b.SIZES["small"], name, k)[0] for name in names)
         assert moco.method["queue"] % moco.batch_size == 0
         assert 3000 < moco.method["queue"] < 3277  # a tenth of 32,768
         assert byol.method["predictor"] == 256
         assert wmse.hyper["slice_size"] == min(128, wmse.batch_size)
+        assert vibcreg.projector.output_iternorm == 64
 
 
 def test_a_seed_has_its_own_images_and_the_search_has_others():

@@ -1,6 +1,6 @@
-"""LeJEPA beside FroSSL and VICReg, with the search, the seeds and the decisions of `benchmark`. It was not in its plan.
+"""Newer objectives beside FroSSL and VICReg, with the search, the seeds and the decisions of `benchmark`.
 
-LeJEPA has the trade-off of its paper as centre of the search, and one form of two: each view has its own statistic.
+They were not in its plan. LeJEPA has one form of two: each view has its own statistic.
 """
 
 from dataclasses import replace
