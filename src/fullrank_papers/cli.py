@@ -81,8 +81,8 @@ def reproduce(
 
     Args:
         name: PAPER/FIGURE, or PAPER for all of its figures.
-        size: smoke takes seconds, small takes minutes (a campaign: minutes and hours), gpu is for one GPU (campaigns), paper uses
-            the settings of the paper as far as the paper states them.
+        size: smoke takes seconds (a campaign: minutes), small takes minutes (a campaign: hours), gpu is for one GPU
+            (campaigns), paper uses the settings of the paper as far as the paper states them.
         data: source URI of the images, for figures that use images; by default the source of the size's recipe, or the
             embedded digits.
         seed: seed of all random numbers of a figure that is not a campaign.

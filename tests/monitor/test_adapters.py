@@ -9,7 +9,6 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
-from process_group import in_float64
 from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
@@ -20,6 +19,7 @@ from fullrank.monitor.torchmetrics import SpectrumMetric
 from fullrank.nn import Loss
 from fullrank.run import Run
 from fullrank.spectrum import METRICS, Spectrum
+from process_group import in_float64
 
 WORKER = Path(__file__).with_name("adapter_worker.py")
 N, D = 16, 4

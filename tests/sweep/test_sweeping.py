@@ -7,7 +7,6 @@ import threading
 import time
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,41 +155,64 @@ def test_a_resumed_cell_has_the_row_of_an_uninterrupted_one(tiny, tmp_path, powe
 
 SBATCH = """#!/bin/bash
 number=$((RANDOM + 100000)); echo "Submitted batch job $number"
+export SUBMISSION=$(dirname $1)/$number/${number}_submission.sh
 count=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' $1)
 for i in $(seq 0 $count); do
   export SLURM_JOB_ID=$number SLURM_ARRAY_JOB_ID=$number SLURM_ARRAY_TASK_ID=$i SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=1
   export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
-  (sleep 1; exec bash $(dirname $1)/$number/${number}_submission.sh) > $(dirname $1)/$i.log 2>&1 &
+  (sleep 1; exec bash $SUBMISSION) > $(dirname $1)/$i.log 2>&1 &
 done
 """
 SRUN = """#!/bin/bash
 while [[ $1 == --* || $1 == -* ]]; do if [[ $1 == --output || $1 == --error ]]; then shift; fi; shift; done
-exec "$@"
+echo $$ > $(dirname $0)/pid$SLURM_ARRAY_TASK_ID; exec "$@"
 """
 SACCT = """#!/bin/bash
 echo "JobID|State|NodeList"
 """
+SCONTROL = """#!/bin/bash
+echo $@ >> $(dirname $0)/requeued
+(sleep 1; unset SUBMITIT_TARGET; exec bash $SUBMISSION) > $(dirname $0)/requeued.log 2>&1 &
+"""
 
 
-def test_slurm_runs_the_cells_as_one_array(tiny, tmp_path, monkeypatch):
-    """With commands that stand for those of SLURM."""
+@pytest.fixture
+def slurm_commands(tmp_path, monkeypatch):
+    """The folder of commands that stand for those of SLURM."""
     (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT)):
+    for name, text in (("sbatch", SBATCH), ("srun", SRUN), ("sacct", SACCT), ("scontrol", SCONTROL)):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
-    with pytest.raises(UserError, match="--cluster slurm"):
-        sweep_of(cells(tiny, 2), tmp_path / "sweep", Jobs(cluster="slurm"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)
-    cpu = replace(tiny, machine=replace(tiny.machine, accelerator="cpu"))
-    slurm = Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=1)
-    rows = sweep_of(cells(cpu, 2, NOTHING), tmp_path / "sweep", slurm)
-    assert [row.status for row in rows] == ["done", "done"]
-    (batch,) = Path(tmp_path, "sweep", "logs").rglob("*_submission.sh")
+    return tmp_path / "bin"
+
+
+def test_without_slurm_its_jobs_are_an_error(tiny, tmp_path):
+    with pytest.raises(UserError, match="--cluster slurm"):
+        sweep_of(cells(tiny, 2), tmp_path / "sweep", Jobs(cluster="slurm"))
+
+
+def test_slurm_runs_the_cells_as_one_array_and_queues_a_preempted_one_again(tiny, tmp_path, slurm_commands):
+    cpu = replace(tiny, epochs=20, machine=replace(tiny.machine, accelerator="cpu"))
+    logs, rows = tmp_path / "sweep" / "logs", tmp_path / "sweep" / "seed0" / "metrics.jsonl"
+
+    def preempt():
+        wait_for(lambda: rows.exists() and '"train"' in rows.read_text())
+        os.kill(int((slurm_commands / "pid0").read_text()), signal.SIGUSR2)
+
+    threading.Thread(target=preempt, daemon=True).start()
+    slurm = Jobs(cluster="slurm", partition="gpu", hours=2.0, parallel=2)
+    found = sweep_of(cells(cpu, 2, NOTHING), tmp_path / "sweep", slurm)
+    assert [(row.status, row.steps) for row in found] == [("done", 80)] * 2
+    (batch,) = logs.rglob("*_submission.sh")
     text = batch.read_text()
-    for line in ("--array=0-1%1", "--partition=gpu", "--time=120", "--signal=USR2@180"):
+    for line in ("--array=0-1%2", "--partition=gpu", "--time=120", "--signal=USR2@180"):
         assert line in text
     assert "gpus-per-node" not in text
+    assert re.fullmatch(r"requeue \d+_0\n", (slurm_commands / "requeued").read_text())
+    outputs = ((logs / "0.log").read_text(), (slurm_commands / "requeued.log").read_text())
+    assert ["before the first step" in output for output in outputs] == [True, False]  # the second one resumes
 
 
 def test_everything_wrong_is_found_before_the_first_run(tiny, tmp_path):
