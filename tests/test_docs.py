@@ -4,10 +4,12 @@ import re
 import runpy
 import shlex
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from PIL import Image
 
 import fullrank
@@ -16,9 +18,10 @@ from fullrank.cli.flags import parse
 from fullrank.cli.main import main
 from fullrank.methods.backbones import build_backbone
 from fullrank.methods.builders import BY_TENSORS, build_siamese
-from fullrank.objectives import simclr
+from fullrank.objectives import OBJECTIVES, simclr
 from fullrank.sweep.sweeping import sweep_plan
 from fullrank.testing.case import EMBEDDINGS
+from fullrank.training import build_optimizer, fit
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("own-loop", "augmentations", "run-directory", "objectives", "own-objective", "spectrum", "reproduce")
@@ -35,6 +38,28 @@ def blocks(page):
 def test_a_block_of_a_page_runs_alone(page, k, tmp_path, monkeypatch, untyped):
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks(page)[k], f"{page}, block {k + 1}", "exec"), {"__name__": "page"})
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_lightning_module_of_any_method_trains_as_fit(objective):
+    (block,) = [block for block in blocks("docs/own-loop.md") if "class Pretraining" in block]
+    settings = {"objective": objective, "views.0.size": 16, "batch_size": 16}
+    settings |= {} if objective.startswith("directclr") else {"projector.widths": (32, 8)}
+    names = {"__name__": "page", "SETTINGS": settings}
+    exec(block[: block.index("batches =")].replace('{"objective": "byol", "views.0.size": 16}', "SETTINGS"), names)
+    module, views = names["Pretraining"](), torch.randn(3, 2, 16, 3, 16, 16)
+    method, fabric = deepcopy(module.method), Fabric(accelerator="cpu", devices=1)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = names["lightning"].Trainer(max_epochs=2, accelerator="cpu", enable_model_summary=False, **quiet)
+    torch.manual_seed(0)
+    trainer.fit(module, torch.utils.data.DataLoader(views, batch_size=None))
+    method.training_length = methods.TrainingLength(3, 6)
+    torch.manual_seed(0)
+    trained, optimizer = fabric.setup(method, build_optimizer(names["recipe"].optimizer, method))
+    batches = [([x], torch.full((16,), -1)) for x in (*views, *views)]
+    list(fit(fabric, trained, optimizer, batches, lambda step: names["recipe"].optimizer.lr))
+    torch.testing.assert_close(module.method.state_dict(), method.state_dict(), rtol=0, atol=0, equal_nan=True)
 
 
 # What a block has on the page → what it has in the test: weights that need no network, and a shorter run.

@@ -36,7 +36,7 @@ class StepModule(nn.Module):
     """Abstract: a module that depends on the training step. `Method.before_step` calls its `before_step`.
 
     Attributes:
-        frozen: Whether its parameters are not trained in this step; `fit` then keeps the optimizer from them.
+        frozen: Whether its parameters are not trained in this step (`Method.clear_frozen_gradients`).
     """
 
     frozen = False
@@ -196,6 +196,14 @@ class Method(nn.Module):
         for module in self.modules():
             if isinstance(module, StepModule):
                 module.before_step(step, self.training_length)
+
+    def clear_frozen_gradients(self) -> None:
+        """Keep the optimizer from the parameters of each frozen `StepModule`, after the backward pass: with gradients
+        of zero, Adam would move them by their weight decay.
+        """
+        for module in self.modules():
+            if isinstance(module, StepModule) and module.frozen:
+                module.zero_grad()
 
     def after_step(self, step: int, embeddings: dict[str, Tensor]) -> None:
         """Update everything that is not trained by gradient. A hook; the default updates the state.

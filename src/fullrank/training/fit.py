@@ -120,9 +120,7 @@ def fit(
         backward(loss)
         if clip_norm:  # after the processes have averaged their gradients
             fabric.clip_gradients(method, optimizer, max_norm=clip_norm, error_if_nonfinite=False)
-        for module in unwrapped.modules():
-            if getattr(module, "frozen", False):  # a `StepModule`
-                module.zero_grad()  # with gradients of zero, Adam would move parameters by their weight decay
+        unwrapped.clear_frozen_gradients()
         optimizer.step()
         embeddings = {name: Z.detach() for name, Z in embeddings.items()}
         whole = embeddings | {n: gather(local[n].detach(), checked=True) for n in ("R", "Z") if n not in embeddings}
