@@ -47,7 +47,9 @@ def test_the_lightning_module_of_any_method_trains_as_fit(objective):
     settings = {"objective": objective, "views.0.size": 16, "batch_size": 16}
     settings |= {} if objective.startswith("directclr") else {"projector.widths": (32, 8)}
     names = {"__name__": "page", "SETTINGS": settings}
-    exec(block[: block.index("batches =")].replace('{"objective": "byol", "views.0.size": 16}', "SETTINGS"), names)
+    given = '{"objective": "byol", "views.0.size": 16}'
+    assert given in block
+    exec(block[: block.index("batches =")].replace(given, "SETTINGS"), names)
     module, views = names["Pretraining"](), torch.randn(3, 2, 16, 3, 16, 16)
     method, fabric = deepcopy(module.method), Fabric(accelerator="cpu", devices=1)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}

@@ -1,10 +1,13 @@
 """What monitors and a metric measure on one process, or on each of several with different data."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from fullrank.distributed import rank_slice, world_size
+from fullrank.errors import UserError
 from fullrank.monitor import CollapseMonitor
 from fullrank.monitor.torchmetrics import SpectrumMetric
 from fullrank.run.rows import SpectrumRow
@@ -27,6 +30,11 @@ def main(fabric=None):
     wrapped = DistributedDataParallel(backbone) if world_size() > 1 else backbone
     held_out = {"held_out": [*X.flatten(0, 2).split(70)], "backbone": wrapped, "projector": projector}  # seven batches
     monitors = [Recorder(steps=10, every=5, log_every=2, **options) for options in ({}, held_out)]
+    if world_size() > 1:
+        shuffled = DataLoader(X.flatten(0, 2), batch_size=70, shuffle=True)
+        for images, message in ((shuffled, "or is shuffled"), ([X[0, 0]], "fewer batches than there are processes")):
+            with pytest.raises(UserError, match=message):
+                CollapseMonitor(steps=10, held_out=images, backbone=wrapped)
     for step, views in enumerate(X):
         R = backbone(views[:, rank_slice(N)])
         Z = projector(R)

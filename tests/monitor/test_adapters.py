@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torchmetrics import MetricCollection
 
 from fullrank.errors import UserError
@@ -43,6 +43,12 @@ class Siamese(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": halves, "interval": "step"}}
 
 
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield (torch.randn(3, 2, 2),) * 2
+
+
 def trainer(tmp_path, **options):
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     return Trainer(accelerator="cpu", logger=CSVLogger(tmp_path), log_every_n_steps=1, **quiet, **options)
@@ -67,6 +73,19 @@ def test_lightning(tmp_path, accumulated, length):
     assert [row.lr for row in run.metrics.train[:3]] == pytest.approx([0.01, 0.005, 0.0025])  # of the step itself
     assert {row.backbone.samples for row in run.metrics.spectrum} == {3 * N}
     assert "backbone/effective_rank" in next(tmp_path.glob("**/metrics.csv")).read_text()
+
+
+@pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning", "ignore:.*checkpoint")  # of lightning
+def test_a_training_of_lightning_that_goes_on_from_a_checkpoint_goes_on_with_the_log(tmp_path):
+    batches = DataLoader([(x, x + 0.1) for x in torch.randn(5 * N, 3, 2, 2)], batch_size=N)
+    for epochs, checkpoint in ((1, None), (2, tmp_path / "last.ckpt")):
+        callback = CollapseCallback([torch.randn(N, 3, 2, 2)], every=5, log_every=1, out=tmp_path / "run")
+        fit = trainer(tmp_path, callbacks=[callback], max_epochs=epochs)
+        fit.fit(Siamese(), batches, ckpt_path=checkpoint)
+        fit.save_checkpoint(tmp_path / "last.ckpt")
+    metrics = Run(tmp_path / "run").metrics
+    assert [row.step for row in metrics.train] == [*range(1, 11)]
+    assert [row.step for row in metrics.spectrum] == [0, 5, 10]
 
 
 @pytest.mark.filterwarnings("ignore")  # of lightly and lightning
@@ -118,9 +137,11 @@ def test_a_collapse_in_a_training_of_lightly_that_lightlys_metric_calls_healthy(
 @pytest.mark.filterwarnings("ignore:.*num_workers", "ignore::FutureWarning")  # of lightning
 def test_lightning_without_an_end_or_a_submodule_is_an_error_with_a_remedy(tmp_path):
     batches, held_out = DataLoader([(torch.randn(3, 2, 2),) * 2] * N, batch_size=N), [torch.randn(N, 3, 2, 2)]
-    fit = trainer(tmp_path, max_epochs=-1, callbacks=[CollapseCallback(held_out)])
-    with pytest.raises(UserError, match="no number of steps; give max_epochs"):
-        fit.fit(Siamese(), batches)
+    endless = DataLoader(Endless(), batch_size=N)
+    for epochs, images in ((-1, batches), (1, endless)):
+        fit = trainer(tmp_path, max_epochs=epochs, callbacks=[CollapseCallback(held_out)])
+        with pytest.raises(UserError, match="no number of steps; give max_epochs"):
+            fit.fit(Siamese(), images)
     with pytest.raises(UserError, match="no attribute `trunk`; name submodules"):
         trainer(tmp_path, max_epochs=1, callbacks=[CollapseCallback(held_out, "trunk")]).fit(Siamese(), batches)
     fit = trainer(tmp_path, max_time={"seconds": 2}, max_epochs=-1, callbacks=[CollapseCallback(held_out, steps=4)])

@@ -149,7 +149,7 @@ def test_numbers_that_are_not_finite_are_one_alarm(where, tmp_path):
         monitor.step(float("nan") if where == "loss" and step == 7 else 1.0, R)
     monitor.close()
     assert [(alarm.alarm, alarm.where) for alarm in monitor.alarms] == [("not finite", where)]
-    assert monitor.alarms[0].step == (8 if where == "loss" else 10)
+    assert (monitor.alarms[0].step, monitor.alarms[0].cause) == (8 if where == "loss" else 10, "large steps")
     assert all(map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()))
 
 
@@ -158,6 +158,7 @@ def test_a_continued_training_remembers_its_alarms(tmp_path):
     first = CollapseMonitor(**options)
     for _ in range(10):
         first.step(float("nan"), torch.randn(N, D))
+    assert first.alarms[0].cause == "objective or views"
     first.close()
     again = CollapseMonitor(start=10, **options)
     assert again.alarms == first.alarms != []

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import rank_slice, world_size
+from fullrank.distributed import rank, rank_slice, world_size
 from fullrank.nn import Loss
 
 N, D = 24, 6
@@ -31,7 +31,9 @@ def main(fabric=None):
     found = {}
     for name, settings in SETTINGS.items():
         torch.manual_seed(0)
-        network, criterion = nn.Linear(D, D), Loss(name, **settings)
+        network = nn.Linear(D, D)
+        torch.manual_seed(rank())
+        criterion = Loss(name, **settings)
         network = DistributedDataParallel(network) if world_size() > 1 else network
         losses = []
         for views in data():

@@ -61,6 +61,8 @@ def test_samples_of_any_form_are_collated(pictures):
         assert views.collate([*images])[1].shape == (6, 3, 12, 12)
         batch = views.collate([{"label": k, "image": image} for k, image in enumerate(images)])
         assert (batch["image"][1].shape, batch["label"].tolist()) == ((6, 3, 12, 12), [*range(6)])
+        batch = views.collate([{"boxes": torch.zeros(3, 4), "image": image} for image in images])
+        assert (batch["image"][0].shape, batch["boxes"].shape) == ((6, 3, 12, 12), (6, 3, 4))
     with pytest.raises(UserError, match="a sample has label, path, expected an image"):
         views.collate([{"label": 0, "path": "0.png"}])
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, RandomSampler
 
 from fullrank.distributed import all_gather_object, gather, rank, world_size
 from fullrank.errors import NotFiniteError, UserError
@@ -65,7 +65,7 @@ class CollapseMonitor:
     Args:
         steps: number of optimizer steps of the training.
         held_out: batches of images without augmentation, iterated at each evaluation: (n, C, H, W), or tuples that
-            begin with them. The same on each process: each embeds its share of the batches.
+            begin with them. The same on each process: each loads all batches, and embeds its share.
         backbone: of `held_out`, images to representations R (n, D_b); a feature map is averaged, and of a Hugging Face
             model the pooled output counts.
         projector: representations to embeddings Z (n, D), or the network whose output the loss takes; None: there is
@@ -106,9 +106,13 @@ class CollapseMonitor:
                 raise UserError(f"{name} is {number}, expected 1 or more")
         if (held_out is None) != (backbone is None) or (backbone is None and projector is not None):
             raise UserError("got a part of held_out, backbone and projector, expected the first two, or none of them")
-        if isinstance(held_out, Iterator) or isinstance(getattr(held_out, "sampler", None), DistributedSampler):
+        sampler = getattr(held_out, "sampler", None)
+        shuffled = isinstance(sampler, RandomSampler) and world_size() > 1  # in another order on each process
+        if isinstance(held_out, Iterator) or isinstance(sampler, DistributedSampler) or shuffled:
             expected = "expected a list of batches, or a DataLoader that is the same on each process"
-            raise UserError(f"held_out is an iterator, which ends, or has a DistributedSampler; {expected}")
+            raise UserError(
+                f"held_out is an iterator, which ends, has a DistributedSampler, or is shuffled; {expected}"
+            )
         self.alarms: list[AlarmRow] = []
         self._steps, self._every, self._log_every, self._step, self._epochs = steps, every, log_every, start, epochs
         self._log, self._held_out, self._streams = log, None, dict[str, StreamingSpectrum]()
@@ -218,11 +222,12 @@ class CollapseMonitor:
 
     def _not_finite(self, where: str, text: str) -> None:
         if not any(alarm.alarm == "not finite" for alarm in self.alarms):
-            why: dict[str, Any] = {
-                "cause": "large steps",
-                "message": f"{text}; probably because the steps are too large",
-            }
-            why |= {"alarm": "not finite", "where": where, "metric": where, "remedy": ADVICE}
+            cause, probably, remedy = "large steps", "the steps are too large", ADVICE
+            if where == "loss" and self._step == 1:  # of the initial weights
+                cause, probably = "objective or views", "of the loss or the images (no step was taken before)"
+                remedy = "check the settings of the loss and the images"
+            why: dict[str, Any] = {"alarm": "not finite", "where": where, "metric": where, "cause": cause}
+            why |= {"message": f"{text}; probably because {probably}", "remedy": remedy}
             self._raise(AlarmRow(step=self._step, epoch=self._epoch, **why))
 
     @property
@@ -285,6 +290,11 @@ def embed_held_out(images: Iterable[Any], backbone: nn.Module, projector: nn.Mod
         for network in networks:
             stack.enter_context(eval_mode(network))
         share = islice(images, rank(), None, world_size())
+        if world_size() > 1:
+            share, first = tee(share)
+            if not all(all_gather_object(next(first, None) is not None)):
+                found = f"held_out has fewer batches than there are processes ({world_size()})"
+                raise UserError(f"{found}; expected at least one for each, for example of smaller batches")
         batches = (pooled(backbone(_images(batch).to(like))) for batch in share)
         return encoder_spectrum(batches, projector, synchronize=True)
 

@@ -47,7 +47,7 @@ class CollapseCallback(Callback):
         """Measure the initial networks."""
         known = {"steps": trainer.estimated_stepping_batches, "start": trainer.global_step}
         options: dict[str, Any] = known | {"log": partial(log_to_all, trainer.loggers)} | self.options
-        if not math.isfinite(options["steps"]):
+        if not 0 < options["steps"] < math.inf:
             raise UserError(
                 "the trainer has no number of steps; give max_epochs, max_steps, or CollapseCallback(steps=…)"
             )

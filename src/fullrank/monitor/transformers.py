@@ -18,7 +18,7 @@ class CollapseCallback(TrainerCallback):
         held_out: batches of images without augmentation; see `CollapseMonitor`.
         backbone: name of the submodule with the representations; empty: the model.
         projector: name of the submodule with the embeddings; empty: there is none.
-        options: other keywords of `CollapseMonitor`; steps, epochs and start are those of the trainer.
+        options: other keywords of `CollapseMonitor`; steps, epochs, start and warmup are those of the trainer.
 
     Raises:
         UserError: when the training starts: the model has no such submodule.
@@ -33,6 +33,7 @@ class CollapseCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **_: Any) -> None:
         """Measure the initial networks."""
         known = {"steps": state.max_steps, "epochs": float(state.num_train_epochs), "start": state.global_step}
+        known["warmup"] = args.get_warmup_steps(state.max_steps)
         networks = find_networks(model, self.backbone, self.projector)
         self.monitor = CollapseMonitor(held_out=self.held_out, **networks, **(known | self.options))
 

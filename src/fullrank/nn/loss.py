@@ -15,7 +15,7 @@ from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_flo
 from fullrank.objectives import Objective, find_objective, find_state, total
 from fullrank.objectives.balance import balance
 from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, takes, tensor_names
-from fullrank.seeding import mix
+from fullrank.seeding import mix, seeded
 
 # Objective → what its authors do with the embeddings before it. Without it, the first is not bounded below.
 BEFORE: dict[str, type[nn.Module]] = {"spectral_contrastive": ClipToUnitBall, "corinfomax": L2Normalize}
@@ -42,7 +42,7 @@ class Loss(nn.Module):
     Args:
         objective: a name in `fullrank.objectives.OBJECTIVES`, a sum such as "frossl + 0.5 byol", or a function of
             this form.
-        seed: of the random numbers of an objective that draws some.
+        seed: of the random numbers of an objective that draws some, and of a first queue.
         settings: hyperparameters of the objective; "balanced" is the number of `fullrank.objectives.balance`. For a
             state, also the sizes of its axes: D, K prototypes, or the `size` of a queue.
 
@@ -81,7 +81,8 @@ class Loss(nn.Module):
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
         sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
         owner = getattr(function, "owner", None) or self.objective  # of a sum, the objective that has the state
-        self.state = StateBuffers(state, owner, **sizes) if state else None
+        with seeded(seed):  # the first queue is the same on each process
+            self.state = StateBuffers(state, owner, **sizes) if state else None
         self.before = BEFORE[self.name]() if self.name in BEFORE else nn.Identity()
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
         self.terms: dict[str, Tensor] = {}

@@ -69,13 +69,13 @@ class Views:
             UserError: a dict has no image, or an image cannot be decoded.
         """
         if isinstance(samples[0], Mapping):
-            from PIL.Image import Image
-
-            keys = [key for key, x in samples[0].items() if isinstance(x, Image) or getattr(x, "ndim", 0) > 1]
-            if not keys:
+            # An image of Pillow comes before an array, and (C, H, W) before a table of boxes.
+            axes = {key: 4 if hasattr(x, "getbands") else getattr(x, "ndim", 0) for key, x in samples[0].items()}
+            image = max(axes, key=axes.__getitem__, default="")
+            if axes.get(image, 0) < 2:
                 raise UserError(f"a sample has {', '.join(map(str, samples[0]))}, expected an image among them")
             columns = {key: [sample[key] for sample in samples] for key in samples[0]}
-            return {key: (self._augment if key == keys[0] else default_collate)(x) for key, x in columns.items()}
+            return {key: (self._augment if key == image else default_collate)(x) for key, x in columns.items()}
         if not isinstance(samples[0], (tuple, list)):
             return self._augment(samples)
         images, *others = zip(*samples, strict=True)

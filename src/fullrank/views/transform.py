@@ -214,7 +214,8 @@ def _checked(transform: Callable[..., Tensor], result: object, views: Tensor) ->
         return result
     name = getattr(transform, "__name__", type(transform).__name__)
     what = received if isinstance(result, Tensor) else type(result).__name__
-    raise UserError(f"the custom transform '{name}' returns {what}, expected a tensor {wanted} like its argument")
+    expected = f"expected a tensor {wanted} like its argument; a transform of one image needs fullrank.views.each_view"
+    raise UserError(f"the custom transform '{name}' returns {what}, {expected}")
 
 
 def _chunks(x: Tensor) -> Iterator[Chunk]:

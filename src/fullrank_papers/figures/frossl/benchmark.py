@@ -56,6 +56,8 @@ LATER: Mapping[str, tuple[str, str, float | None]] = {
     "mmcr": ("mmcr", "", None),
     "emp_ssl": ("emp_ssl", "hyper.invariance", 200.0),
 }
+# Methods of which the distance of the number from 1 is drawn.
+NEAR_ONE = ("byol", "visreg")
 LABELS = {name: contenders.LABELS[objective] for name, (objective, _, _) in {**METHODS, **LATER}.items()}
 LABELS |= {"frossl": "FroSSL, drawn weight", "frossl-paper": "FroSSL, weight 1"}
 # The best draws of size small.
@@ -93,10 +95,10 @@ def draw(size: Size, name: str, k: int) -> tuple[Recipe, dict[str, Any]]:
     recipe = resolve(recipe, {"batch_size": batch})  # W-MSE's dimension is below the batch size
     settings = {"method": name, "draw": k, "rate": rate, "batch": batch}
     part, _, key = field.partition(".")
-    if part:
-        settings[key] = factor * (centre or balanced_weights(recipe)[key])
-    if centre and 0.5 < centre < 1:  # a share: its rest is drawn, as that of the student in a teacher
+    if centre and name in NEAR_ONE:
         settings[key] = 1 - (1 - centre) * factor
+    elif part:
+        settings[key] = factor * (centre or balanced_weights(recipe)[key])
     if part == "method":
         recipe = replace(recipe, method=recipe.method | {key: (settings[key], 1.0)})
     elif part:

@@ -1,6 +1,6 @@
 """Newer objectives beside FroSSL and VICReg, with the search, the seeds and the decisions of `benchmark`.
 
-They were not in its plan. LeJEPA has one form of two: each view has its own statistic.
+They were not in its plan. The statistic of LeJEPA is that of each view, not of all views together.
 """
 
 from dataclasses import replace

@@ -37,7 +37,7 @@ def test_every_method_has_the_same_draws_around_its_balanced_weight():
         if key:
             centres = [centre or balanced_weights(recipe)[key] for recipe in recipes]
             factors = [each[key] / c for each, c in zip(settings, centres, strict=True)]
-            if name in ("byol", "visreg"):  # of 1 − share
+            if name in b.NEAR_ONE:
                 factors = [(1 - each[key]) / (1 - centre) for each in settings]
             assert 1 / 8 <= min(factors) < 1 / 3
             assert 3 < max(factors) <= 8
@@ -49,13 +49,14 @@ def test_every_method_has_the_same_draws_around_its_balanced_weight():
 
 def test_parts_that_only_one_method_has_follow_images_and_batch():
     for k in range(9):
-        names = ("moco", "byol", "wmse", "vibcreg")
-        moco, byol, wmse, vibcreg = (b.draw(b.SIZES["small"], name, k)[0] for name in names)
+        names = ("moco", "byol", "wmse", "vibcreg", "moco_v3", "visreg", "rdmreg")
+        moco, byol, wmse, vibcreg, moco_v3, *sketches = (b.draw(b.SIZES["small"], name, k)[0] for name in names)
         assert moco.method["queue"] % moco.batch_size == 0
         assert 3000 < moco.method["queue"] < 3277  # a tenth of 32,768
-        assert byol.method["predictor"] == 256
+        assert byol.method["predictor"] == moco_v3.method["predictor"] == 256
         assert wmse.hyper["slice_size"] == min(128, wmse.batch_size)
         assert vibcreg.projector.output_iternorm == 64
+        assert [sketch.hyper["slices"] for sketch in sketches] == [1024, 1024]
 
 
 def test_a_seed_has_its_own_images_and_the_search_has_others():
