@@ -4,6 +4,7 @@ import json
 import runpy
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fullrank.errors import UserError
 from fullrank.monitor import CollapseMonitor
-from fullrank.monitor.collapse_monitor import embed_held_out
+from fullrank.monitor.collapse_monitor import embed_held_out, pooled
 from fullrank.nn import L2Normalize, Loss
 from fullrank.report.page import write_report
 from fullrank.run import Run
@@ -127,7 +128,7 @@ def test_the_folder_is_a_run_that_the_report_shows(tmp_path):
     assert "VICRegLoss" in page
     assert "fullrank evaluate file:WEIGHTS" in page  # the folder has no checkpoint to evaluate
     assert len(Run(tmp_path / "mine").metrics.train) == 10
-    with pytest.raises(UserError, match="already contains a run"):
+    with pytest.raises(UserError, match="already contains a run; give another folder, or start="):
         CollapseMonitor(steps=100, out=tmp_path / "mine")
 
 
@@ -262,7 +263,13 @@ def test_remedies_name_no_files_and_settings_of_a_run():
     monitor = CollapseMonitor(steps=20, every=5)
     for _ in range(20):
         R, Z = torch.randn(1, 64, 32).expand(2, 64, 32), torch.randn(1, 64, 16).expand(2, 64, 16)
-        monitor.step(torch.tensor(1.0), R, Z)
+        monitor.step(torch.tensor(1.0), tuple(R), [*Z])  # views one by one
     (alarm, *_) = monitor.alarms
+    assert alarm.alarm == "equal views"
     assert "look at the views;" in alarm.remedy
     assert not any(word in alarm.remedy for word in ("views.png", "--", "("))
+
+
+def test_a_hugging_face_model_without_a_pooler_is_an_error_with_a_remedy():
+    with pytest.raises(UserError, match=r"pooler_output of the backbone is None; wrap it in a module"):
+        pooled(SimpleNamespace(pooler_output=None))

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
 from fullrank.models.features import eval_mode
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
-from fullrank.run.directory import RECIPE, create_run
+from fullrank.run.directory import RECIPE, create_run, is_run
 from fullrank.run.environment import platform_info
 from fullrank.run.metrics import Metrics, MetricsWriter, scalars
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
@@ -33,6 +33,7 @@ from fullrank.spectrum.moments import check_embeddings
 
 EVALUATIONS = 50  # by default, over the training
 LossLike = float | Tensor | Mapping[str, float | Tensor]
+Embeddings = Tensor | Sequence[Tensor]
 MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
 ADVICE = "lower the learning rate, lengthen the warm-up, or compute in float32"
 
@@ -65,7 +66,8 @@ class CollapseMonitor:
     Args:
         steps: number of optimizer steps of the training.
         held_out: batches of images without augmentation, iterated at each evaluation: (n, C, H, W), or tuples that
-            begin with them. The same on each process: each loads all batches, and embeds its share.
+            begin with them, normalised as in training. The same on each process: each loads all batches, and embeds its
+            share.
         backbone: of `held_out`, images to representations R (n, D_b); a feature map is averaged, and of a Hugging Face
             model the pooled output counts.
         projector: representations to embeddings Z (n, D), or the network whose output the loss takes; None: there is
@@ -141,6 +143,10 @@ class CollapseMonitor:
         if start and (out / RECIPE).exists():
             kept = [row for row in Metrics.read(out / "metrics.jsonl") if row.step <= start]
         else:
+            if is_run(out):
+                raise UserError(
+                    f"'{out}' already contains a run; give another folder, or start=… to go on with its log"
+                )
             create_run(out, out.name)
             write_json(out / RECIPE, {"name": out.name} | about)
             write_json(out / "environment.json", platform_info() | {"monitored": True})
@@ -152,14 +158,19 @@ class CollapseMonitor:
         self._spectra = SpectrumFile(out / "spectrum.npz", after=start or -1)
 
     def step(
-        self, loss: LossLike | None = None, R: Tensor | None = None, Z: Tensor | None = None, *, lr: float | None = None
+        self,
+        loss: LossLike | None = None,
+        R: Embeddings | None = None,
+        Z: Embeddings | None = None,
+        *,
+        lr: float | None = None,
     ) -> list[AlarmRow]:
         """Count an optimizer step, and return the alarms that it raises for the first time.
 
         Args:
             loss: the loss of this step, or its weighted terms by name (`Loss.terms`); None: it is not logged.
-            R: representations (n, D_b) of one view of this step's images; (V, n, D_b) of several, whose intraclass
-                correlation is measured; without `held_out` only.
+            R: representations (n, D_b) of one view of this step's images; of several (V, n, D_b), or a sequence of
+                them, whose intraclass correlation is measured; without `held_out` only.
             Z: embeddings of the same form.
             lr: the learning rate, for the log.
 
@@ -169,6 +180,7 @@ class CollapseMonitor:
         if (R is None) == (self._held_out is None) or (R is None and Z is not None):
             got = "representations and held_out" if self._held_out else "neither representations nor held_out"
             raise UserError(f"got {got}, expected one: monitor.step(loss, R, Z), or CollapseMonitor(held_out=…)")
+        R, Z = (torch.stack([*X]) if isinstance(X, Sequence) else X for X in (R, Z))
         self._step, before = self._step + 1, len(self.alarms)
         ahead = self._steps - self._step
         if loss is not None and (self._step % self._log_every == 0 or ahead == 0):
@@ -270,6 +282,8 @@ def pooled(output: Any) -> Tensor:
     >>> pooled(torch.ones(2, 8, 3, 3)).shape, pooled(torch.ones(2, 8)).shape
     (torch.Size([2, 8]), torch.Size([2, 8]))
     """
+    if getattr(output, "pooler_output", output) is None:
+        raise UserError("the pooler_output of the backbone is None; wrap it in a module that returns (n, D)")
     output = getattr(output, "pooler_output", output)
     if isinstance(output, Tensor) and output.ndim in (2, 4):
         return output.mean((2, 3)) if output.ndim == 4 else output
