@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import islice, tee
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -305,10 +305,11 @@ def embed_held_out(images: Iterable[Any], backbone: nn.Module, projector: nn.Mod
             stack.enter_context(eval_mode(network))
         share = islice(images, rank(), None, world_size())
         if world_size() > 1:
-            share, first = tee(share)
-            if not all(all_gather_object(next(first, None) is not None)):
+            first = [*islice(share, 1)]
+            if not all(all_gather_object(len(first))):
                 found = f"held_out has fewer batches than there are processes ({world_size()})"
                 raise UserError(f"{found}; expected at least one for each, for example of smaller batches")
+            share = chain(first, share)
         batches = (pooled(backbone(_images(batch).to(like))) for batch in share)
         return encoder_spectrum(batches, projector, synchronize=True)
 
