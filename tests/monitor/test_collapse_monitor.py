@@ -70,6 +70,22 @@ def test_a_healthy_training_raises_no_alarm_and_a_planted_collapse_does(capsys):
     assert f"warning at step {first.step}" in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_term_without_weight_is_the_cause_if_the_monitor_has_the_loss():
+    criterion = Loss("vicreg", variance=0.0, covariance=0.0)
+    for given, cause in ((lambda: criterion, "missing term"), (lambda: criterion.terms, "large steps")):
+        backbone, projector = networks()
+        monitor, optimizer = CollapseMonitor(steps=300), torch.optim.AdamW(projector.parameters(), lr=RATE)
+        for _ in range(300):
+            R = backbone(torch.randn(N, 12)) + 0.1 * torch.randn(2, N, D)
+            Z = projector(R)
+            optimizer.zero_grad()
+            criterion(Z).backward()
+            optimizer.step()
+            monitor.step(given(), R, Z)
+        assert {alarm.cause for alarm in monitor.alarms} == {cause}
+        assert all("--" not in alarm.remedy for alarm in monitor.alarms)
+
+
 def test_the_spectrum_is_that_of_the_first_views_of_the_last_steps(tmp_path):
     backbone, projector = networks()
     monitor = CollapseMonitor(steps=12, every=6, out=tmp_path / "run")
@@ -127,7 +143,8 @@ def test_the_folder_is_a_run_that_the_report_shows(tmp_path):
     assert "<h1>mine</h1>" in page
     assert "VICRegLoss" in page
     assert "fullrank evaluate file:WEIGHTS" in page  # the folder has no checkpoint to evaluate
-    assert len(Run(tmp_path / "mine").metrics.train) == 10
+    assert "is missing" not in page  # no files of `fullrank pretrain`
+    assert [row.step for row in Run(tmp_path / "mine").metrics.train] == [1, *range(10, 101, 10)]
     with pytest.raises(UserError, match="already contains a run; give another folder, or start="):
         CollapseMonitor(steps=100, out=tmp_path / "mine")
 

@@ -83,6 +83,17 @@ def test_tensors_of_another_form_are_an_error(shape, dtype):
         Views(ViewConfig(size=8))(np.zeros((9, 9, 3), np.int64))
 
 
+def test_common_mistakes_have_their_remedy(pictures):
+    views, images = Views(ViewConfig(size=8)), as_batch(pictures).float()
+    for mistake, remedy in (
+        (lambda: views([(picture, 0) for picture in pictures]), "collate_fn=views.collate"),
+        (lambda: views(images), r"values of 25\d, expected floats in \[0, 1\]"),
+        (lambda: views(images[:, :1] / 255), "channels=1"),
+    ):
+        with pytest.raises(UserError, match=remedy):
+            mistake()
+
+
 def test_in_torchvision_and_in_a_loader(pictures, tmp_path):
     for k, picture in enumerate(pictures):
         (folder := tmp_path / "ab"[k % 2]).mkdir(exist_ok=True)

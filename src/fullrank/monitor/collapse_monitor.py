@@ -20,6 +20,8 @@ from fullrank.errors import NotFiniteError, UserError
 from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
 from fullrank.models.features import eval_mode
+from fullrank.nn.loss import Loss
+from fullrank.objectives.signature import hyperparameters
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.directory import RECIPE, create_run, is_run
 from fullrank.run.environment import platform_info
@@ -32,7 +34,7 @@ from fullrank.spectrum.metrics import SAMPLES_PER_DIMENSION
 from fullrank.spectrum.moments import check_embeddings
 
 EVALUATIONS = 50  # by default, over the training
-LossLike = float | Tensor | Mapping[str, float | Tensor]
+LossLike = float | Tensor | Mapping[str, float | Tensor] | Loss
 Embeddings = Tensor | Sequence[Tensor]
 MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
 ADVICE = "lower the learning rate, lengthen the warm-up, or compute in float32"
@@ -168,7 +170,8 @@ class CollapseMonitor:
         """Count an optimizer step, and return the alarms that it raises for the first time.
 
         Args:
-            loss: the loss of this step, or its weighted terms by name (`Loss.terms`); None: it is not logged.
+            loss: the loss of this step, its weighted terms by name, or the `Loss` itself, from whose terms and weights
+                an alarm has its cause; None: it is not logged.
             R: representations (n, D_b) of one view of this step's images; of several (V, n, D_b), or a sequence of
                 them, whose intraclass correlation is measured; without `held_out` only.
             Z: embeddings of the same form.
@@ -183,7 +186,7 @@ class CollapseMonitor:
         R, Z = (torch.stack([*X]) if isinstance(X, Sequence) else X for X in (R, Z))
         self._step, before = self._step + 1, len(self.alarms)
         ahead = self._steps - self._step
-        if loss is not None and (self._step % self._log_every == 0 or ahead == 0):
+        if loss is not None and (self._step % self._log_every == 0 or self._step == 1 or ahead == 0):
             self.log_loss(loss, lr=lr)
         left = min(-self._step % self._every, ahead if ahead >= 0 else math.inf)
         for name, X in (("backbone", R), ("projector", Z)):
@@ -197,7 +200,10 @@ class CollapseMonitor:
         return self.alarms[before:]
 
     def log_loss(self, loss: LossLike, *, lr: float | None = None) -> None:
-        """Log the loss of the last step, or its terms by name; `step` does it every `log_every` steps."""
+        """Log the loss of the last step, or its terms; `step` does it at the first step, and every `log_every`."""
+        if isinstance(loss, Loss):
+            self._detector.weights_known, hyper = True, hyperparameters(loss.objective)
+            self._detector.recipe, loss = {"objective": loss.name, "hyper": hyper}, loss.terms
         named = loss if isinstance(loss, Mapping) else {"loss": loss}
         numbers = all_gather_object([float(x.detach() if isinstance(x, Tensor) else x) for x in named.values()])
         terms = {name: sum(each) / len(each) for name, each in zip(named, zip(*numbers, strict=True), strict=True)}
@@ -256,8 +262,8 @@ class CollapseMonitor:
             self._raise(alarm)
 
     def _raise(self, alarm: AlarmRow) -> None:
-        # In parentheses are flags and files of `fullrank pretrain`.
-        alarm = replace(alarm, remedy=re.sub(r" \((--|views\.png)[^)]*\)", "", alarm.remedy))
+        # In parentheses are flags and files of `fullrank pretrain`; other flags are those of weights.
+        alarm = replace(alarm, remedy=re.sub(r" \((--|views\.png)[^)]*\)|--hyper\.", "", alarm.remedy))
         self.alarms.append(alarm)
         if self._writer:
             self._writer.write(alarm)

@@ -149,12 +149,14 @@ def read_run_summary(path: Path) -> RunSummary:
                 value = load()
             except UserError:
                 problem = "cannot be read"
-        if not value:
+        of_pretrain = name in ("evaluation.json", "views.png") and environment.get("monitored")
+        if not value and not (of_pretrain and problem == "is missing"):
             notes.append(f"{name} {problem}: {consequence}.")
         return value
 
     metrics = Metrics.read(path / "metrics.jsonl")
     read("metrics.jsonl", lambda: metrics, "there are no curves over training")
+    environment = read("environment.json", lambda: run.environment, "versions and duration are unknown") or {}
     if metrics.incomplete_line is not None:
         notes.append(f"metrics.jsonl: line {metrics.incomplete_line} is incomplete, as a killed run leaves it.")
     unreadable, neighbours = path / "decode_errors.jsonl", None
@@ -168,7 +170,7 @@ def read_run_summary(path: Path) -> RunSummary:
         label=path.resolve().name,
         folder=shlex.quote(str(path)),
         recipe=read_json(path / "recipe.json"),  # as JSON: a report names what it shows, and runs no code of a recipe
-        environment=read("environment.json", lambda: run.environment, "versions and duration are unknown") or {},
+        environment=environment,
         train=metrics.train,
         spectrum=metrics.spectrum,
         online=metrics.online,

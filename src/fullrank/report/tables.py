@@ -24,7 +24,6 @@ from fullrank.spectrum.metrics import BETTER, CENTRED
 FEW_RUNS = 4
 # With more classes, the table shows those with the lowest recalls.
 MOST_CLASSES = 100
-NOT_RECORDED = "not recorded"
 
 
 @dataclass(frozen=True)
@@ -57,27 +56,30 @@ def two_lines(value: str, detail: str) -> str:
 
 
 def facts(run: RunSummary) -> dict[str, str]:
-    """Return what was trained, on which data, and for how long."""
+    """Return what was trained, on which data, and for how long, as far as the run has recorded it."""
     names = ("objective", "backbone.name", "backbone.arguments", "data.subset", "data.validation")
     objective, backbone, arguments, subset, validation = (look_up(run.recipe, name) for name in names)
-    seconds, network, data = run.environment.get("duration_seconds"), [backbone or NOT_RECORDED], [short(run.data)]
+    seconds, network, data = run.environment.get("duration_seconds"), [backbone], [short(run.data)]
     network += [f"{key}={value}" for key, value in arguments.items()] if isinstance(arguments, dict) else []
     data += [f"{count(subset)} training images"] if subset and isinstance(subset, int) else []
     data += [f"{percent(validation, 0)} of them for validation"] if validation and isinstance(validation, float) else []
-    return {
-        "objective": str(objective or NOT_RECORDED),
-        "backbone": ", ".join(map(str, network)),
-        "projector": describe_projector(run.recipe) or NOT_RECORDED,
-        "data": ", ".join(filter(None, data)) or NOT_RECORDED,
+    known = {
+        "objective": objective and str(objective),
+        "backbone": backbone and ", ".join(map(str, network)),
+        "projector": describe_projector(run.recipe),
+        "data": ", ".join(filter(None, data)),
         "training": training_length(run),
-        "duration": NOT_RECORDED if seconds is None else str(timedelta(seconds=round(seconds))),
+        "duration": "" if seconds is None else str(timedelta(seconds=round(seconds))),
     }
+    return {name: value for name, value in known.items() if value}
 
 
 def training_length(run: RunSummary) -> str:
-    """Return the steps and the epochs of the log, and how many epochs were planned if there were more."""
+    """Return the steps and the epochs of the log, and how many epochs were planned if there were more; empty without
+    a log.
+    """
     if not run.train:
-        return NOT_RECORDED
+        return ""
     planned = f" of {look_up(run.recipe, 'epochs')}" if unfinished_sentence(run) else ""
     return f"{count(run.train[-1].step)} steps, {run.train[-1].epoch:.4g}{planned} epochs"
 
@@ -93,7 +95,7 @@ def summary(runs: Sequence[RunSummary]) -> list[Table]:
             if (value := each.value(runs[0]))
         }
         return [Table(["run", runs[0].label], list(first.items())), *by_row("measure", measures)]
-    equal = {name: value for name, value in first.items() if all(each[name] == value for each in known.values())}
+    equal = {name: value for name, value in first.items() if all(each.get(name) == value for each in known.values())}
     rows = {mark: {name: each[name] for name in each if name not in equal} for mark, each in known.items()}
     caption = f"All runs: {'; '.join(f'{name} {value}' for name, value in equal.items())}." if equal else ""
     return by_row("run", rows, caption)
