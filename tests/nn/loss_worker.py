@@ -1,10 +1,13 @@
 """Two steps of each loss with its state, on one process or on each of several, with different data."""
 
+from unittest.mock import patch
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank.distributed import rank, rank_slice, world_size
+from fullrank import objectives
+from fullrank.distributed import on_shards, rank, rank_slice, world_size
 from fullrank.nn import Loss
 
 N, D = 24, 6
@@ -20,6 +23,12 @@ SETTINGS = {
     "visreg": {"slices": 16},
     "rdmreg": {"slices": 16},
 }
+SHARED = {
+    "frossl": {"invariance": "balanced"},
+    "vicreg": {"covariance": "balanced"},
+    "tico": {"D": D},
+    "corinfomax": {"D": D},
+}
 
 
 def data():
@@ -28,8 +37,17 @@ def data():
 
 
 def main(fabric=None):
+    """The results of all losses, and of those of sums if processes share the work."""
+    found = two_steps(SETTINGS)
+    with patch.object(objectives, "SHARE_FROM", 0), patch("fullrank.nn.loss.on_shards", wraps=on_shards) as used:
+        found |= {f"{name} shared": values for name, values in two_steps(SHARED).items()}
+    assert used.call_count == (0 if world_size() == 1 else 2 * len(SHARED))
+    return found
+
+
+def two_steps(named):
     found = {}
-    for name, settings in SETTINGS.items():
+    for name, settings in named.items():
         torch.manual_seed(0)
         network = nn.Linear(D, D)
         torch.manual_seed(rank())

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullrank.distributed import gather, require_equal_shapes, world_size
+from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
 from fullrank.errors import UserError, pick
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize
 from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_float32
-from fullrank.objectives import Objective, find_objective, find_state, total
+from fullrank.objectives import Objective, Terms, find_objective, find_state, shares_work, total
 from fullrank.objectives.balance import balance
 from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, takes, tensor_names
 from fullrank.seeding import mix, seeded
@@ -115,15 +115,14 @@ class Loss(nn.Module):
         }
         with torch.autocast(tensors[self.inputs[0]].device.type, enabled=False):
             require_equal_shapes(*tensors.values())
-            for name, x in tensors.items():
-                x = x if name == LABELS else self.before(at_least_float32(x))
-                tensors[name] = gather(x, checked=True)
-            dtype, state = tensors[self.inputs[0]].dtype, self.state.tensors() if self.state else {}
-            # Copies, because the update comes before the backward pass.
-            arguments = tensors | {name: x.to(dtype, copy=True) for name, x in state.items()}
-            terms = self.objective(
-                *(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors)
-            )
+            for name in tensors.keys() - {LABELS}:
+                tensors[name] = self.before(at_least_float32(tensors[name]))
+            if shares_work(self.objective, tensors[self.inputs[0]]):
+                terms = on_shards(self._terms, tensors)
+                tensors = {name: gather(x.detach(), checked=True) for name, x in tensors.items() if self.state}
+            else:
+                tensors = {name: gather(x, checked=True) for name, x in tensors.items()}
+                terms = self._terms(tensors)
         if self.training:
             if self.calls is not None:
                 self.calls += 1
@@ -139,6 +138,13 @@ class Loss(nn.Module):
             expected = "two or more views (n, D) of one shape, of a batch of at least two images"
             raise UserError(f"Loss({self.name!r}): {name} has views of shape {shapes}, expected {expected}")
         return views if isinstance(views, Tensor) else torch.stack([*views])
+
+    def _terms(self, tensors: dict[str, Tensor]) -> Terms:
+        """Return the terms of the embeddings of all processes."""
+        dtype, state = tensors[self.inputs[0]].dtype, self.state.tensors() if self.state else {}
+        # Copies, because the update comes before the backward pass.
+        arguments = tensors | {name: x.to(dtype, copy=True) for name, x in state.items()}
+        return self.objective(*(arguments[name] for name in tensor_names(self.objective)), **self._numbers(tensors))
 
     def _numbers(self, tensors: dict[str, Tensor]) -> dict[str, Any]:
         """Return the hyperparameters that depend on the batch, and the random numbers, which are those of all

@@ -7,15 +7,11 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
+from fullrank.distributed import gather, on_shards, require_equal_shapes
 from fullrank.errors import UserError
-from fullrank.objectives import is_of_sums, total
+from fullrank.objectives import shares_work, total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
-
-# N · D² from which processes share the work of an objective of sums. Its small operations take some 20 ms more then,
-# the time in which a current GPU computes the objective of so many numbers by itself.
-SHARE_FROM = 2**36
 
 
 @dataclass(frozen=True)
@@ -133,11 +129,3 @@ def fit(
             embeddings={"Z": whole["Z"]} | embeddings,
             labels=labels,
         )
-
-
-def shares_work(objective: Callable[..., Any], Z: Float[Tensor, "V n D"]) -> bool:
-    """Return whether the processes compute an objective together, by sums over their parts of the batch, instead of
-    each by itself: it is of sums, and N ≥ 2D and N · D² ≥ `SHARE_FROM` for the N samples of W > 1 processes.
-    """
-    N, D = Z.shape[1] * world_size(), Z.shape[2]
-    return world_size() > 1 and N >= 2 * D and N * D**2 >= SHARE_FROM and is_of_sums(objective)
