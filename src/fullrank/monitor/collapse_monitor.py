@@ -37,7 +37,6 @@ EVALUATIONS = 50  # by default, over the training
 LossLike = float | Tensor | Mapping[str, float | Tensor] | Loss
 Embeddings = Tensor | Sequence[Tensor]
 MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
-ADVICE = "lower the learning rate, lengthen the warm-up, or compute in float32"
 
 
 class CollapseMonitor:
@@ -240,13 +239,7 @@ class CollapseMonitor:
 
     def _not_finite(self, where: str, text: str) -> None:
         if not any(alarm.alarm == "not finite" for alarm in self.alarms):
-            cause, probably, remedy = "large steps", "the steps are too large", ADVICE
-            if where == "loss" and self._step == 1:  # of the initial weights
-                cause, probably = "objective or views", "of the loss or the images (no step was taken before)"
-                remedy = "check the settings of the loss and the images"
-            why: dict[str, Any] = {"alarm": "not finite", "where": where, "metric": where, "cause": cause}
-            why |= {"message": f"{text}; probably because {probably}", "remedy": remedy}
-            self._raise(AlarmRow(step=self._step, epoch=self._epoch, **why))
+            self._raise(self._detector.not_finite(self._step, self._epoch, where, text))
 
     @property
     def _epoch(self) -> float:

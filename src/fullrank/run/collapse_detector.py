@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from fullrank.recipes import Recipe
 from fullrank.run.rows import AlarmRow, Row, SpectrumMetrics, SpectrumRow, TrainRow
 
 # Minimum; untrained networks start at 10⁻², and training increases the relative variance.
@@ -81,6 +80,11 @@ NETWORK = Cause(
     "network",
     "the network gives all images the same output; no earlier output differed between images",
     "look at the views (views.png); check the network (--backbone, --projector) and its initial weights",
+)
+FIRST_STEP = Cause(
+    "objective or views",
+    "the objective or the views are wrong (no step was taken before)",
+    "check the hyperparameters of the objective (--hyper) and the views (--views)",
 )
 
 
@@ -247,6 +251,27 @@ class CollapseDetector:
         name = "large steps, no projector" if no_projector else "large steps"
         return Cause(name, ", or ".join(reasons), f"{', '.join(changes[:-1])}, or {changes[-1]}")
 
+    def not_finite(self, step: int, epoch: float, where: str, observation: str) -> AlarmRow:
+        """Return the alarm for NaN or infinite values, which end a run.
+
+        Args:
+            step: the step at which the values were found.
+            epoch: the number of epochs at this step.
+            where: "loss", "weights" or "embeddings".
+            observation: what is not finite.
+        """
+        cause, objective = self.large_steps(), self.recipe.get("objective", "")
+        if step == 0 or (step == 1 and where == "loss"):
+            cause = FIRST_STEP
+        name, text, remedy = cause
+        # The backward pass in bfloat16 can overflow where float32 does not.
+        if self.recipe.get("machine", {}).get("precision", "").startswith("bf16"):
+            text = f"bfloat16 is too coarse, or {text}"
+            remedy = f"compute in float32 (--machine.precision 32-true), or {remedy}"
+        remedy += f", or fix the objective (fullrank check {objective})" * (":" in objective)
+        why: dict[str, Any] = {"cause": name, "remedy": remedy, "message": f"{observation}; probably because {text}"}
+        return AlarmRow(step=step, epoch=epoch, alarm="not finite", where=where, metric=where, **why)
+
 
 def change_weights(change: str, terms: Sequence[str], hyper: Mapping[str, object]) -> str:
     """Return the flags that change the weights of terms; in most objectives a term and its weight have the same
@@ -265,35 +290,6 @@ def _alarm(row: TrainRow | SpectrumRow, where: str, found: Finding, cause: Cause
     why: dict[str, Any] = {"cause": cause.name, "remedy": cause.remedy, "message": message}
     why |= {"alarm": found.alarm, "metric": found.metric, "observed": found.observed, "threshold": found.threshold}
     return AlarmRow(step=row.step, epoch=row.epoch, where=where, **why)
-
-
-def not_finite_alarm(step: int, epoch: float, where: str, observation: str, recipe: Recipe) -> AlarmRow:
-    """Return the alarm for NaN or infinite values, which end a run.
-
-    Args:
-        step: the step at which the values were found.
-        epoch: the number of epochs at this step.
-        where: "loss", "weights" or "embeddings".
-        observation: what is not finite.
-        recipe: the recipe of the run.
-    """
-    lr, warmup, bfloat16 = recipe.optimizer.lr, recipe.schedule.warmup, recipe.machine.precision.startswith("bf16")
-    # The backward pass in bfloat16 can overflow where float32 does not.
-    exact = "start a new run with --machine.precision 32-true, " * bfloat16
-    if step == 0 or (step == 1 and where == "loss"):  # no step has changed the weights
-        cause = "objective or views"
-        what = f"of {'the precision bfloat16, ' * bfloat16}the objective or the views (no step was taken before)"
-        remedy = "check the hyperparameters of the objective (--hyper) and of the views (--views)"
-        remedy = f"{exact}or {remedy}" if bfloat16 else remedy
-    else:
-        cause = "large steps"
-        what = f"{'of the precision bfloat16, or because ' * bfloat16}the steps are too large"
-        remedy = f"a lower --optimizer.lr (now {lr:g}) or a longer --schedule.warmup (now {warmup:g} epochs)"
-        remedy = f"{exact or 'start a new run with '}{remedy}"
-    message = f"{observation}; probably because {what}"
-    remedy += f", or fix the objective (fullrank check {recipe.objective})" * (":" in recipe.objective)
-    why: dict[str, Any] = {"cause": cause, "remedy": remedy, "message": message}
-    return AlarmRow(step=step, epoch=epoch, alarm="not finite", where=where, metric=where, **why)
 
 
 def detect_collapse(

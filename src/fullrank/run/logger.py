@@ -19,7 +19,7 @@ from fullrank.errors import UserError
 from fullrank.files import read_json, read_jsonl, write_json
 from fullrank.recipes import to_dict
 from fullrank.recipes.forecast import duration
-from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end, not_finite_alarm
+from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.cost import REST, WARM_UP, Pace, explain_busy_cores
 from fullrank.run.directory import describe_saved, discard_replaced
 from fullrank.run.metrics import MetricsWriter, WandbOptions
@@ -324,7 +324,7 @@ class RunLogger:
 
     def not_finite_error(self, step: int, where: str, observation: str) -> UserError:
         """Log the alarm that ends a run, and return an error with the cause, the remedy and the last checkpoint."""
-        alarm = not_finite_alarm(step, self.run.epoch(step), where, observation, self.run.recipe)
+        alarm = self.detector.not_finite(step, self.run.epoch(step), where, observation)
         self.writer.write(alarm)
         return UserError(f"{alarm.message}; {alarm.remedy}; {describe_saved(self.run.path)}")
 
