@@ -356,7 +356,12 @@ def export(
 
 
 def report(
-    runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path, images: bool = True, overwrite: bool = False
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    /,
+    *,
+    out: Path = Path("report.html"),
+    images: bool = True,
+    overwrite: bool = False,
 ) -> None:
     """Write one HTML page that opens offline.
 
