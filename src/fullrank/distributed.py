@@ -18,6 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fullrank.errors import UserError
 
 T = TypeVar("T")
+# N · D² from which processes share the work of an objective of sums. Its small operations take some 20 ms more then,
+# the time in which a current GPU computes the objective of so many numbers by itself.
+SHARE_FROM = 2**36
 
 
 def rank() -> int:
@@ -82,6 +85,17 @@ def gather(Z: Tensor, *, checked: bool = False) -> Tensor:
     if not checked:
         require_equal_shapes(Z)
     return _Gather.apply(Z, sample_axis(Z))
+
+
+def pays_to_share(Z: Tensor) -> bool:
+    """Return whether adding up sums over the parts Z (V, n, D) of a batch (`on_shards`) is faster than gathering them:
+    N ≥ 2D and N · D² ≥ `SHARE_FROM`, for the N samples of W > 1 processes.
+
+    >>> pays_to_share(torch.ones(2, 8, 4))
+    False
+    """
+    N, D = Z.shape[1] * world_size(), Z.shape[2]
+    return world_size() > 1 and N >= 2 * D and N * D**2 >= SHARE_FROM
 
 
 def on_shards(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import profile
 
-from fullrank import objectives
+from fullrank import distributed
 from fullrank.distributed import convert_sync_batchnorm, on_shards, rank_slice
 from fullrank.methods import METHODS, Encoder, Grouped, ProjectorConfig, TrainingLength, build_projector
 from fullrank.methods.builders import method_builder
@@ -132,7 +132,7 @@ def main(fabric):
     """The results of all cases, and of the objectives of sums if processes share the work in small batches too."""
     results = {name: train(name, fabric) for name in CASES}
     module = sys.modules["fullrank.training.fit"]
-    with patch.object(objectives, "SHARE_FROM", 0), patch.object(module, "on_shards", wraps=on_shards) as used:
+    with patch.object(distributed, "SHARE_FROM", 0), patch.object(module, "on_shards", wraps=on_shards) as used:
         results |= {f"{f.__name__} shared": train(f.__name__, fabric) for f in OF_SUMS}
     exchanges = {f.__name__: largest_exchange(f.__name__) for f in OF_SUMS if tensor_names(f) == ("Z",)}
     return results | {"shared": used.call_count, "exchanges": exchanges}

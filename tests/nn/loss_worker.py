@@ -6,9 +6,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fullrank import objectives
+from fullrank import distributed
 from fullrank.distributed import on_shards, rank, rank_slice, world_size
 from fullrank.nn import Loss
+from fullrank.objectives import OF_SUMS
 
 N, D = 24, 6
 SETTINGS = {
@@ -23,12 +24,8 @@ SETTINGS = {
     "visreg": {"slices": 16},
     "rdmreg": {"slices": 16},
 }
-SHARED = {
-    "frossl": {"invariance": "balanced"},
-    "vicreg": {"covariance": "balanced"},
-    "tico": {"D": D},
-    "corinfomax": {"D": D},
-}
+BALANCED = {"frossl": {"invariance": "balanced"}, "vicreg": {"covariance": "balanced"}}
+SHARED = {f.__name__: SETTINGS.get(f.__name__, {}) for f in OF_SUMS} | BALANCED
 
 
 def data():
@@ -39,7 +36,7 @@ def data():
 def main(fabric=None):
     """The results of all losses, and of those of sums if processes share the work."""
     found = two_steps(SETTINGS)
-    with patch.object(objectives, "SHARE_FROM", 0), patch("fullrank.nn.loss.on_shards", wraps=on_shards) as used:
+    with patch.object(distributed, "SHARE_FROM", 0), patch("fullrank.nn.loss.on_shards", wraps=on_shards) as used:
         found |= {f"{name} shared": values for name, values in two_steps(SHARED).items()}
     assert used.call_count == (0 if world_size() == 1 else 2 * len(SHARED))
     return found

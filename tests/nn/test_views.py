@@ -86,8 +86,8 @@ def test_tensors_of_another_form_are_an_error(shape, dtype):
 def test_common_mistakes_have_their_remedy(pictures):
     views, images = Views(ViewConfig(size=8)), as_batch(pictures).float()
     for mistake, remedy in (
-        (lambda: views([(picture, 0) for picture in pictures]), "collate_fn=views.collate"),
-        (lambda: views(images), r"values of 25\d, expected floats in \[0, 1\]"),
+        (lambda: views([(picture, 0) for picture in pictures]), "call views.collate"),
+        (lambda: views(images), r"to 25\d, expected floats in \[0, 1\]"),
         (lambda: views(images[:, :1] / 255), "channels=1"),
     ):
         with pytest.raises(UserError, match=remedy):

@@ -20,7 +20,7 @@ from fullrank.errors import NotFiniteError, UserError
 from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
 from fullrank.models.features import eval_mode
-from fullrank.nn.loss import Loss
+from fullrank.nn.loss import Embeddings, Loss
 from fullrank.objectives.signature import hyperparameters
 from fullrank.run.collapse_detector import CollapseDetector, compute_burn_in_end
 from fullrank.run.directory import RECIPE, create_run, is_run
@@ -35,7 +35,6 @@ from fullrank.spectrum.moments import check_embeddings
 
 EVALUATIONS = 50  # by default, over the training
 LossLike = float | Tensor | Mapping[str, float | Tensor] | Loss
-Embeddings = Tensor | Sequence[Tensor]
 MIN_SAMPLES_SHARE = 0.9  # of the evaluation before
 
 
@@ -169,8 +168,8 @@ class CollapseMonitor:
         """Count an optimizer step, and return the alarms that it raises for the first time.
 
         Args:
-            loss: the loss of this step, its weighted terms by name, or the `Loss` itself, from whose terms and weights
-                an alarm has its cause; None: it is not logged.
+            loss: the loss of this step, its weighted terms by name, or the `Loss` itself, whose terms and weights tell
+                the cause of an alarm; None: it is not logged.
             R: representations (n, D_b) of one view of this step's images; of several (V, n, D_b), or a sequence of
                 them, whose intraclass correlation is measured; without `held_out` only.
             Z: embeddings of the same form.
@@ -199,10 +198,12 @@ class CollapseMonitor:
         return self.alarms[before:]
 
     def log_loss(self, loss: LossLike, *, lr: float | None = None) -> None:
-        """Log the loss of the last step, or its terms; `step` does it at the first step, and every `log_every`."""
+        """Log the loss of the last step, or its terms; `step` does so at the first, every `log_every`-th and last one."""
         if isinstance(loss, Loss):
-            self._detector.weights_known, hyper = True, hyperparameters(loss.objective)
-            self._detector.recipe, loss = {"objective": loss.name, "hyper": hyper}, loss.terms
+            if not loss.terms:
+                raise UserError(f"Loss({loss.name!r}) has no terms yet; call it before monitor.step")
+            self._detector.recipe = {"objective": loss.name, "hyper": hyperparameters(loss.objective)}
+            loss = loss.terms
         named = loss if isinstance(loss, Mapping) else {"loss": loss}
         numbers = all_gather_object([float(x.detach() if isinstance(x, Tensor) else x) for x in named.values()])
         terms = {name: sum(each) / len(each) for name, each in zip(named, zip(*numbers, strict=True), strict=True)}
@@ -255,7 +256,7 @@ class CollapseMonitor:
             self._raise(alarm)
 
     def _raise(self, alarm: AlarmRow) -> None:
-        # In parentheses are flags and files of `fullrank pretrain`; other flags are those of weights.
+        # Flags and files of `fullrank pretrain` are in parentheses; the flag of a weight becomes its name.
         alarm = replace(alarm, remedy=re.sub(r" \((--|views\.png)[^)]*\)|--hyper\.", "", alarm.remedy))
         self.alarms.append(alarm)
         if self._writer:

@@ -1,7 +1,7 @@
 """Parts for a training loop of your own: every objective as a module, the modules around it, and the augmented views.
 
-`Loss("vicreg")(z0, z1)` is called like the losses of other libraries. It gathers the embeddings of all processes and
-carries the state of the objective in its buffers. The objectives themselves are pure functions
+`Loss("vicreg")(z0, z1)` is called like the losses of other libraries. With several processes it is the loss of the
+whole batch. It carries the state of the objective in its buffers. The objectives themselves are pure functions
 (`fullrank.objectives`).
 """
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fullrank.distributed import gather, on_shards, require_equal_shapes, world_size
+from fullrank.distributed import gather, on_shards, pays_to_share, require_equal_shapes, world_size
 from fullrank.errors import UserError, pick
 from fullrank.methods.heads import ClipToUnitBall, L2Normalize
 from fullrank.methods.method import OBJECTIVE_STREAM, StateBuffers, at_least_float32
-from fullrank.objectives import Objective, Terms, find_objective, find_state, shares_work, total
+from fullrank.objectives import Objective, Terms, find_objective, find_state, is_of_sums, total
 from fullrank.objectives.balance import balance
 from fullrank.objectives.signature import EPOCH, GENERATOR, hyperparameters, takes, tensor_names
 from fullrank.seeding import mix, seeded
@@ -33,8 +33,8 @@ class Loss(nn.Module):
     and targets T. `docs/own-loop.md` lists the tensors of each objective.
 
     With several processes, n is the share of a process: the loss is that of the whole batch, and after the average of
-    DistributedDataParallel so is its gradient. The embeddings are computed with in float32 or better, under any
-    autocast. A state, such as MoCo's queue, is in the buffers; a call in train mode updates it.
+    DistributedDataParallel so is its gradient. All computation is in float32 or better, under any autocast. A state,
+    such as MoCo's queue, is in the buffers; a call in train mode updates it.
 
     Attributes:
         terms: The weighted terms of the last call by name, without gradient, to log them.
@@ -79,12 +79,12 @@ class Loss(nn.Module):
             raise UserError(f"{unknown[0]} is {sizes[unknown[0]]!r}, expected a size of the state, 1 or more: {call}")
         self.hyper = {name: value for name, value in settings.items() if name in hyper}
         self.objective = partial(function, **{name: x for name, x in self.hyper.items() if x != "balanced"})
-        sizes = {"V": 2} | {name: value for name, value in settings.items() if name not in hyper}
         owner = getattr(function, "owner", None) or self.objective  # of a sum, the objective that has the state
         with seeded(seed):  # the first queue is the same on each process
-            self.state = StateBuffers(state, owner, **sizes) if state else None
+            self.state = StateBuffers(state, owner, V=2, **sizes) if state else None
         self.before = BEFORE[self.name]() if self.name in BEFORE else nn.Identity()
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
+        self.inputs.sort(key=LABELS.__eq__)  # they come last
         self.terms: dict[str, Tensor] = {}
         self.seed = seed
         draws = takes(self.objective, GENERATOR)
@@ -115,19 +115,19 @@ class Loss(nn.Module):
         }
         with torch.autocast(tensors[self.inputs[0]].device.type, enabled=False):
             require_equal_shapes(*tensors.values())
-            for name in tensors.keys() - {LABELS}:
-                tensors[name] = self.before(at_least_float32(tensors[name]))
-            if shares_work(self.objective, tensors[self.inputs[0]]):
+            for name, x in tensors.items():
+                tensors[name] = x if name == LABELS else self.before(at_least_float32(x))
+            updates = self.state if self.training else None
+            if is_of_sums(self.objective) and pays_to_share(tensors[self.inputs[0]]):
                 terms = on_shards(self._terms, tensors)
-                tensors = {name: gather(x.detach(), checked=True) for name, x in tensors.items() if self.state}
+                tensors = {name: gather(x.detach(), checked=True) for name, x in tensors.items() if updates}
             else:
                 tensors = {name: gather(x, checked=True) for name, x in tensors.items()}
                 terms = self._terms(tensors)
-        if self.training:
-            if self.calls is not None:
-                self.calls += 1
-            if self.state:
-                self.state.update({name: x.detach() for name, x in tensors.items()})
+            if updates:
+                updates.update({name: x.detach() for name, x in tensors.items()})
+        if self.training and self.calls is not None:
+            self.calls += 1
         self.terms = {name: x.detach() for name, x in terms.items()}
         return total(terms)
 
@@ -153,7 +153,7 @@ class Loss(nn.Module):
         V, N, D = tensors[self.inputs[0]].shape
         numbers: dict[str, Any] = {name: x for name, x in self.hyper.items() if x == "balanced"}
         if numbers:
-            known = balance(self.name, N=N, D=D, V=V, log=self.hyper.get("log", True))
+            known = balance(self.name, N=N, D=D, V=V, log=hyperparameters(self.objective).get("log", True))
             numbers = {name: pick(name, known, f"balanced setting of {self.name}") for name in numbers}
         if self.calls is not None:
             numbers[GENERATOR] = torch.Generator().manual_seed(mix(self.seed, int(self.calls), OBJECTIVE_STREAM))

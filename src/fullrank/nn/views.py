@@ -11,7 +11,7 @@ from fullrank.errors import UserError
 from fullrank.views import MultiViewTransform, ViewConfig
 from fullrank.views.augmentation_params import AugmentationParams
 
-MAX_FLOAT = 1.5  # images that were resized may leave [0, 1] a little
+MARGIN = 0.5  # images that were resized may leave [0, 1] a little
 IMAGENET: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -52,18 +52,22 @@ class Views:
         Raises:
             UserError: a tensor has another form or type, or on a CPU other values; another image cannot be decoded.
         """
-        if isinstance(images, list):
-            raise UserError("got a list of samples, expected images; give a DataLoader collate_fn=views.collate")
+        if isinstance(images, (list, tuple)):
+            raise UserError("got samples, expected images; call views.collate, or give a DataLoader it as collate_fn")
         if not isinstance(images, Tensor):
             return [view[0] for view in self._augment([images])]
         batch = images[None] if images.ndim == 3 else images
         known = images.dtype == torch.uint8 or images.is_floating_point()
-        if batch.ndim != 4 or batch.shape[1] != self.transform.channels or not len(batch) or not known:
+        if batch.ndim != 4 or batch.shape[1] != self.transform.channels or not batch.numel() or not known:
             expected = f"({self.transform.channels}, H, W), or a batch of them, uint8 or floats in [0, 1]"
-            expected += "; grey images need Views(…, channels=1)" * (batch.ndim == 4 and batch.shape[1] == 1)
+            grey = batch.ndim == 4 and batch.shape[1] == 1 != self.transform.channels
+            expected += "; grey images need Views(…, channels=1, mean=(0.5,), std=(0.25,))" * grey
             raise UserError(f"images are {images.dtype} of shape {tuple(images.shape)}, expected {expected}")
-        if images.is_floating_point() and images.device.type == "cpu" and (largest := images.abs().max()) > MAX_FLOAT:
-            raise UserError(f"images have values of {largest:.3g}, expected floats in [0, 1]; Views normalises them")
+        if images.is_floating_point() and images.device.type == "cpu":  # a GPU would have to wait
+            low, high = images.aminmax()
+            if low < -MARGIN or high > 1 + MARGIN:
+                found = f"images have values from {low:.3g} to {high:.3g}"
+                raise UserError(f"{found}, expected floats in [0, 1]; Views normalises them")
         views = [view for group in self.transform(batch, self._draw(len(batch))) for view in group]
         return [view[0] for view in views] if images.ndim == 3 else views
 

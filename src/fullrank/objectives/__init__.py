@@ -8,9 +8,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from torch import Tensor
-
-from fullrank.distributed import world_size
 from fullrank.objectives.barlow_twins import barlow_twins
 from fullrank.objectives.byol import byol
 from fullrank.objectives.combined import CombinedObjective
@@ -65,9 +62,6 @@ OBJECTIVES: dict[str, Objective] = {
     )
 }
 
-# N · D² from which processes share the work of an objective of sums. Its small operations take some 20 ms more then,
-# the time in which a current GPU computes the objective of so many numbers by itself.
-SHARE_FROM = 2**36
 # Objectives of sums over the samples, which several processes can add up (`fullrank.distributed.on_shards`).
 OF_SUMS = (frossl, vicreg, vibcreg, barlow_twins, corinfomax, corinfomax_batch, tico, ivne, emp_ssl)
 
@@ -83,14 +77,6 @@ def is_of_sums(objective: Callable[..., Any]) -> bool:
     if isinstance(objective, CombinedObjective):
         return all(is_of_sums(summand.objective) for summand in objective.summands)
     return objective in OF_SUMS
-
-
-def shares_work(objective: Callable[..., Any], Z: Tensor) -> bool:
-    """Return whether the processes compute an objective together, by sums over their parts Z (V, n, D) of the batch,
-    instead of each by itself: it is of sums, and N ≥ 2D and N · D² ≥ `SHARE_FROM` for the N samples of W > 1 processes.
-    """
-    N, D = Z.shape[1] * world_size(), Z.shape[2]
-    return world_size() > 1 and N >= 2 * D and N * D**2 >= SHARE_FROM and is_of_sums(objective)
 
 
 @cache

@@ -149,14 +149,14 @@ def read_run_summary(path: Path) -> RunSummary:
                 value = load()
             except UserError:
                 problem = "cannot be read"
-        of_pretrain = name in ("evaluation.json", "views.png") and environment.get("monitored")
-        if not value and not (of_pretrain and problem == "is missing"):
+        if not value and consequence:
             notes.append(f"{name} {problem}: {consequence}.")
         return value
 
     metrics = Metrics.read(path / "metrics.jsonl")
     read("metrics.jsonl", lambda: metrics, "there are no curves over training")
     environment = read("environment.json", lambda: run.environment, "versions and duration are unknown") or {}
+    of_pretrain = not environment.get("monitored")
     if metrics.incomplete_line is not None:
         notes.append(f"metrics.jsonl: line {metrics.incomplete_line} is incomplete, as a killed run leaves it.")
     unreadable, neighbours = path / "decode_errors.jsonl", None
@@ -176,8 +176,8 @@ def read_run_summary(path: Path) -> RunSummary:
         online=metrics.online,
         alarms=metrics.alarms,
         spectra=read("spectrum.npz", lambda: run.spectra, "there is no spectrum figure"),
-        evaluations=read("evaluation.json", lambda: run.evaluations, "the run was not evaluated") or (),
-        views=read("views.png", lambda: _read_png(path / "views.png"), "no images are shown"),
+        evaluations=read("evaluation.json", lambda: run.evaluations, "the run was not evaluated" * of_pretrain) or (),
+        views=read("views.png", lambda: _read_png(path / "views.png"), "no images are shown" * of_pretrain),
         neighbours=neighbours,
         unreadable=unreadable.read_bytes().count(b"\n") if unreadable.is_file() else 0,
         file_notes=tuple(notes),

@@ -221,9 +221,8 @@ class CollapseDetector:
         """
         terms, hyper = self.first_row.terms if self.first_row else {}, self.recipe.get("hyper", {})
         # A hinge, such as VICReg's variance term, can be 0 in a healthy run; then its hyperparameter is not 0.
-        unweighted = [name for name, value in terms.items() if value == 0 and not hyper.get(name)]
-        missing = unweighted if self.weights_known and not self.is_sum else []
-        if missing and len(missing) < len(terms):
+        missing = [name for name, value in terms.items() if value == 0 and not hyper.get(name, not self.weights_known)]
+        if missing and not self.is_sum and len(missing) < len(terms):
             have = f"s {' and '.join(map(repr, missing))} have" if len(missing) > 1 else f" '{missing[0]}' has"
             text = f"the loss term{have} no weight (0 at the first logged step)"
             return Cause("missing term", text, change_weights("raise", missing, hyper))
@@ -260,13 +259,12 @@ class CollapseDetector:
             where: "loss", "weights" or "embeddings".
             observation: what is not finite.
         """
-        cause, objective = self.large_steps(), self.recipe.get("objective", "")
-        if step == 0 or (step == 1 and where == "loss"):
-            cause = FIRST_STEP
-        name, text, remedy = cause
-        # The backward pass in bfloat16 can overflow where float32 does not.
-        if self.recipe.get("machine", {}).get("precision", "").startswith("bf16"):
-            text = f"bfloat16 is too coarse, or {text}"
+        initial = step == 0 or (step == 1 and where != "weights")  # no step has changed the weights
+        name, text, remedy = FIRST_STEP if initial else self.large_steps()
+        objective, machine = self.recipe.get("objective", ""), self.recipe.get("machine", {})
+        # The backward pass in bfloat16 can overflow where float32 does not. A monitor does not know the precision.
+        if not machine.get("precision", "unknown").startswith(("32", "64")):
+            text = f"the precision is too coarse, or {text}"
             remedy = f"compute in float32 (--machine.precision 32-true), or {remedy}"
         remedy += f", or fix the objective (fullrank check {objective})" * (":" in objective)
         why: dict[str, Any] = {"cause": name, "remedy": remedy, "message": f"{observation}; probably because {text}"}

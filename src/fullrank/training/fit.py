@@ -7,9 +7,9 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fullrank.distributed import gather, on_shards, require_equal_shapes
+from fullrank.distributed import gather, on_shards, pays_to_share, require_equal_shapes
 from fullrank.errors import UserError
-from fullrank.objectives import shares_work, total
+from fullrank.objectives import is_of_sums, total
 from fullrank.training.micro_batches import forward_micro_batches
 from fullrank.training.optimizers import set_learning_rate, set_weight_decay
 
@@ -51,7 +51,7 @@ def fit(
 
     Each process embeds its share of the batch. The embeddings are gathered with gradient, and each process computes the
     objective of the whole batch; in large batches, processes share the work of an objective of D × D sums
-    (`shares_work`). Loss and gradient do not depend on the number of processes.
+    (`pays_to_share`). Loss and gradient do not depend on the number of processes.
 
     Gradients are cleared at the beginning of a step. Between two steps the caller can read the gradients of the last
     step; gradients that the caller adds are discarded.
@@ -105,7 +105,7 @@ def fit(
         require_equal_shapes(*local.values(), labels)
         labels = gather(labels, checked=True)
         inputs = {name: local[name] for name in unwrapped.input_names}
-        shared = shares_work(unwrapped.objective, local["Z"])
+        shared = is_of_sums(unwrapped.objective) and pays_to_share(local["Z"])
         embeddings = {name: gather(Z.detach() if shared else Z, checked=True) for name, Z in inputs.items()}
         terms = on_shards(unwrapped.terms, inputs) if shared else unwrapped.terms(embeddings | {"labels": labels})
         names = names or list(terms)
