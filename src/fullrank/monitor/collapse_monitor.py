@@ -198,7 +198,7 @@ class CollapseMonitor:
         return self.alarms[before:]
 
     def log_loss(self, loss: LossLike, *, lr: float | None = None) -> None:
-        """Log the loss of the last step, or its terms; `step` does so at the first, every `log_every`-th and last one."""
+        """Log the loss of the last step, or its terms; `step` does so at the first, last and every `log_every`-th."""
         if isinstance(loss, Loss):
             if not loss.terms:
                 raise UserError(f"Loss({loss.name!r}) has no terms yet; call it before monitor.step")
