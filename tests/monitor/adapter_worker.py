@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from fullrank.distributed import rank, world_size
+from fullrank.distributed import convert_sync_batchnorm, rank, world_size
 from fullrank.monitor.lightning import CollapseCallback
 from fullrank.monitor.transformers import CollapseCallback as TransformersCallback
 from fullrank.nn import Loss
@@ -20,7 +20,12 @@ N, D, BATCHES = 16, 4, 5
 class Siamese(LightningModule):
     def __init__(self):
         super().__init__()
-        self.backbone, self.projector, self.criterion = nn.Linear(12, D), nn.Linear(D, D), Loss("vicreg")
+        backbone = nn.Sequential(nn.Linear(12, D), nn.BatchNorm1d(D))
+        self.backbone, self.projector, self.criterion = (
+            convert_sync_batchnorm(backbone),
+            nn.Linear(D, D),
+            Loss("vicreg"),
+        )
 
     def forward(self, x0, x1):
         return {"loss": self.criterion(*(self.projector(self.backbone(x)) for x in (x0, x1)))}
@@ -77,5 +82,5 @@ def main(fabric=None):
         found[f"{name}, logged"] = torch.tensor(len(logged))
         found[f"{name}, steps"] = torch.tensor(callback.monitor._step)
         found[f"{name}, ranks"] = torch.tensor([row["backbone/effective_rank"] for row in spectra])
-        found[f"{name}, weights"] = module.backbone.weight.detach()
+        found[f"{name}, weights"] = module.backbone[0].weight.detach()
     return found
