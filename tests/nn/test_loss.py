@@ -101,6 +101,13 @@ def test_the_state_is_in_the_state_dict_and_eval_mode_does_not_change_it():
     assert not torch.equal(again(Q, T), before)  # in train mode, the keys have entered the queue
 
 
+def test_a_schedule_follows_the_epoch_of_the_loop():
+    z0, z1 = torch.randn(2, 8, D)
+    criterion = Loss("frossl(end=2) + simclr(start=2)")
+    for criterion.epoch, name in ((0, "frossl"), (1.5, "frossl"), (2, "simclr")):
+        torch.testing.assert_close(criterion(z0, z1), Loss(name)(z0, z1))
+
+
 def test_views_are_arguments_a_sequence_or_a_tensor():
     views = torch.randn(3, 8, D)
     criterion = Loss("frossl", invariance="balanced")

@@ -38,6 +38,7 @@ class Loss(nn.Module):
 
     Attributes:
         terms: The weighted terms of the last call by name, without gradient, to log them.
+        epoch: The number of epochs so far, for an objective with a schedule. Set it in your loop.
 
     Args:
         objective: a name in `fullrank.objectives.OBJECTIVES`, a sum such as "frossl + 0.5 byol", or a function of
@@ -64,10 +65,6 @@ class Loss(nn.Module):
         while isinstance(named, partial):
             named = named.func
         self.name = getattr(named, "__name__", "objective")
-        if takes(function, EPOCH):
-            raise UserError(
-                f"{self.name} depends on the epoch, which Loss does not know; leave out start and end, or `epoch`"
-            )
         state, hyper = find_state(function), hyperparameters(function)
         axes = {axis for names, _ in state.tensors.values() for axis in names.split()} if state else set()
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
@@ -86,6 +83,7 @@ class Loss(nn.Module):
         self.inputs = [name for name in tensor_names(function) if not (state and name in state.tensors)]
         self.inputs.sort(key=LABELS.__eq__)  # they come last
         self.terms: dict[str, Tensor] = {}
+        self.epoch = 0.0
         self.seed = seed
         draws = takes(self.objective, GENERATOR)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64) if draws else None)
@@ -155,6 +153,8 @@ class Loss(nn.Module):
         if numbers:
             known = balance(self.name, N=N, D=D, V=V, log=hyperparameters(self.objective).get("log", True))
             numbers = {name: pick(name, known, f"balanced setting of {self.name}") for name in numbers}
+        if takes(self.objective, EPOCH):
+            numbers[EPOCH] = self.epoch
         if self.calls is not None:
             numbers[GENERATOR] = torch.Generator().manual_seed(mix(self.seed, int(self.calls), OBJECTIVE_STREAM))
         return numbers
