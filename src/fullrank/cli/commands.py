@@ -35,6 +35,7 @@ from fullrank.run.terminal import stderr
 ReadingFlags = Annotated[Reading, tyro.conf.arg(name="data")]
 # Where the network runs, and how images come to it.
 DeviceFlags = Annotated[Device, tyro.conf.arg(name="")]
+REPORT = Path("report.html")
 ANYWHERE = Device()
 
 # The network of weights that say by themselves what they belong to.
@@ -356,12 +357,7 @@ def export(
 
 
 def report(
-    runs: tyro.conf.Positional[tuple[Path, ...]],
-    /,
-    *,
-    out: Path = Path("report.html"),
-    images: bool = True,
-    overwrite: bool = False,
+    runs: tyro.conf.Positional[tuple[Path, ...]], /, *, out: Path = REPORT, images: bool = True, overwrite: bool = False
 ) -> None:
     """Write one HTML page that opens offline.
 
@@ -400,4 +396,4 @@ def load_model(model: str, network: Network) -> LoadedModel:
 def update_report(path: Path) -> None:
     """Write the report of a run again, and print where it is."""
     stderr().print(f"scores: {path / 'evaluation.json'}")
-    stderr().print(f"report: {write_report([path], path / 'report.html')}")
+    stderr().print(f"report: {write_report([path], path / REPORT)}")
