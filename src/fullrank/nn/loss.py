@@ -70,7 +70,7 @@ class Loss(nn.Module):
         axes = {axis for axis in axes if axis != "V" and not axis.isdecimal()}
         for name in settings:
             pick(name, dict.fromkeys([*hyper, *axes]), f"setting of {self.name}")
-        sizes = {axis: settings.get(axis) for axis in sorted(axes)}
+        sizes: dict[str, Any] = {axis: settings.get(axis) for axis in sorted(axes)}
         if unknown := [axis for axis, n in sizes.items() if not isinstance(n, Integral) or int(n) < 1]:
             call = f"Loss({self.name!r}, {', '.join(f'{axis}=…' for axis in sorted(axes))})"
             raise UserError(f"{unknown[0]} is {sizes[unknown[0]]!r}, expected a size of the state, 1 or more: {call}")
