@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -65,6 +66,14 @@ def eventually(page, name, what, value):
     raise AssertionError(f"{what} is {plot(page, name, what)}, expected {value}")
 
 
+@contextmanager
+def redrawn(page, name):
+    """Wait for the end of the drawing that the block starts: until then the figure can lose a click."""
+    plot(page, name, "void (window.drawing = new Promise(done => plot.once('plotly_afterplot', done)))")
+    yield
+    page.evaluate("window.drawing.then(() => true)")
+
+
 def download(page, name, kind):
     with page.expect_download() as found:
         page.locator(f"#figure-{name} [data-download={kind}]").click()
@@ -83,8 +92,8 @@ def test_the_slider_the_division_and_the_theme_keep_each_other(open_page, make_r
     page.locator("#theme").click()
     eventually(page, "few_shot", "plot._fullLayout.paper_bgcolor", DARK)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[0] / expected[0, 0], rtol=2e-3)
-    page.locator("#relative").uncheck()
-    page.wait_for_timeout(500)  # the figure takes no click while it is drawn again
+    with redrawn(page, "spectrum"):
+        page.locator("#relative").uncheck()
     page.locator("#figure-spectrum .updatemenu-button").click()
     eventually(page, "spectrum", "plot.layout.sliders[0].active", 8)
     np.testing.assert_allclose(plot(page, "spectrum", "[...plot.data[0].y]"), expected[8], rtol=1e-3)
@@ -102,9 +111,9 @@ def test_files_have_all_curves_and_a_button_hides_a_run_in_drawings(open_page, m
     with download(page, "losses", "csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 3 * 3 * 30
     button = page.get_by_role("button", name='b, "quoted"', exact=True)
-    button.press("Enter")
+    with redrawn(page, "spectrum"):  # it is drawn after the other three
+        button.press("Enter")
     assert button.get_attribute("aria-pressed") == "false"
-    page.wait_for_timeout(500)
     shown = "[...new Set(plot.data.filter(t => t.visible).map(t => t.meta[0]))]"
     for name in ("progress", "losses", "eigenvalues", "spectrum"):
         assert plot(page, name, shown) == ["a", "c"]
