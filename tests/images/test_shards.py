@@ -221,7 +221,7 @@ def test_unequal_shards_are_streamed_from_an_object_store_and_an_epoch_has_every
             file = write_tar(tmp_path / f"train-{shard}.tar", members)
             store.put(str(file), f"bucket/set/{file.name}")
         stream = open_stream("s3://bucket/set")
-        monkeypatch.setattr("fullrank.images.streams.count", lambda: (0,))  # one epoch
+        monkeypatch.setattr("fullrank.images.streams.count", lambda _: (0,))  # one pass
         for processes in (1, 2, 3):
             shares = [stream.iterate(seed=0, rank=rank, world_size=processes) for rank in range(processes)]
             found = [image.name for share in shares for image in share]

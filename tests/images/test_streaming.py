@@ -19,6 +19,16 @@ def test_an_epoch_has_every_image_once_in_a_shuffled_order(parquet):
     assert first != sorted(first)
 
 
+@pytest.mark.parametrize("start", [0, 5, 12, 29])
+def test_a_stream_goes_on_where_it_was(parquet, start):
+    whole, resumed = (open_stream(str(parquet()), buffer_size=4) for _ in range(2))
+    expected = names(whole, 40, seed=0)
+    assert whole.ends == [12, 24, 36]
+    resumed.ends[:] = whole.ends  # what was read ahead does not count
+    assert names(resumed, 40 - start, seed=0, start=start) == expected[start:]
+    assert resumed.ends == whole.ends
+
+
 def test_processes_divide_the_images(parquet):
     stream = open_stream(str(parquet()))
     shares = [names(stream, 4, seed=0, rank=rank, world_size=3) for rank in range(3)]

@@ -160,25 +160,42 @@ def streaming_recipe(small, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0, raising=False)
     rng = np.random.default_rng(0)
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    for split, n in (("train", 70), ("test", 30)):
+    for split, n in (("train-0", 40), ("train-1", 30), ("test", 30)):
         pictures = [Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(n)]
         table = datasets.Dataset.from_dict({"image": pictures, "label": [k % 3 for k in range(n)]}, features=features)
-        table.to_parquet(tmp_path / "set" / f"{split}-00000-of-00001.parquet")
+        table.to_parquet(tmp_path / "set" / f"{split}.parquet")
     data = replace(small.data, source=str(tmp_path / "set"), storage="streaming", num_images=64, workers=0)
     return replace(small, data=data, batch_size=16, epochs=3)
 
 
 def test_a_streaming_run_trains_and_resumes(streaming_recipe, tmp_path, power_cut):
     output = io.StringIO()
+    console = Console(file=output, soft_wrap=True, markup=False)
+    whole = fullrank.pretrain(streaming_recipe, out=tmp_path / "whole", console=console)
     with power_cut(after=8):
-        console = Console(file=output, soft_wrap=True, markup=False)
-        fullrank.pretrain(streaming_recipe, out=tmp_path / "run", console=console)
+        fullrank.pretrain(streaming_recipe, out=tmp_path / "run", console=QUIET)
     assert f"training streams {tmp_path / 'set'} [train] (64 images per epoch)" in output.getvalue()
-    assert "a resumed run restarts the stream with a new epoch" in output.getvalue()
     run = fullrank.pretrain(resume=tmp_path / "run", console=QUIET)
+    assert all(torch.equal(run.checkpoint().weights()[name], w) for name, w in whole.checkpoint().weights().items())
     assert [row.step for row in run.metrics.train] == list(range(1, 13))
     assert all(row.probe_loss is not None for row in run.metrics.train)
     assert run.checkpoint().step == 12
+
+
+@pytest.mark.ddp
+def test_a_stream_goes_on_in_each_process_and_another_number_of_them_begins_a_new_pass(streaming_recipe, tmp_path):
+    recipe, output = replace(streaming_recipe, checkpoints=2, keep_checkpoints=-1), io.StringIO()
+    whole = fullrank.pretrain(recipe, out=tmp_path / "whole", devices=2, console=QUIET)
+    runs = {}
+    for devices in (2, 1):
+        path = shutil.copytree(whole.path, tmp_path / f"{devices}")
+        shutil.rmtree(Run(path).checkpoint(12).path)
+        console = Console(file=output, soft_wrap=True, markup=False)
+        runs[devices] = fullrank.pretrain(resume=path, devices=devices, console=console).checkpoint().weights()
+    expected = whole.checkpoint().weights()
+    assert all(torch.equal(runs[2][name], w) for name, w in expected.items())
+    assert not all(torch.equal(runs[1][name], w) for name, w in expected.items())
+    assert "processes 2 → 1 divide the stream anew: a new pass begins" in output.getvalue()
 
 
 COMPILED = """

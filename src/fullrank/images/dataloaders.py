@@ -111,8 +111,8 @@ def dataloader(
     Indices and augmentation parameters are drawn for the whole batch and sliced by rank, so `world_size` processes
     together get the same batch as a single process. Images in memory are cropped on the device; other images are
     decoded and cropped by workers; the batches do not depend on the number of workers. No state is carried from step to
-    step, so a resumed run gets the same batches. The exception is `StreamedImages`, which have no random access: a
-    resumed run gets the same augmentation parameters, but other images.
+    step, so a resumed run gets the same batches. `StreamedImages` have no random access: their images depend on
+    `world_size`, and a resumed run reads again what it has used.
 
     Args:
         images: The images. An unreadable image is replaced by the next readable image.
@@ -153,8 +153,8 @@ def crop_batches(
     """
     decoding, numbers = decoding or Decoding(), range(steps.start, steps.stop)
     if isinstance(images, StreamedImages):
-        stream = images.iterate(seed=steps.seed, start=steps.start, rank=steps.rank, world_size=steps.world_size)
         n, collect = steps.share.stop - steps.share.start, images.collect
+        stream = images.iterate(seed=steps.seed, start=steps.start * n, rank=steps.rank, world_size=steps.world_size)
         tasks = ((step, list(range(n)), collect(list(islice(stream, n)))) for step in numbers)
     else:
         tasks = ((step, steps.indices(step, len(images)).tolist(), None) for step in numbers)

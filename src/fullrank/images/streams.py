@@ -5,7 +5,7 @@ The `datasets` library, which takes a second to import, is imported where a stre
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -33,8 +33,12 @@ class StreamedImage(NamedTuple):
 class StreamedImages:
     """A stream of images, shuffled in a buffer and divided among processes; `open_stream` builds it.
 
-    There is no random access: only the images in the buffer are shuffled. A resumed run begins a new epoch, and its
-    order depends on the seed and on the step at which the run resumes.
+    There is no random access: only the images in the buffer are shuffled, and to go on where a run was, the stream
+    reads again what the run has used.
+
+    Attributes:
+        ends: The number of images of this process up to the end of each pass so far. `iterate` appends to it, and does
+            not read the passes again whose ends are known.
     """
 
     source: str
@@ -45,21 +49,30 @@ class StreamedImages:
     buffer_size: int
     roots: tuple[str, ...] = (os.devnull,)
     max_pixels: int = MAX_PIXELS
+    ends: list[int] = field(default_factory=list, compare=False)
 
     def iterate(self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[StreamedImage]:
-        """Yield this process's share of the images, epoch after epoch without end, in an order given by (seed,
-        start).
+        """Yield this process's share of the images, pass after pass without end, in an order given by the seed.
+
+        Args:
+            seed: Seed of the order.
+            start: Number of images of this process that were used before.
+            rank: Index of this process.
+            world_size: Number of processes.
         """
         from datasets.distributed import split_dataset_by_node
 
-        rows = split_dataset_by_node(self._shuffled(seed, (start,)), rank, world_size)
-        for epoch in count():
-            rows.set_epoch(epoch)
-            index = -1
+        self.ends[:] = [end for end in self.ends if end <= start]  # the images are read ahead of their use
+        begin = max(self.ends, default=0)
+        for epoch in count(len(self.ends)):
+            rows, index = split_dataset_by_node(self._shuffled(seed, (epoch,)), rank, world_size), -1
             for index, row in enumerate(rows):
-                yield self._to_image(row, f"{self.source} epoch {epoch} process {rank} image {index}")
+                if begin + index >= start:
+                    yield self._to_image(row, f"{self.source} pass {epoch} process {rank} image {index}")
             if index < 0:
                 raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
+            begin += index + 1
+            self.ends.append(begin)
 
     def take(self, count: int, *, seed: int = 0) -> Images:
         """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.distributed import local_world_size, rank, world_size
+from fullrank.distributed import all_gather_object, local_world_size, rank, world_size
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
@@ -72,6 +72,11 @@ class TrainingData:
     def fingerprint(self) -> Fingerprint | None:
         """What a checkpoint remembers of the training images; None for a stream."""
         return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
+
+    def all_gather(self) -> list[list[int]]:
+        """Send the decode errors to the first process; return the ends of the passes of a stream in each process."""
+        self.decoding.errors.all_gather()
+        return all_gather_object(self.train.ends) if isinstance(self.train, StreamedImages) else []
 
 
 def open_data(
@@ -154,7 +159,7 @@ def _open_streams(recipe: Recipe, images: Images | None, notify: Notify) -> tupl
     held_out = held_out.take(recipe.spectrum.samples or STREAMING_HELD_OUT, seed=recipe.seed)
     notify(
         f"training streams {spec.source} [{train}] ({spec.num_images} images per epoch); the spectrum is evaluated on "
-        f"{len(held_out)} images of [{test}]; a resumed run restarts the stream with a new epoch"
+        f"{len(held_out)} images of [{test}]"
     )
     return stream, stream.take(STATISTICS_SAMPLES, seed=recipe.seed), held_out
 

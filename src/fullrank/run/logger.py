@@ -60,8 +60,8 @@ class NullLogger:
             self.save_checkpoint(step.step)
 
     def save_checkpoint(self, step: int) -> None:
-        """Send the decode errors of this process to the first process."""
-        self.run.data.decoding.errors.all_gather()
+        """Send to the first process what only this process knows."""
+        self.run.data.all_gather()
 
 
 class Stopwatch:
@@ -338,14 +338,14 @@ class RunLogger:
         self.read_terms()
         self.check_weights(step)
         self.writer.flush()
-        run.data.decoding.errors.all_gather()
+        passes = run.data.all_gather()
         self.write_state()
         save_checkpoint(
             run.path / "checkpoints",
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta=checkpoint_meta(run.recipe, run.data),
+            meta=checkpoint_meta(run.recipe, run.data) | {"passes": passes},
             keep=run.recipe.keep_checkpoints,
         )
         discard_replaced(run.path)

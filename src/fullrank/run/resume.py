@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from fullrank.config import JsonObject, from_json
+from fullrank.distributed import rank, world_size
 from fullrank.errors import UserError
-from fullrank.images import Fingerprint
+from fullrank.images import Fingerprint, StreamedImages
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, with_fields
 from fullrank.recipes.recipe import flatten
@@ -92,12 +93,18 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> None:
-    """Check that a run has the images on which its checkpoint was trained.
+    """Check that a run has the images on which its checkpoint was trained; a stream goes on where it was.
 
     Raises:
-        UserError: the images differ.
+        UserError: the images differ, or the metadata of the checkpoint is damaged.
     """
-    if data.fingerprint is None:  # a stream
+    if isinstance(data.train, StreamedImages):
+        what = f"{checkpoint.path / 'meta.json'}: passes"
+        ends = from_json(list[list[int]], checkpoint.meta().get("passes", []), what)
+        start = checkpoint.step * recipe.batch_size // world_size()
+        # Another number of processes divides the images anew, so a new pass begins.
+        passes = max(map(len, ends), default=0) + 1
+        data.train.ends[:] = ends[rank()] if len(ends) == world_size() else [start] * passes
         return
     what = f"{checkpoint.path / 'meta.json'}: fingerprint"
     stored = from_json(Fingerprint, checkpoint.meta().get("fingerprint"), what)
@@ -127,7 +134,11 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
         schedules = f"from step {step} on, its schedules are those of {epochs} epochs"
         lines.append(f"the run now has {epochs} epochs instead of {before}: {schedules}")
     now, then = rounding(recipe), from_json(JsonObject, meta.get("rounding"), f"{what}: rounding")
-    if changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
+    if recipe.data.storage == "streaming" and now["processes"] != then.get("processes"):
+        lines.append(
+            f"processes {then.get('processes')} → {now['processes']} divide the stream anew: a new pass begins"
+        )
+    elif changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
         lines.append(f"the result equals that of an uninterrupted run up to rounding: {', '.join(changed)}")
     return lines
 
