@@ -345,7 +345,7 @@ class RunLogger:
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta=checkpoint_meta(run.recipe, run.data) | {"passes": passes},
+            meta=checkpoint_meta(run.recipe, run.data, passes),
             keep=run.recipe.keep_checkpoints,
         )
         discard_replaced(run.path)

@@ -18,7 +18,7 @@ from fullrank.config import from_json
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, world_size
 from fullrank.errors import Interrupted, UserError
 from fullrank.files import atomic_write, write_json
-from fullrank.images import DecodeErrors, as_images
+from fullrank.images import DecodeErrors, StreamedImages, as_images
 from fullrank.images.parallel import refuse_reimported_script
 from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import open_once
@@ -37,7 +37,14 @@ from fullrank.run.metrics import Metrics, WandbOptions, check_wandb
 from fullrank.run.precision import choose_precision, require_one_precision
 from fullrank.run.preview import write_preview
 from fullrank.run.processes import explain_failure, launch_fabric, launched_world_size, resolve_devices, run_processes
-from fullrank.run.resume import check_images, describe_changes, newest_checkpoint, resumed_recipe, with_absolute_source
+from fullrank.run.resume import (
+    check_images,
+    describe_changes,
+    newest_checkpoint,
+    restore_stream,
+    resumed_recipe,
+    with_absolute_source,
+)
 from fullrank.run.signals import stop_on_signals
 from fullrank.run.steps import TrainingRun, explain_full_disk, global_state
 from fullrank.run.terminal import stderr
@@ -193,6 +200,8 @@ def pretrain(
         # Run directory
         if checkpoint:
             check_images(checkpoint, recipe, data)
+            if isinstance(data.train, StreamedImages):
+                restore_stream(checkpoint, recipe, data.train)
         if old is None:
             barrier()  # nothing is written before all processes have read their images
             place = {"overwrite": overwrite, "notify": console.print}

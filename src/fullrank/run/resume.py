@@ -60,14 +60,15 @@ def with_absolute_source(recipe: Recipe) -> Recipe:
     return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)), probe=probe)
 
 
-def checkpoint_meta(recipe: Recipe, data: TrainingData) -> dict[str, Any]:
-    """Return what a checkpoint remembers: hashes of the recipe and the images, and what decides the last bits of the
-    weights.
+def checkpoint_meta(recipe: Recipe, data: TrainingData, passes: list[list[int]]) -> dict[str, Any]:
+    """Return what a checkpoint remembers: hashes of the recipe and the images, what decides the last bits of the
+    weights, and the ends of the passes of a stream in each process.
     """
     return {
         "recipe": recipe.fingerprint,
         "epochs": recipe.epochs,
         "images": data.num_images,
+        "passes": passes,
         "rounding": rounding(recipe),
         "fingerprint": data.fingerprint and vars(data.fingerprint),
         "classes": list(data.sample.classes),
@@ -93,18 +94,12 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> None:
-    """Check that a run has the images on which its checkpoint was trained; a stream goes on where it was.
+    """Check that a run has the images on which its checkpoint was trained.
 
     Raises:
-        UserError: the images differ, or the metadata of the checkpoint is damaged.
+        UserError: the images differ.
     """
-    if isinstance(data.train, StreamedImages):
-        what = f"{checkpoint.path / 'meta.json'}: passes"
-        ends = from_json(list[list[int]], checkpoint.meta().get("passes", []), what)
-        start = checkpoint.step * recipe.batch_size // world_size()
-        # Another number of processes divides the images anew, so a new pass begins.
-        passes = max(map(len, ends), default=0) + 1
-        data.train.ends[:] = ends[rank()] if len(ends) == world_size() else [start] * passes
+    if data.fingerprint is None:  # a stream
         return
     what = f"{checkpoint.path / 'meta.json'}: fingerprint"
     stored = from_json(Fingerprint, checkpoint.meta().get("fingerprint"), what)
@@ -113,6 +108,19 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
             f"{recipe.data.source} has other images than those on which {checkpoint.path} was trained: "
             f"{'; '.join(changes)}; restore the images, give --data if they have moved, or start a new run"
         )
+
+
+def restore_stream(checkpoint: Checkpoint, recipe: Recipe, stream: StreamedImages) -> None:
+    """Let a stream go on where the checkpoint was written. Another number of processes divides the images anew, so a
+    new pass begins.
+
+    Raises:
+        UserError: the metadata of the checkpoint is damaged.
+    """
+    what = f"{checkpoint.path / 'meta.json'}: passes"
+    ends = from_json(list[list[int]], checkpoint.meta().get("passes", []), what)
+    used, passes = checkpoint.step * recipe.batch_size // world_size(), max(map(len, ends), default=0)
+    stream.ends[:] = ends[rank()] if len(ends) == world_size() else [used] * (passes + 1)
 
 
 def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, steps_per_epoch: int) -> list[str]:
