@@ -3,14 +3,14 @@ from itertools import islice
 import pytest
 
 from fullrank.errors import UserError
-from fullrank.images import Reading, open_stream
+from fullrank.images import Reading, StreamedImages, open_stream
 
 
 def names(stream, n, **options):
     return [image.name for image in islice(stream.iterate(**options), n)]
 
 
-def test_an_epoch_has_every_image_once_in_a_shuffled_order(parquet):
+def test_a_pass_has_every_image_once_in_a_shuffled_order(parquet):
     stream = open_stream(str(parquet()), buffer_size=100)
     first, second = (lambda both: (both[:12], both[12:]))(names(stream, 24, seed=0))
     expected = {f"{k}.png" for k in range(12)}
@@ -20,13 +20,16 @@ def test_an_epoch_has_every_image_once_in_a_shuffled_order(parquet):
 
 
 @pytest.mark.parametrize("start", [0, 5, 12, 29])
-def test_a_stream_goes_on_where_it_was(parquet, start):
-    whole, resumed = (open_stream(str(parquet()), buffer_size=4) for _ in range(2))
-    expected = names(whole, 40, seed=0)
-    assert whole.ends == [12, 24, 36]
-    resumed.ends[:] = whole.ends  # what was read ahead does not count
-    assert names(resumed, 40 - start, seed=0, start=start) == expected[start:]
-    assert resumed.ends == whole.ends
+def test_a_stream_goes_on_where_it_was(parquet, start, monkeypatch):
+    stream, ends = open_stream(str(parquet()), buffer_size=4), []
+    expected = names(stream, 40, seed=0, pass_ends=ends)
+    assert ends == [12, 24, 36]
+    read, shuffled = [], StreamedImages._shuffled
+    monkeypatch.setattr(StreamedImages, "_shuffled", lambda *args: read.append(args[-1]) or shuffled(*args))
+    assert names(stream, 40 - start, seed=0, start=start, pass_ends=ends) == expected[start:]
+    assert ends == [12, 24, 36]
+    assert read == [(k,) for k in range(start // 12, 4)]  # the passes before are not read again
+    assert names(stream, 40 - start, seed=0, start=start) == expected[start:]
 
 
 def test_processes_divide_the_images(parquet):
@@ -60,5 +63,5 @@ def test_a_stream_refuses_columns_that_it_would_ignore(parquet, option):
 
 
 def test_more_processes_than_images_raise(parquet):
-    with pytest.raises(UserError, match=r"has no images for process 3 of 4; use fewer processes"):
+    with pytest.raises(UserError, match=r"has no images for process 3 of 4 in pass 0; use fewer processes"):
         names(open_stream(str(parquet(n=2))), 1, seed=0, rank=3, world_size=4)

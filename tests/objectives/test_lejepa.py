@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from fullrank.objectives import lejepa, total
+from fullrank.objectives import find_objective, lejepa, total
 
 
 def directions(D, slices):
@@ -33,6 +33,13 @@ def test_equals_the_definition(loss, randn, flatten):
     invariance = sum(((view - mean) ** 2).mean().item() for view in Z) / V
     found = loss(Z, trade_off=0.3, slices=slices, flatten=flatten, generator=torch.Generator().manual_seed(3)).item()
     assert found == pytest.approx(0.7 * invariance + 0.3 * normality, rel=2e-4)  # 17 points of the trapezoidal rule
+
+
+def test_the_other_form_of_the_weight_is_a_sum_with_another_trade_off(randn):
+    Z, rng = randn(2, 12, 5), lambda: torch.Generator().manual_seed(3)
+    terms = [sum(lejepa(Z, trade_off=weight, generator=rng()).values()) for weight in (0.0, 1.0)]
+    found = total(find_objective("1.05 lejepa(trade_off=0.047619047619047616)")(Z=Z, generator=rng()))
+    torch.testing.assert_close(found, terms[0] + 0.05 * terms[1])
 
 
 def test_a_normal_distribution_is_better_than_others():

@@ -69,9 +69,9 @@ def eventually(page, name, what, value):
 @contextmanager
 def redrawn(page, name):
     """Wait for the end of the drawing that the block starts: until then the figure can lose a click."""
-    plot(page, name, "void (window.drawing = new Promise(done => plot.once('plotly_afterplot', done)))")
+    plot(page, name, "(plot.drawn = false, plot.once('plotly_react', () => { plot.drawn = true }), true)")
     yield
-    page.evaluate("window.drawing.then(() => true)")
+    eventually(page, name, "plot.drawn", True)
 
 
 def download(page, name, kind):

@@ -7,6 +7,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ from fullrank.methods import BackboneConfig, ProjectorConfig
 from fullrank.recipes import DataConfig, Recipe, to_dict, with_fields, with_objective
 from fullrank.run import Run
 from fullrank.run.logger import RunLogger
-from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor
+from fullrank.run.resume import restore_stream
+from fullrank.training import OptimizerConfig, ScheduleConfig, lr_factor, save_checkpoint
 from fullrank.views import ViewConfig
 
 QUIET = Console(quiet=True)
@@ -32,6 +34,27 @@ def resume(path, **keywords):
     output = io.StringIO()
     fullrank.pretrain(resume=path, console=Console(file=output, width=1000), **keywords)
     return output.getvalue()
+
+
+def test_where_a_stream_goes_on(tmp_path, monkeypatch, untyped):
+    stream = {"datasets": "4.0.0", "files": 2}
+    meta = {"stream": stream, "pass_ends": [[30], [40, 45]]}
+    checkpoint = save_checkpoint(tmp_path, 10, weights={}, state={}, meta=meta)
+    recipe, data = Recipe(batch_size=10), SimpleNamespace(stream=stream, pass_ends=[])
+    monkeypatch.setattr("fullrank.run.resume.world_size", lambda: 2)
+    for rank, ends, again in ((0, [30], 20), (1, [40, 45], 5)):
+        monkeypatch.setattr("fullrank.run.resume.rank", lambda rank=rank: rank)
+        (line,) = restore_stream(checkpoint, recipe, data)
+        assert data.pass_ends == ends
+        assert f"first reads {again} images" in line
+    monkeypatch.setattr("fullrank.run.resume.world_size", lambda: 1)
+    data.stream = stream | {"files": 3}
+    changed, _ = restore_stream(checkpoint, recipe, data)
+    assert changed == "the stream has another order: files 2 → 3"
+    assert data.pass_ends == [100, 100, 100]  # the fourth pass begins after the 100 images so far
+    damaged = save_checkpoint(tmp_path, 20, weights={}, state={}, meta=meta | {"pass_ends": None})
+    with pytest.raises(UserError, match=r"pass_ends: got None, .*remove this folder to use the previous checkpoint"):
+        restore_stream(damaged, recipe, data)
 
 
 def run_step(path, step):

@@ -1,7 +1,7 @@
-"""Training batches of views. The images and the views of a step depend only on (seed, step)."""
+"""Training batches of views. The views of a step depend only on (seed, step), and so do its images, but of a stream."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -71,6 +71,8 @@ class Steps:
         stop: One more than the last step.
         rank: Index of this process.
         world_size: Number of processes.
+        pass_ends: Of a stream, the number of images of this process up to the end of each pass; `dataloader` appends
+            to it. With the list of the run that goes on, `dataloader` reads only the last pass again, else all.
     """
 
     seed: int
@@ -79,6 +81,7 @@ class Steps:
     stop: int
     rank: int = 0
     world_size: int = 1
+    pass_ends: list[int] = field(default_factory=list, compare=False)
 
     @property
     def share(self) -> slice:
@@ -112,7 +115,7 @@ def dataloader(
     together get the same batch as a single process. Images in memory are cropped on the device; other images are
     decoded and cropped by workers; the batches do not depend on the number of workers. No state is carried from step to
     step, so a resumed run gets the same batches. `StreamedImages` have no random access: their images depend on
-    `world_size`, and a resumed run reads again what it has used.
+    `world_size`, and a resumed run reads again what it has used (`Steps.pass_ends`).
 
     Args:
         images: The images. An unreadable image is replaced by the next readable image.
@@ -154,7 +157,8 @@ def crop_batches(
     decoding, numbers = decoding or Decoding(), range(steps.start, steps.stop)
     if isinstance(images, StreamedImages):
         n, collect = steps.share.stop - steps.share.start, images.collect
-        stream = images.iterate(seed=steps.seed, start=steps.start * n, rank=steps.rank, world_size=steps.world_size)
+        place = {"rank": steps.rank, "world_size": steps.world_size, "pass_ends": steps.pass_ends}
+        stream = images.iterate(seed=steps.seed, start=steps.start * n, **place)
         tasks = ((step, list(range(n)), collect(list(islice(stream, n)))) for step in numbers)
     else:
         tasks = ((step, steps.indices(step, len(images)).tolist(), None) for step in numbers)

@@ -5,7 +5,7 @@ The `datasets` library, which takes a second to import, is imported where a stre
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -34,11 +34,7 @@ class StreamedImages:
     """A stream of images, shuffled in a buffer and divided among processes; `open_stream` builds it.
 
     There is no random access: only the images in the buffer are shuffled, and to go on where a run was, the stream
-    reads again what the run has used.
-
-    Attributes:
-        ends: The number of images of this process up to the end of each pass so far. `iterate` appends to it, and does
-            not read the passes again whose ends are known.
+    reads again what the run has used of its last pass.
     """
 
     source: str
@@ -49,30 +45,39 @@ class StreamedImages:
     buffer_size: int
     roots: tuple[str, ...] = (os.devnull,)
     max_pixels: int = MAX_PIXELS
-    ends: list[int] = field(default_factory=list, compare=False)
 
-    def iterate(self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1) -> Iterator[StreamedImage]:
-        """Yield this process's share of the images, pass after pass without end, in an order given by the seed.
+    def iterate(
+        self, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1, pass_ends: list[int] | None = None
+    ) -> Iterator[StreamedImage]:
+        """Yield this process's share of the images, pass after pass without end. The order is that of the `datasets`
+        library for the seed, and another one in each pass.
 
         Args:
             seed: Seed of the order.
             start: Number of images of this process that were used before.
             rank: Index of this process.
             world_size: Number of processes.
+            pass_ends: The number of images of this process up to the end of each pass so far. The passes that ended by
+                `start` are not read again; later ends are replaced by those that are found.
+
+        Raises:
+            UserError: there are no images for this process.
         """
         from datasets.distributed import split_dataset_by_node
 
-        self.ends[:] = [end for end in self.ends if end <= start]  # the images are read ahead of their use
-        begin = max(self.ends, default=0)
-        for epoch in count(len(self.ends)):
-            rows, index = split_dataset_by_node(self._shuffled(seed, (epoch,)), rank, world_size), -1
-            for index, row in enumerate(rows):
+        ends = [] if pass_ends is None else pass_ends
+        ends[:] = [end for end in ends if end <= start]
+        begin = ends[-1] if ends else 0
+        for number in count(len(ends)):
+            index = -1
+            for index, row in enumerate(split_dataset_by_node(self._shuffled(seed, (number,)), rank, world_size)):
                 if begin + index >= start:
-                    yield self._to_image(row, f"{self.source} pass {epoch} process {rank} image {index}")
+                    yield self._to_image(row, f"{self.source} pass {number} process {rank} image {index}")
             if index < 0:
-                raise UserError(f"{self.source} has no images for process {rank} of {world_size}; use fewer processes")
+                missing = f"{self.source} has no images for process {rank} of {world_size} in pass {number}"
+                raise UserError(f"{missing}; use fewer processes, or leave out empty files")
             begin += index + 1
-            self.ends.append(begin)
+            ends.append(begin)
 
     def take(self, count: int, *, seed: int = 0) -> Images:
         """Return the first `count` images of the shuffled stream, undecoded; if the stream is shorter, return all

@@ -32,6 +32,8 @@ def lejepa(
     The integral, the statistic of Epps and Pulley (1983), is computed by the trapezoidal rule on 17 points of its
     symmetric half. The embeddings are not normalised. The cost is V·N·slices·(D + 17), and the memory V·N·slices·17.
 
+    The other form in use, invariance + λ · statistic, is (1 + λ) times this loss with trade_off = λ/(1 + λ).
+
     Args:
         Z: embeddings of V ≥ 2 views of N samples.
         trade_off: weight of the second term, the paper's λ.

@@ -3,15 +3,16 @@
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.distributed import all_gather_object, local_world_size, rank, world_size
+from fullrank.distributed import local_world_size, rank, world_size
 from fullrank.errors import Notify, UserError, silent
 from fullrank.evaluation.task import why_not_scorable
 from fullrank.images import DecodeErrors, Decoding, Images, StreamedImages, open_stream, train_and_test
@@ -51,6 +52,7 @@ class TrainingData:
             none if `held_out` has as many.
         scored: The labelled images on which a probe is scored during training: the test images for the online probe at
             `probe.epochs`, or training and test images of `probe.labelled` for a linear probe; or none.
+        pass_ends: `Steps.pass_ends` of this process.
     """
 
     train: MemoryImages | Images | StreamedImages
@@ -61,6 +63,7 @@ class TrainingData:
     decoding: Decoding
     scored: tuple[MemoryImages | Images, ...] = ()
     full: tuple[MemoryImages | Images, ...] = ()
+    pass_ends: list[int] = field(default_factory=list)
 
     @property
     def num_classes(self) -> int:
@@ -73,10 +76,12 @@ class TrainingData:
         """What a checkpoint remembers of the training images; None for a stream."""
         return None if isinstance(self.train, StreamedImages) else Fingerprint.of(self.train)
 
-    def all_gather(self) -> list[list[int]]:
-        """Send the decode errors to the first process; return the ends of the passes of a stream in each process."""
-        self.decoding.errors.all_gather()
-        return all_gather_object(self.train.ends) if isinstance(self.train, StreamedImages) else []
+    @property
+    def stream(self) -> dict[str, Any] | None:
+        """What decides the order of a stream, beside the seed; None for other images."""
+        if isinstance(self.train, StreamedImages):
+            return {"datasets": version("datasets"), "files": self.train.rows.num_shards}
+        return None
 
 
 def open_data(
@@ -265,7 +270,7 @@ def load_batches(
     recipe: Recipe, views: MultiViewTransform, data: TrainingData, device: torch.device, *, start: int, stop: int
 ) -> "SeededBatches":
     """Return this process's views and labels of the steps `start` to `stop`."""
-    steps = Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size())
+    steps = Steps(recipe.seed, recipe.batch_size, start, stop, rank(), world_size(), data.pass_ends)
     batches = dataloader(data.train, views, steps, device=device, decoding=data.decoding)
     return SeededBatches(batches, seed=recipe.seed, start=start)
 

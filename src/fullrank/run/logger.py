@@ -61,7 +61,7 @@ class NullLogger:
 
     def save_checkpoint(self, step: int) -> None:
         """Send to the first process what only this process knows."""
-        self.run.data.all_gather()
+        self.run.gather(step)
 
 
 class Stopwatch:
@@ -338,14 +338,14 @@ class RunLogger:
         self.read_terms()
         self.check_weights(step)
         self.writer.flush()
-        passes = run.data.all_gather()
+        pass_ends = run.gather(step)
         self.write_state()
         save_checkpoint(
             run.path / "checkpoints",
             step,
             weights=run.method.state_dict(),
             state={"step": step, "optimizer": run.optimizer.state_dict(), "probe": run.probe.state_dict()},
-            meta=checkpoint_meta(run.recipe, run.data, passes),
+            meta=checkpoint_meta(run.recipe, run.data, pass_ends),
             keep=run.recipe.keep_checkpoints,
         )
         discard_replaced(run.path)

@@ -18,7 +18,7 @@ from fullrank.config import from_json
 from fullrank.distributed import all_gather_object, all_reduce_max, barrier, world_size
 from fullrank.errors import Interrupted, UserError
 from fullrank.files import atomic_write, write_json
-from fullrank.images import DecodeErrors, StreamedImages, as_images
+from fullrank.images import DecodeErrors, as_images
 from fullrank.images.parallel import refuse_reimported_script
 from fullrank.images.source import MEMORY
 from fullrank.images.source_uri import open_once
@@ -200,8 +200,6 @@ def pretrain(
         # Run directory
         if checkpoint:
             check_images(checkpoint, recipe, data)
-            if isinstance(data.train, StreamedImages):
-                restore_stream(checkpoint, recipe, data.train)
         if old is None:
             barrier()  # nothing is written before all processes have read their images
             place = {"overwrite": overwrite, "notify": console.print}
@@ -212,7 +210,10 @@ def pretrain(
         stack.enter_context(explain_full_disk(path))
         stack.enter_context(global_state(recipe, fabric.device))
         run = TrainingRun(assembly, data, fabric, path=path, recipe=recipe, checkpoint=checkpoint, log=log)
-        for line in describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else ():
+        changes = describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else []
+        if checkpoint and data.stream and run.start < run.total:
+            changes += restore_stream(checkpoint, recipe, data)
+        for line in changes:
             console.print(line)
         if fabric.is_global_zero:
             _write_files(run, weights=bool(weights), start=lines)

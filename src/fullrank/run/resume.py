@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from fullrank.config import JsonObject, from_json
+from fullrank.config import JsonObject
 from fullrank.distributed import rank, world_size
 from fullrank.errors import UserError
-from fullrank.images import Fingerprint, StreamedImages
+from fullrank.images import Fingerprint
 from fullrank.images.source_uri import absolute_source
 from fullrank.recipes import Recipe, decides_weights, differences, read_recipe, to_dict, with_fields
 from fullrank.recipes.recipe import flatten
@@ -60,15 +60,16 @@ def with_absolute_source(recipe: Recipe) -> Recipe:
     return replace(recipe, data=replace(recipe.data, source=absolute_source(recipe.data.source)), probe=probe)
 
 
-def checkpoint_meta(recipe: Recipe, data: TrainingData, passes: list[list[int]]) -> dict[str, Any]:
+def checkpoint_meta(recipe: Recipe, data: TrainingData, pass_ends: list[list[int]]) -> dict[str, Any]:
     """Return what a checkpoint remembers: hashes of the recipe and the images, what decides the last bits of the
-    weights, and the ends of the passes of a stream in each process.
+    weights, and the order of a stream with the ends of its passes in each process.
     """
     return {
         "recipe": recipe.fingerprint,
         "epochs": recipe.epochs,
         "images": data.num_images,
-        "passes": passes,
+        "stream": data.stream,
+        "pass_ends": pass_ends,
         "rounding": rounding(recipe),
         "fingerprint": data.fingerprint and vars(data.fingerprint),
         "classes": list(data.sample.classes),
@@ -101,26 +102,32 @@ def check_images(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> 
     """
     if data.fingerprint is None:  # a stream
         return
-    what = f"{checkpoint.path / 'meta.json'}: fingerprint"
-    stored = from_json(Fingerprint, checkpoint.meta().get("fingerprint"), what)
-    if changes := stored.changes(data.fingerprint):
+    if changes := checkpoint.entry(Fingerprint, "fingerprint").changes(data.fingerprint):
         raise UserError(
             f"{recipe.data.source} has other images than those on which {checkpoint.path} was trained: "
             f"{'; '.join(changes)}; restore the images, give --data if they have moved, or start a new run"
         )
 
 
-def restore_stream(checkpoint: Checkpoint, recipe: Recipe, stream: StreamedImages) -> None:
-    """Let a stream go on where the checkpoint was written. Another number of processes divides the images anew, so a
-    new pass begins.
+def restore_stream(checkpoint: Checkpoint, recipe: Recipe, data: TrainingData) -> list[str]:
+    """Let a stream go on where the checkpoint was written, and return what to say of it. Another number of processes
+    divides the images anew, so a new pass begins.
 
     Raises:
         UserError: the metadata of the checkpoint is damaged.
     """
-    what = f"{checkpoint.path / 'meta.json'}: passes"
-    ends = from_json(list[list[int]], checkpoint.meta().get("passes", []), what)
-    used, passes = checkpoint.step * recipe.batch_size // world_size(), max(map(len, ends), default=0)
-    stream.ends[:] = ends[rank()] if len(ends) == world_size() else [used] * (passes + 1)
+    before, now = checkpoint.entry(JsonObject, "stream"), data.stream or {}
+    ends = checkpoint.entry(list[list[int]], "pass_ends")
+    changed = [f"{name} {before.get(name)} → {value}" for name, value in now.items() if before.get(name) != value]
+    lines = [f"the stream has another order: {', '.join(changed)}"] if changed else []
+    used = checkpoint.step * recipe.batch_size // world_size()
+    if len(ends) != world_size():
+        data.pass_ends[:] = [used] * (1 + max(map(len, ends), default=0))  # all passes so far end here
+        divided = f"the processes, {world_size()} instead of {len(ends)}, divide the stream anew"
+        return [*lines, f"{divided}, so that a new pass begins"]
+    data.pass_ends[:] = ends[rank()]
+    again = used - max(data.pass_ends, default=0)
+    return [*lines, f"a process first reads {again:,} images of the stream again, without decoding them"]
 
 
 def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, steps_per_epoch: int) -> list[str]:
@@ -131,9 +138,8 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     """
     if checkpoint is None:
         return [f"{path} has no checkpoint yet; the run starts again from step 0"]
-    lines, meta, step, epochs = [], checkpoint.meta(), checkpoint.step, recipe.epochs
-    what = f"{checkpoint.path / 'meta.json'}"
-    before, total = from_json(int, meta.get("epochs"), f"{what}: epochs"), epochs * steps_per_epoch
+    lines, step, epochs = [], checkpoint.step, recipe.epochs
+    before, total = checkpoint.entry(int, "epochs"), epochs * steps_per_epoch
     if total < step:
         raise UserError(f"--epochs is {epochs}, but the run already has {step} steps, more than {total}; give more")
     if total == step:
@@ -141,12 +147,10 @@ def describe_changes(path: Path, checkpoint: Checkpoint | None, recipe: Recipe, 
     if epochs != before:
         schedules = f"from step {step} on, its schedules are those of {epochs} epochs"
         lines.append(f"the run now has {epochs} epochs instead of {before}: {schedules}")
-    now, then = rounding(recipe), from_json(JsonObject, meta.get("rounding"), f"{what}: rounding")
-    if recipe.data.storage == "streaming" and now["processes"] != then.get("processes"):
-        lines.append(
-            f"processes {then.get('processes')} → {now['processes']} divide the stream anew: a new pass begins"
-        )
-    elif changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
+    now, then = rounding(recipe), checkpoint.entry(JsonObject, "rounding")
+    if recipe.data.storage == "streaming":
+        then.pop("processes", None)  # more than rounding: `restore_stream`
+    if changed := [f"{name} {old} → {now.get(name)}" for name, old in then.items() if now.get(name) != old]:
         lines.append(f"the result equals that of an uninterrupted run up to rounding: {', '.join(changed)}")
     return lines
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from fullrank.distributed import convert_sync_batchnorm
+from fullrank.distributed import all_gather_object, convert_sync_batchnorm, world_size
 from fullrank.errors import UserError
 from fullrank.evaluation import OnlineProbe
 from fullrank.files import FULL, NoSpaceError
@@ -89,6 +89,14 @@ class TrainingRun:
     def lr_factor(self, step: int) -> float:
         """Return the factor of the learning rate after `step` steps."""
         return lr_factor(self.recipe.schedule, step, steps_per_epoch=self.steps_per_epoch, total=self.total)
+
+    def gather(self, step: int) -> list[list[int]]:
+        """Send decode errors to the first process; return the ends of the passes of a stream in each process before
+        the images of the steps so far, since workers read ahead.
+        """
+        self.data.decoding.errors.all_gather()
+        used = step * self.recipe.batch_size // world_size()
+        return all_gather_object([end for end in self.data.pass_ends if end < used])
 
     def steps(self) -> Iterator[Step]:
         """Take the steps that are left."""

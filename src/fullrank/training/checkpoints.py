@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from fullrank.config import from_json
 from fullrank.errors import UserError
 from fullrank.files import FULL, check_file, parse_json, read_text, sync
 
@@ -48,8 +49,8 @@ class Checkpoint:
             raise self._damaged(WEIGHTS, error) from error
 
     def meta(self) -> dict[str, Any]:
-        """Read the metadata: step, fingerprints of recipe and images, the machine, and the checksums of the other
-        files.
+        """Read the metadata: step, fingerprints of recipe and images, the place in a stream, the machine, and the
+        checksums of the other files.
         """
         try:
             meta = parse_json(read_text(self.path / META, max_bytes=MAX_META_BYTES))
@@ -60,6 +61,13 @@ class Checkpoint:
         if meta.get("step") != self.step:
             raise self._damaged(META, f"its step is {meta.get('step')!r}, expected {self.step} as in the folder's name")
         return meta
+
+    def entry(self, kind: Any, name: str) -> Any:
+        """Read an entry of the metadata, of this type."""
+        try:
+            return from_json(kind, self.meta().get(name), name)
+        except UserError as error:
+            raise self._damaged(META, error) from error
 
     def state(self) -> dict[str, Any]:
         """Read the other state for resuming; no code in the file is executed."""
