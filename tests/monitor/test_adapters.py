@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torchmetrics import MetricCollection
 
 from fullrank.errors import UserError
+from fullrank.monitor import CollapseMonitor
 from fullrank.monitor.lightning import CollapseCallback
 from fullrank.monitor.torchmetrics import SpectrumMetric
 from fullrank.nn import Loss
@@ -210,3 +211,23 @@ def test_the_metric_is_the_spectrum_of_all_batches():
     metrics.update(Z=Z[:10])
     expected = Spectrum.from_embeddings(Z[:10]).effective_rank()
     assert metrics.compute()["effective_rank"].item() == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_gets_the_numbers(name, tmp_path, monkeypatch):
+    for variable, value in (("WANDB_MODE", "offline"), ("WANDB_DIR", tmp_path), ("TRACKIO_DIR", tmp_path)):
+        monkeypatch.setenv(variable, str(value))
+    tracker = pytest.importorskip(name)  # trackio allows no new Pillow, so that it is not installed with the tests
+    run = tracker.init(project="tests")
+    monitor = CollapseMonitor(steps=20, every=10, out=tmp_path / "run", log=tracker.log)
+    for _ in range(20):
+        monitor.step(1.0, torch.randn(N, 4))
+    monitor.close()
+    tracker.log({"end": 1}, step=21)  # wandb summarises a step once the next one begins
+    rows = [dict(run.summary)] if name == "wandb" else []
+    tracker.finish()
+    rows += tracker.SQLiteStorage.get_logs("tests", run.name) if name == "trackio" else []
+    logged = {key: value for row in rows for key, value in row.items()}
+    expected = Run(tmp_path / "run").metrics.spectrum[-1].backbone.effective_rank
+    assert logged["backbone/effective_rank"] == pytest.approx(expected)

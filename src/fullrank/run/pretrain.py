@@ -210,10 +210,10 @@ def pretrain(
         stack.enter_context(explain_full_disk(path))
         stack.enter_context(global_state(recipe, fabric.device))
         run = TrainingRun(assembly, data, fabric, path=path, recipe=recipe, checkpoint=checkpoint, log=log)
-        changes = describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else []
+        messages = describe_changes(path, checkpoint, recipe, run.steps_per_epoch) if old else []
         if checkpoint and data.stream and run.start < run.total:
-            changes += restore_stream(checkpoint, recipe, data)
-        for line in changes:
+            messages += restore_stream(checkpoint, recipe, data)
+        for line in messages:
             console.print(line)
         if fabric.is_global_zero:
             _write_files(run, weights=bool(weights), start=lines)
