@@ -7,9 +7,12 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +26,7 @@ from fullrank.run import Run
 from fullrank.run.processes import explain_failure, launch_fabric, launched_world_size, resolve_devices, run_processes
 from fullrank.training import OptimizerConfig
 
+ROOT = Path(__file__).parents[2]
 STEPS = 22
 CPU, CPU2, CPU4000 = (Recipe(machine=MachineConfig(accelerator="cpu", devices=n)) for n in (1, 2, 4000))
 
@@ -164,19 +168,35 @@ def test_a_signal_stops_all_processes_after_the_same_step(small_steps, tmp_path)
     assert run.checkpoint().step == max(row.step for row in run.metrics)
 
 
-@pytest.mark.ddp
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_torchrun_trains_one_run_with_one_log(whole, recipe_file, tmp_path, start, nodes):
-    path, by = tmp_path / "run", ["-m", "torch.distributed.run", "--nproc-per-node", str(2 // nodes)]
+def script_of_the_page(recipe_file, path, tmp_path):
+    """Return the command of docs/clusters.md on two nodes of one process, with commands in place of SLURM's."""
+    (script,) = re.findall(r"```bash\n(#!/bin/bash.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        by += ["--nnodes", str(nodes), "--rdzv-backend", "c10d", "--rdzv-id", "test"]
-        by += ["--rdzv-endpoint", f"127.0.0.1:{free.getsockname()[1]}"]
-    agents = [start(recipe_file, "--out", path, by=by) for _ in range(nodes)]
-    err = "".join(agent.communicate(timeout=240)[1] for agent in agents)
-    assert [agent.returncode for agent in agents] == [0] * nodes, err
+        port = free.getsockname()[1]
+    changes = {"imagenet --data /data/imagenet --out runs/imagenet": f"{recipe_file} --out {path}"}
+    for written, tested in (changes | {"--nproc-per-node 4": "--nproc-per-node 1", "29500": str(port)}).items():
+        assert written in script
+        script = script.replace(written, tested)
+    torchrun = f'exec {sys.executable} -m torch.distributed.run "$@"'
+    commands = {"srun": '"$@" & "$@" && wait $!', "scontrol": "echo 127.0.0.1", "torchrun": torchrun}
+    for name, command in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{command}\n")
+        (tmp_path / name).chmod(0o755)
+    return ["env", f"PATH={tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID=7", "bash", "-c", script]
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_torchrun_trains_one_run_with_one_log(whole, recipe_file, tmp_path, nodes):
+    path = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "fullrank", "pretrain", recipe_file, "--out", str(path)]
+    command = script_of_the_page(recipe_file, path, tmp_path) if nodes == 2 else command
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
     assert_same_but_for_rounding(Run(path), whole)
-    assert err.count(f"step {STEPS}/{STEPS} ") == err.count(f"run: {path}") == 1
+    assert done.stderr.count(f"step {STEPS}/{STEPS} ") == done.stderr.count(f"run: {path}") == 1
     assert Run(path).recipe.machine.devices == Run(path).environment["processes"] == 2
     assert len(re.findall(r'"kind": "train"', (path / "metrics.jsonl").read_text())) == STEPS
 
