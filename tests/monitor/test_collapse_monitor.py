@@ -247,6 +247,10 @@ def test_a_feature_map_is_averaged():
         (lambda: CollapseMonitor(steps=9, held_out=[torch.randn(8, 4)]), "a part of held_out"),
         (lambda: held_out(iter([torch.randn(8, 4)])), "held_out is an iterator, which ends"),
         (lambda: held_out([]), "there are no embeddings"),
+        (
+            lambda: held_out([torch.randn(8, 5)]),
+            r"take held_out \(RuntimeError: mat1 .* resize and normalise them",
+        ),
         (lambda: held_out([{"image": 1}]), "held_out yields a NoneType"),
         (
             lambda: held_out([torch.ones(8, 4, dtype=torch.uint8)]),

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler, RandomSampler
 
 from fullrank.distributed import all_gather_object, gather, rank, world_size
-from fullrank.errors import NotFiniteError, UserError
+from fullrank.errors import NotFiniteError, UserError, explain_errors
 from fullrank.evaluation import encoder_spectrum
 from fullrank.files import write_json
 from fullrank.models.features import eval_mode
@@ -311,7 +311,8 @@ def embed_held_out(images: Iterable[Any], backbone: nn.Module, projector: nn.Mod
                 raise UserError(f"{found}; expected at least one for each, for example of smaller batches")
             share = chain(first, share)
         batches = (pooled(backbone(_images(batch).to(like))) for batch in share)
-        return encoder_spectrum(batches, projector, synchronize=True)
+        with explain_errors("the networks cannot take held_out", "resize and normalise them as in training"):
+            return encoder_spectrum(batches, projector, synchronize=True)
 
 
 def _images(batch: Any) -> Tensor:
