@@ -35,6 +35,6 @@ def run_script(script, rank, world, folder):
         fabric.launch()
         assert fabric.world_size == world
         with in_float64():
-            torch.save(runpy.run_path(script)["main"](fabric), folder / f"{rank}.pt")
+            torch.save(runpy.run_path(str(script))["main"](fabric), folder / f"{rank}.pt")
     finally:
         dist.destroy_process_group()

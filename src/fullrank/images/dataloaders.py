@@ -1,4 +1,4 @@
-"""Training batches of views. The views of a step depend only on (seed, step), and so do its images, but of a stream."""
+"""Training batches of views. The views of a step, and its images but for a stream's, depend only on (seed, step)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -61,7 +61,7 @@ class NullLogger:
 
     def save_checkpoint(self, step: int) -> None:
         """Send to the first process what only this process knows."""
-        self.run.gather(step)
+        self.run.gather_for_checkpoint(step)
 
 
 class Stopwatch:
@@ -338,7 +338,7 @@ class RunLogger:
         self.read_terms()
         self.check_weights(step)
         self.writer.flush()
-        pass_ends = run.gather(step)
+        pass_ends = run.gather_for_checkpoint(step)
         self.write_state()
         save_checkpoint(
             run.path / "checkpoints",

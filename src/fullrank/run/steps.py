@@ -90,7 +90,7 @@ class TrainingRun:
         """Return the factor of the learning rate after `step` steps."""
         return lr_factor(self.recipe.schedule, step, steps_per_epoch=self.steps_per_epoch, total=self.total)
 
-    def gather(self, step: int) -> list[list[int]]:
+    def gather_for_checkpoint(self, step: int) -> list[list[int]]:
         """Send decode errors to the first process; return the ends of the passes of a stream in each process before
         the images of the steps so far, since workers read ahead.
         """
