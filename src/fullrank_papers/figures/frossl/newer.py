@@ -11,5 +11,5 @@ from fullrank_papers.figures.frossl.benchmark import markdown as markdown
 from fullrank_papers.figures.frossl.benchmark import plan as plan
 from fullrank_papers.figures.frossl.benchmark import plot as plot
 
-METHODS = ("frossl", "vicreg", "lejepa", "visreg", "moco_v3", "rdmreg")
+METHODS = ("frossl", "vicreg", "lejepa", "visreg", "moco_v3", "rdmreg", "vibcreg")
 SIZES = {name: replace(size, methods=METHODS) for name, size in benchmark.SIZES.items()}
